@@ -1,0 +1,185 @@
+//! The entry of one kind in the table of kinds. Routes, discovery, storage, columns and tests are computed from it.
+
+use jiff::Timestamp;
+use schemars::{Schema, SchemaGenerator};
+use serde_json::Value;
+
+use crate::field::Errors;
+use crate::names;
+use crate::node::Node;
+use crate::table::{Cell, Column};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Namespaced,
+    Cluster,
+}
+
+/// Where a kind's rules differ from the common behaviour, its entry says so; the rest comes from `Kind::COMMON`.
+pub struct Kind {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub scope: Scope,
+    pub verbs: &'static [&'static str],
+    pub subresources: &'static [Subresource],
+    /// The kind's type, from which schema, OpenAPI, merge keys and strict decoding come.
+    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// The part of the storage key after `/registry/`, where upstream keeps it: `minions` for nodes.
+    pub storage: &'static str,
+    /// Set where this version is not the one that is stored.
+    pub convert: Option<Convert>,
+    /// The rule for `metadata.name`; an empty answer means the name is good.
+    pub name_rule: fn(name: &str) -> Vec<String>,
+    /// Whether `metadata.generation` counts changes of everything but metadata and status.
+    pub generation: bool,
+    /// A PUT to a name that is not there creates it.
+    pub create_on_update: bool,
+    /// A PUT without resourceVersion overwrites; otherwise it must name one.
+    pub unconditional_update: bool,
+    /// What DELETE without a propagation policy does with dependents.
+    pub orphan_by_default: bool,
+    pub defaults: fn(&mut Value),
+    /// Once, before an object is first stored: what the server sets or wipes.
+    pub prepare_create: fn(&mut Value),
+    /// Before a changed object is stored: what the user may not change is taken from `old`.
+    pub prepare_update: fn(new: &mut Value, old: &Value),
+    /// The same for a write to `status`; `new` already has old's spec and protected metadata.
+    pub prepare_status: fn(new: &mut Value, old: &Value),
+    pub validate: fn(&Node, &mut Errors),
+    pub validate_update: fn(new: &Node, old: &Node, errors: &mut Errors),
+    pub validate_status: fn(new: &Node, old: &Node, errors: &mut Errors),
+    /// Sentences for `Warning` headers.
+    pub warnings: fn(new: &Value, old: Option<&Value>) -> Vec<String>,
+    /// Fields that a field selector may name beside `metadata.name` and `metadata.namespace`.
+    pub selectable: &'static [Selectable],
+    pub columns: &'static [Column],
+    pub row: fn(&Value, Timestamp) -> Vec<Cell>,
+}
+
+pub struct Subresource {
+    pub name: &'static str,
+    pub kind: &'static str,
+    /// Empty for the group and version of the parent.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub verbs: &'static [&'static str],
+}
+
+impl Subresource {
+    pub const fn status(kind: &'static str) -> Subresource {
+        Subresource { name: "status", kind, group: "", version: "", verbs: &["get", "patch", "update"] }
+    }
+
+    /// `scale` of the workload kinds.
+    pub const SCALE: Subresource = Subresource {
+        name: "scale",
+        kind: "Scale",
+        group: "autoscaling",
+        version: "v1",
+        verbs: &["get", "patch", "update"],
+    };
+}
+
+pub struct Convert {
+    /// The version that is stored, of the same group unless `group` says otherwise.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub to_storage: fn(Value) -> Value,
+    pub from_storage: fn(Value) -> Value,
+}
+
+pub struct Selectable {
+    pub field: &'static str,
+    pub read: fn(&Value) -> String,
+}
+
+pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+impl Kind {
+    /// The common behaviour: every verb, no defaults, nothing refused, name and age as columns.
+    pub const COMMON: Kind = Kind {
+        group: "",
+        version: "v1",
+        kind: "",
+        plural: "",
+        singular: "",
+        short_names: &[],
+        categories: &[],
+        scope: Scope::Namespaced,
+        verbs: ALL_VERBS,
+        subresources: &[],
+        schema: |generator| generator.subschema_for::<()>(),
+        storage: "",
+        convert: None,
+        name_rule: names::dns_subdomain,
+        generation: false,
+        create_on_update: false,
+        unconditional_update: true,
+        orphan_by_default: false,
+        defaults: |_| {},
+        prepare_create: |_| {},
+        prepare_update: |_, _| {},
+        prepare_status: |_, _| {},
+        validate: |_, _| {},
+        validate_update: |_, _, _| {},
+        validate_status: |_, _, _| {},
+        warnings: |_, _| Vec::new(),
+        selectable: &[],
+        columns: NAME_AND_AGE,
+        row: |object, now| vec![crate::object::Meta::name(object).into(), age(object, now)],
+    };
+
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_string(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    pub fn namespaced(&self) -> bool {
+        self.scope == Scope::Namespaced
+    }
+}
+
+pub const NAME_AND_AGE: &[Column] = &[Column::name(""), Column::new("Age", "string", 0)];
+
+/// The age of an object as `kubectl get` shows it.
+pub fn age(object: &Value, now: Timestamp) -> Cell {
+    let created = object.pointer("/metadata/creationTimestamp").and_then(Value::as_str);
+    since(created.unwrap_or(""), now).into()
+}
+
+/// How long ago a time was, as `kubectl get` shows it: `5s`, `3m4s`, `2d3h`, `<unknown>` where there is no time.
+pub fn since(time: &str, now: Timestamp) -> String {
+    match time.parse::<Timestamp>() {
+        Ok(time) => human_duration(now.as_second() - time.as_second()),
+        Err(_) => "<unknown>".into(),
+    }
+}
+
+/// Two units at most, as upstream's HumanDuration rounds them.
+pub fn human_duration(seconds: i64) -> String {
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let pair = |big: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{big}{unit}"),
+        _ => format!("{big}{unit}{small}{small_unit}"),
+    };
+    match seconds {
+        ..-1 => "<invalid>".into(),
+        -1..0 => "0s".into(),
+        0..120 => format!("{seconds}s"),
+        120..600 => pair(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => pair(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => pair(hours / 24, "d", hours % 24, "h"),
+        691_200..63_072_000 => format!("{}d", hours / 24),
+        63_072_000..252_288_000 => pair(hours / 24 / 365, "y", hours / 24 % 365, "d"),
+        _ => format!("{}y", hours / 24 / 365),
+    }
+}

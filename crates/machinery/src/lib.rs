@@ -1,0 +1,16 @@
+//! What all kinds share: objects, field paths, errors, schemas, codecs, patches, selectors, quantities.
+//!
+//! Nothing here does IO, starts a task or reads a clock.
+
+pub mod codec;
+pub mod field;
+pub mod kind;
+pub mod names;
+pub mod node;
+pub mod object;
+pub mod patch;
+pub mod quantity;
+pub mod schema;
+pub mod selector;
+pub mod status;
+pub mod table;

@@ -1,0 +1,87 @@
+//! An object of any kind, as JSON. Reads and edits of metadata that the generic path needs, whatever the kind.
+
+use serde_json::{Map, Value};
+
+/// What may be asked of any object. Missing fields read as empty.
+pub trait Meta {
+    fn name(&self) -> &str;
+    fn namespace(&self) -> &str;
+    fn uid(&self) -> &str;
+    fn resource_version(&self) -> &str;
+    fn meta(&self, field: &str) -> Option<&Value>;
+    fn label(&self, key: &str) -> Option<&str>;
+    fn annotation(&self, key: &str) -> Option<&str>;
+    fn finalizers(&self) -> Vec<&str>;
+    fn is_deleting(&self) -> bool;
+    /// The metadata to edit; made where it is missing.
+    fn meta_mut(&mut self) -> &mut Map<String, Value>;
+}
+
+impl Meta for Value {
+    fn name(&self) -> &str {
+        meta_text(self, "name")
+    }
+
+    fn namespace(&self) -> &str {
+        meta_text(self, "namespace")
+    }
+
+    fn uid(&self) -> &str {
+        meta_text(self, "uid")
+    }
+
+    fn resource_version(&self) -> &str {
+        meta_text(self, "resourceVersion")
+    }
+
+    fn meta(&self, field: &str) -> Option<&Value> {
+        self.get("metadata")?.get(field).filter(|value| !value.is_null())
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self.meta("labels")?.get(key)?.as_str()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.meta("annotations")?.get(key)?.as_str()
+    }
+
+    fn finalizers(&self) -> Vec<&str> {
+        let list = self.meta("finalizers").and_then(Value::as_array);
+        list.map(|items| items.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.meta("deletionTimestamp").is_some()
+    }
+
+    fn meta_mut(&mut self) -> &mut Map<String, Value> {
+        child_mut(self, "metadata")
+    }
+}
+
+fn meta_text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.meta(field).and_then(Value::as_str).unwrap_or("")
+}
+
+/// The map in that field, made empty where it is missing or not a map.
+pub fn child_mut<'a>(value: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
+    if !value.is_object() {
+        *value = Value::Object(Map::new());
+    }
+    let child = value.as_object_mut().expect("made a map above").entry(field).or_insert(Value::Null);
+    if !child.is_object() {
+        *child = Value::Object(Map::new());
+    }
+    child.as_object_mut().expect("made a map above")
+}
+
+/// Sets a field that is missing or null; what the user said stays.
+pub fn set_default(value: &mut Value, field: &str, default: impl Into<Value>) {
+    if let Some(map) = value.as_object_mut() {
+        let slot = map.entry(field).or_insert(Value::Null);
+        if slot.is_null() {
+            *slot = default.into();
+        }
+    }
+}
