@@ -1,0 +1,27 @@
+//! MutatingAdmissionPolicyBinding.
+
+use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicyBinding;
+use machinery::kind::{Kind, Scope};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    kind: "MutatingAdmissionPolicyBinding",
+    plural: "mutatingadmissionpolicybindings",
+    singular: "mutatingadmissionpolicybinding",
+    categories: &["api-extensions"],
+    scope: Scope::Cluster,
+    schema: SchemaGenerator::subschema_for::<MutatingAdmissionPolicyBinding>,
+    storage: "mutatingadmissionpolicybindings",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("PolicyName", "string", 0),
+    Column::new("ParamRef", "string", 0),
+    Column::new("Age", "string", 0),
+];

@@ -1,0 +1,28 @@
+//! ValidatingAdmissionPolicy.
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
+use machinery::kind::{Kind, Scope, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    kind: "ValidatingAdmissionPolicy",
+    plural: "validatingadmissionpolicies",
+    singular: "validatingadmissionpolicy",
+    categories: &["api-extensions"],
+    scope: Scope::Cluster,
+    subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
+    schema: SchemaGenerator::subschema_for::<ValidatingAdmissionPolicy>,
+    storage: "validatingadmissionpolicies",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Validations", "integer", 0),
+    Column::new("ParamKind", "string", 0),
+    Column::new("Age", "string", 0),
+];

@@ -1,0 +1,22 @@
+//! ValidatingWebhookConfiguration.
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use machinery::kind::{Kind, Scope};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "admissionregistration.k8s.io",
+    version: "v1",
+    kind: "ValidatingWebhookConfiguration",
+    plural: "validatingwebhookconfigurations",
+    singular: "validatingwebhookconfiguration",
+    categories: &["api-extensions"],
+    scope: Scope::Cluster,
+    schema: SchemaGenerator::subschema_for::<ValidatingWebhookConfiguration>,
+    storage: "validatingwebhookconfigurations",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[Column::name(""), Column::new("Webhooks", "integer", 0), Column::new("Age", "string", 0)];

@@ -1,0 +1,24 @@
+//! CustomResourceDefinition.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use machinery::kind::{Kind, Scope, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "apiextensions.k8s.io",
+    version: "v1",
+    kind: "CustomResourceDefinition",
+    plural: "customresourcedefinitions",
+    singular: "customresourcedefinition",
+    short_names: &["crd", "crds"],
+    categories: &["api-extensions"],
+    scope: Scope::Cluster,
+    subresources: &[Subresource::status("CustomResourceDefinition")],
+    schema: SchemaGenerator::subschema_for::<CustomResourceDefinition>,
+    storage: "apiextensions.k8s.io/customresourcedefinitions",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[Column::name(""), Column::new("Created At", "date", 0)];

@@ -1,0 +1,3 @@
+//! Kinds of the API group apiextensions.k8s.io.
+
+pub mod customresourcedefinition;

@@ -1,0 +1,3 @@
+//! Kinds of the API group apiregistration.k8s.io.
+
+pub mod apiservice;

@@ -1,0 +1,25 @@
+//! ControllerRevision.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use machinery::kind::Kind;
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "apps",
+    version: "v1",
+    kind: "ControllerRevision",
+    plural: "controllerrevisions",
+    singular: "controllerrevision",
+    schema: SchemaGenerator::subschema_for::<ControllerRevision>,
+    storage: "controllerrevisions",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Controller", "string", 0),
+    Column::new("Revision", "string", 0),
+    Column::new("Age", "string", 0),
+];

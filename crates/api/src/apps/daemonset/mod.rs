@@ -1,0 +1,35 @@
+//! DaemonSet.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "apps",
+    version: "v1",
+    kind: "DaemonSet",
+    plural: "daemonsets",
+    singular: "daemonset",
+    short_names: &["ds"],
+    categories: &["all"],
+    subresources: &[Subresource::status("DaemonSet")],
+    schema: SchemaGenerator::subschema_for::<DaemonSet>,
+    storage: "daemonsets",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Desired", "integer", 0),
+    Column::new("Current", "integer", 0),
+    Column::new("Ready", "integer", 0),
+    Column::new("Up-to-date", "integer", 0),
+    Column::new("Available", "integer", 0),
+    Column::new("Node Selector", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("Containers", "string", 1),
+    Column::new("Images", "string", 1),
+    Column::new("Selector", "string", 1),
+];

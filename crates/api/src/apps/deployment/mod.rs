@@ -1,0 +1,32 @@
+//! Deployment.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "apps",
+    version: "v1",
+    kind: "Deployment",
+    plural: "deployments",
+    singular: "deployment",
+    short_names: &["deploy"],
+    categories: &["all"],
+    subresources: &[Subresource::SCALE, Subresource::status("Deployment")],
+    schema: SchemaGenerator::subschema_for::<Deployment>,
+    storage: "deployments",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Ready", "string", 0),
+    Column::new("Up-to-date", "string", 0),
+    Column::new("Available", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("Containers", "string", 1),
+    Column::new("Images", "string", 1),
+    Column::new("Selector", "string", 1),
+];

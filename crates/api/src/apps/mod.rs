@@ -1,0 +1,7 @@
+//! Kinds of the API group apps.
+
+pub mod controllerrevision;
+pub mod daemonset;
+pub mod deployment;
+pub mod replicaset;
+pub mod statefulset;

@@ -1,0 +1,32 @@
+//! ReplicaSet.
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "apps",
+    version: "v1",
+    kind: "ReplicaSet",
+    plural: "replicasets",
+    singular: "replicaset",
+    short_names: &["rs"],
+    categories: &["all"],
+    subresources: &[Subresource::SCALE, Subresource::status("ReplicaSet")],
+    schema: SchemaGenerator::subschema_for::<ReplicaSet>,
+    storage: "replicasets",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Desired", "integer", 0),
+    Column::new("Current", "integer", 0),
+    Column::new("Ready", "integer", 0),
+    Column::new("Age", "string", 0),
+    Column::new("Containers", "string", 1),
+    Column::new("Images", "string", 1),
+    Column::new("Selector", "string", 1),
+];

@@ -1,0 +1,4 @@
+//! Kinds of the API group authentication.k8s.io.
+
+pub mod selfsubjectreview;
+pub mod tokenreview;

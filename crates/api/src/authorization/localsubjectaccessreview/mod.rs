@@ -1,0 +1,16 @@
+//! LocalSubjectAccessReview.
+
+use k8s_openapi::api::authorization::v1::LocalSubjectAccessReview;
+use machinery::kind::Kind;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "authorization.k8s.io",
+    version: "v1",
+    kind: "LocalSubjectAccessReview",
+    plural: "localsubjectaccessreviews",
+    singular: "localsubjectaccessreview",
+    verbs: &["create"],
+    schema: SchemaGenerator::subschema_for::<LocalSubjectAccessReview>,
+    ..Kind::COMMON
+};

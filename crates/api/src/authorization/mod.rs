@@ -1,0 +1,6 @@
+//! Kinds of the API group authorization.k8s.io.
+
+pub mod localsubjectaccessreview;
+pub mod selfsubjectaccessreview;
+pub mod selfsubjectrulesreview;
+pub mod subjectaccessreview;

@@ -1,0 +1,4 @@
+//! Kinds of the API group autoscaling.
+
+pub mod horizontalpodautoscaler;
+pub mod horizontalpodautoscaler_v1;

@@ -1,0 +1,32 @@
+//! Event.
+
+use k8s_openapi::api::core::v1::Event;
+use machinery::kind::Kind;
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "",
+    version: "v1",
+    kind: "Event",
+    plural: "events",
+    singular: "event",
+    short_names: &["ev"],
+    schema: SchemaGenerator::subschema_for::<Event>,
+    storage: "events",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::new("Last Seen", "string", 0),
+    Column::new("Type", "string", 0),
+    Column::new("Reason", "string", 0),
+    Column::new("Object", "string", 0),
+    Column::new("Subobject", "string", 1),
+    Column::new("Source", "string", 1),
+    Column::new("Message", "string", 0),
+    Column::new("First Seen", "string", 1),
+    Column::new("Count", "string", 1),
+    Column::name(""),
+];

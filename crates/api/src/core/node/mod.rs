@@ -1,0 +1,43 @@
+//! Node.
+
+use k8s_openapi::api::core::v1::Node;
+use machinery::kind::{Kind, Scope, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "",
+    version: "v1",
+    kind: "Node",
+    plural: "nodes",
+    singular: "node",
+    short_names: &["no"],
+    scope: Scope::Cluster,
+    subresources: &[
+        Subresource {
+            name: "proxy",
+            kind: "NodeProxyOptions",
+            group: "",
+            version: "",
+            verbs: &["create", "delete", "get", "patch", "update"],
+        },
+        Subresource::status("Node"),
+    ],
+    schema: SchemaGenerator::subschema_for::<Node>,
+    storage: "minions",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Status", "string", 0),
+    Column::new("Roles", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("Version", "string", 0),
+    Column::new("Internal-IP", "string", 1),
+    Column::new("External-IP", "string", 1),
+    Column::new("OS-Image", "string", 1),
+    Column::new("Kernel-Version", "string", 1),
+    Column::new("Container-Runtime", "string", 1),
+];

@@ -1,0 +1,32 @@
+//! PersistentVolumeClaim.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "",
+    version: "v1",
+    kind: "PersistentVolumeClaim",
+    plural: "persistentvolumeclaims",
+    singular: "persistentvolumeclaim",
+    short_names: &["pvc"],
+    subresources: &[Subresource::status("PersistentVolumeClaim")],
+    schema: SchemaGenerator::subschema_for::<PersistentVolumeClaim>,
+    storage: "persistentvolumeclaims",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Status", "string", 0),
+    Column::new("Volume", "string", 0),
+    Column::new("Capacity", "string", 0),
+    Column::new("Access Modes", "string", 0),
+    Column::new("StorageClass", "string", 0),
+    Column::new("VolumeAttributesClass", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("VolumeMode", "string", 1),
+];

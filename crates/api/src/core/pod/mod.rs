@@ -1,0 +1,62 @@
+//! Pod.
+
+use k8s_openapi::api::core::v1::Pod;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "",
+    version: "v1",
+    kind: "Pod",
+    plural: "pods",
+    singular: "pod",
+    short_names: &["po"],
+    categories: &["all"],
+    subresources: &[
+        Subresource { name: "attach", kind: "PodAttachOptions", group: "", version: "", verbs: &["create", "get"] },
+        Subresource { name: "binding", kind: "Binding", group: "", version: "", verbs: &["create"] },
+        Subresource {
+            name: "ephemeralcontainers",
+            kind: "Pod",
+            group: "",
+            version: "",
+            verbs: &["get", "patch", "update"],
+        },
+        Subresource { name: "eviction", kind: "Eviction", group: "policy", version: "v1", verbs: &["create"] },
+        Subresource { name: "exec", kind: "PodExecOptions", group: "", version: "", verbs: &["create", "get"] },
+        Subresource { name: "log", kind: "Pod", group: "", version: "", verbs: &["get"] },
+        Subresource {
+            name: "portforward",
+            kind: "PodPortForwardOptions",
+            group: "",
+            version: "",
+            verbs: &["create", "get"],
+        },
+        Subresource {
+            name: "proxy",
+            kind: "PodProxyOptions",
+            group: "",
+            version: "",
+            verbs: &["create", "delete", "get", "patch", "update"],
+        },
+        Subresource { name: "resize", kind: "Pod", group: "", version: "", verbs: &["get", "patch", "update"] },
+        Subresource::status("Pod"),
+    ],
+    schema: SchemaGenerator::subschema_for::<Pod>,
+    storage: "pods",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Ready", "string", 0),
+    Column::new("Status", "string", 0),
+    Column::new("Restarts", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("IP", "string", 1),
+    Column::new("Node", "string", 1),
+    Column::new("Nominated Node", "string", 1),
+    Column::new("Readiness Gates", "string", 1),
+];

@@ -1,0 +1,24 @@
+//! ServiceAccount.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use machinery::kind::{Kind, Subresource};
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "",
+    version: "v1",
+    kind: "ServiceAccount",
+    plural: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    subresources: &[Subresource {
+        name: "token",
+        kind: "TokenRequest",
+        group: "authentication.k8s.io",
+        version: "v1",
+        verbs: &["create"],
+    }],
+    schema: SchemaGenerator::subschema_for::<ServiceAccount>,
+    storage: "serviceaccounts",
+    ..Kind::COMMON
+};

@@ -1,0 +1,26 @@
+//! EndpointSlice.
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use machinery::kind::Kind;
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "discovery.k8s.io",
+    version: "v1",
+    kind: "EndpointSlice",
+    plural: "endpointslices",
+    singular: "endpointslice",
+    schema: SchemaGenerator::subschema_for::<EndpointSlice>,
+    storage: "endpointslices",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("AddressType", "string", 0),
+    Column::new("Ports", "string", 0),
+    Column::new("Endpoints", "string", 0),
+    Column::new("Age", "string", 0),
+];

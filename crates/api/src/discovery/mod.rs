@@ -1,0 +1,3 @@
+//! Kinds of the API group discovery.k8s.io.
+
+pub mod endpointslice;

@@ -1,0 +1,3 @@
+//! Kinds of the API group events.k8s.io.
+
+pub mod event;

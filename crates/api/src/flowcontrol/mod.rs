@@ -1,0 +1,4 @@
+//! Kinds of the API group flowcontrol.apiserver.k8s.io.
+
+pub mod flowschema;
+pub mod prioritylevelconfiguration;

@@ -1,0 +1,29 @@
+//! Ingress.
+
+use k8s_openapi::api::networking::v1::Ingress;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "networking.k8s.io",
+    version: "v1",
+    kind: "Ingress",
+    plural: "ingresses",
+    singular: "ingress",
+    short_names: &["ing"],
+    subresources: &[Subresource::status("Ingress")],
+    schema: SchemaGenerator::subschema_for::<Ingress>,
+    storage: "ingress",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Class", "string", 0),
+    Column::new("Hosts", "string", 0),
+    Column::new("Address", "string", 0),
+    Column::new("Ports", "string", 0),
+    Column::new("Age", "string", 0),
+];

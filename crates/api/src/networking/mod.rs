@@ -1,0 +1,7 @@
+//! Kinds of the API group networking.k8s.io.
+
+pub mod ingress;
+pub mod ingressclass;
+pub mod ipaddress;
+pub mod networkpolicy;
+pub mod servicecidr;

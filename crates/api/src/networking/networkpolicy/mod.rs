@@ -1,0 +1,22 @@
+//! NetworkPolicy.
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use machinery::kind::Kind;
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "networking.k8s.io",
+    version: "v1",
+    kind: "NetworkPolicy",
+    plural: "networkpolicies",
+    singular: "networkpolicy",
+    short_names: &["netpol"],
+    schema: SchemaGenerator::subschema_for::<NetworkPolicy>,
+    storage: "networkpolicies",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] =
+    &[Column::name(""), Column::new("Pod-Selector", "string", 0), Column::new("Age", "string", 0)];

@@ -1,0 +1,22 @@
+//! ServiceCIDR.
+
+use k8s_openapi::api::networking::v1::ServiceCIDR;
+use machinery::kind::{Kind, Scope, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "networking.k8s.io",
+    version: "v1",
+    kind: "ServiceCIDR",
+    plural: "servicecidrs",
+    singular: "servicecidr",
+    scope: Scope::Cluster,
+    subresources: &[Subresource::status("ServiceCIDR")],
+    schema: SchemaGenerator::subschema_for::<ServiceCIDR>,
+    storage: "servicecidrs",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[Column::name(""), Column::new("CIDRs", "string", 0), Column::new("Age", "string", 0)];

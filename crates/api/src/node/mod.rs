@@ -1,0 +1,3 @@
+//! Kinds of the API group node.k8s.io.
+
+pub mod runtimeclass;

@@ -1,0 +1,3 @@
+//! Kinds of the API group policy.
+
+pub mod poddisruptionbudget;

@@ -1,0 +1,28 @@
+//! PodDisruptionBudget.
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use machinery::kind::{Kind, Subresource};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "policy",
+    version: "v1",
+    kind: "PodDisruptionBudget",
+    plural: "poddisruptionbudgets",
+    singular: "poddisruptionbudget",
+    short_names: &["pdb"],
+    subresources: &[Subresource::status("PodDisruptionBudget")],
+    schema: SchemaGenerator::subschema_for::<PodDisruptionBudget>,
+    storage: "poddisruptionbudgets",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Min Available", "string", 0),
+    Column::new("Max Unavailable", "string", 0),
+    Column::new("Allowed Disruptions", "integer", 0),
+    Column::new("Age", "string", 0),
+];

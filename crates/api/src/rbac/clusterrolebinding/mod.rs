@@ -1,0 +1,28 @@
+//! ClusterRoleBinding.
+
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use machinery::kind::{Kind, Scope};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "rbac.authorization.k8s.io",
+    version: "v1",
+    kind: "ClusterRoleBinding",
+    plural: "clusterrolebindings",
+    singular: "clusterrolebinding",
+    scope: Scope::Cluster,
+    schema: SchemaGenerator::subschema_for::<ClusterRoleBinding>,
+    storage: "clusterrolebindings",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Role", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("Users", "string", 1),
+    Column::new("Groups", "string", 1),
+    Column::new("ServiceAccounts", "string", 1),
+];

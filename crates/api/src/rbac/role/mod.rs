@@ -1,0 +1,20 @@
+//! Role.
+
+use k8s_openapi::api::rbac::v1::Role;
+use machinery::kind::Kind;
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "rbac.authorization.k8s.io",
+    version: "v1",
+    kind: "Role",
+    plural: "roles",
+    singular: "role",
+    schema: SchemaGenerator::subschema_for::<Role>,
+    storage: "roles",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[Column::name(""), Column::new("Created At", "date", 0)];

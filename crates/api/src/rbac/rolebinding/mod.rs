@@ -1,0 +1,27 @@
+//! RoleBinding.
+
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use machinery::kind::Kind;
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "rbac.authorization.k8s.io",
+    version: "v1",
+    kind: "RoleBinding",
+    plural: "rolebindings",
+    singular: "rolebinding",
+    schema: SchemaGenerator::subschema_for::<RoleBinding>,
+    storage: "rolebindings",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Role", "string", 0),
+    Column::new("Age", "string", 0),
+    Column::new("Users", "string", 1),
+    Column::new("Groups", "string", 1),
+    Column::new("ServiceAccounts", "string", 1),
+];

@@ -1,0 +1,3 @@
+//! Kinds of the API group scheduling.k8s.io.
+
+pub mod priorityclass;

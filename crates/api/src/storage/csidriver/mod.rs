@@ -1,0 +1,30 @@
+//! CSIDriver.
+
+use k8s_openapi::api::storage::v1::CSIDriver;
+use machinery::kind::{Kind, Scope};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    version: "v1",
+    kind: "CSIDriver",
+    plural: "csidrivers",
+    singular: "csidriver",
+    scope: Scope::Cluster,
+    schema: SchemaGenerator::subschema_for::<CSIDriver>,
+    storage: "csidrivers",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("AttachRequired", "boolean", 0),
+    Column::new("PodInfoOnMount", "boolean", 0),
+    Column::new("StorageCapacity", "boolean", 0),
+    Column::new("TokenRequests", "string", 0),
+    Column::new("RequiresRepublish", "boolean", 0),
+    Column::new("Modes", "string", 0),
+    Column::new("Age", "string", 0),
+];

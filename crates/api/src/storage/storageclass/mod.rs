@@ -1,0 +1,29 @@
+//! StorageClass.
+
+use k8s_openapi::api::storage::v1::StorageClass;
+use machinery::kind::{Kind, Scope};
+use machinery::table::Column;
+use schemars::SchemaGenerator;
+
+pub(crate) static KIND: Kind = Kind {
+    group: "storage.k8s.io",
+    version: "v1",
+    kind: "StorageClass",
+    plural: "storageclasses",
+    singular: "storageclass",
+    short_names: &["sc"],
+    scope: Scope::Cluster,
+    schema: SchemaGenerator::subschema_for::<StorageClass>,
+    storage: "storageclasses",
+    columns: COLUMNS,
+    ..Kind::COMMON
+};
+
+const COLUMNS: &[Column] = &[
+    Column::name(""),
+    Column::new("Provisioner", "string", 0),
+    Column::new("ReclaimPolicy", "string", 0),
+    Column::new("VolumeBindingMode", "string", 0),
+    Column::new("AllowVolumeExpansion", "string", 0),
+    Column::new("Age", "string", 0),
+];
