@@ -1,0 +1,121 @@
+//! Admission: what else must hold, or is filled in, before a write. One file per plugin, one visible list.
+//!
+//! Plugins run in the order of `plugins()`. Webhooks and policies will stand at the two seams marked below: mutating
+//! ones behind our own mutations, validating ones before quota, which must be last because it counts.
+
+use machinery::status::Status;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::authn::User;
+use crate::call::Call;
+use crate::resources::Resource;
+use crate::write::Part;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+/// What is about to happen.
+pub struct Request<'a> {
+    pub app: &'a App,
+    pub call: &'a Call,
+    pub user: &'a User,
+    pub operation: Operation,
+    pub resource: &'a Resource,
+    pub subresource: &'a str,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    /// What is stored now, for updates and deletes.
+    pub old: Option<&'a Value>,
+    pub dry_run: bool,
+}
+
+impl<'a> Request<'a> {
+    pub fn create(call: &'a Call, resource: &'a Resource, namespace: &'a str, dry_run: bool) -> Request<'a> {
+        Request::new(call, resource, Operation::Create, namespace, "", None, dry_run)
+    }
+
+    pub fn update(call: &'a Call, resource: &'a Resource, old: &'a Value, part: Part, dry_run: bool) -> Request<'a> {
+        let request = Request::of(call, resource, Operation::Update, old, dry_run);
+        Request { subresource: part.subresource(), ..request }
+    }
+
+    pub fn delete(call: &'a Call, resource: &'a Resource, old: &'a Value, dry_run: bool) -> Request<'a> {
+        Request::of(call, resource, Operation::Delete, old, dry_run)
+    }
+
+    fn of(call: &'a Call, resource: &'a Resource, operation: Operation, old: &'a Value, dry_run: bool) -> Request<'a> {
+        use machinery::object::Meta;
+        Request::new(call, resource, operation, old.namespace(), old.name(), Some(old), dry_run)
+    }
+
+    fn new(
+        call: &'a Call,
+        resource: &'a Resource,
+        operation: Operation,
+        namespace: &'a str,
+        name: &'a str,
+        old: Option<&'a Value>,
+        dry_run: bool,
+    ) -> Request<'a> {
+        let (app, user) = (call.app.as_ref(), &call.user);
+        Request { app, call, user, operation, resource, subresource: "", namespace, name, old, dry_run }
+    }
+
+    /// Whether this is about that resource itself, not a subresource of it.
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        self.subresource.is_empty() && self.resource.kind.group == group && self.resource.kind.plural == plural
+    }
+}
+
+/// One admission plugin. Both parts default to having no opinion.
+#[async_trait::async_trait]
+pub trait Plugin: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// May change the object. Runs before the object is prepared and validated.
+    async fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
+        Ok(())
+    }
+
+    /// May refuse. `object` is what will be stored; none for a delete.
+    async fn validate(&self, _request: &Request<'_>, _object: Option<&Value>) -> Result<(), Status> {
+        Ok(())
+    }
+}
+
+pub struct Admission {
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Default for Admission {
+    fn default() -> Admission {
+        Admission { plugins: plugins() }
+    }
+}
+
+/// Every plugin, in the order they run.
+fn plugins() -> Vec<Box<dyn Plugin>> {
+    vec![]
+}
+
+impl Admission {
+    pub async fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+        for plugin in &self.plugins {
+            plugin.mutate(request, object).await?;
+        }
+        Ok(())
+    }
+
+    pub async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
+        for plugin in &self.plugins {
+            plugin.validate(request, object).await?;
+        }
+        Ok(())
+    }
+}

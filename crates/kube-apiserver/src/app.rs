@@ -1,0 +1,69 @@
+//! What every request shares: the table of resources, the state, who may do what.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use store::cache::Cache;
+
+use crate::admission::Admission;
+use crate::allocate::Allocators;
+use crate::authn::Authenticator;
+use crate::authz::Authorizer;
+use crate::health::Health;
+use crate::key_locks::KeyLocks;
+use crate::metrics::Metrics;
+use crate::resources::Table;
+use crate::views::Views;
+
+pub struct App {
+    pub cache: Arc<Cache>,
+    pub table: ArcSwap<Table>,
+    pub views: Views,
+    pub authenticator: Authenticator,
+    pub authorizer: Authorizer,
+    pub admission: Admission,
+    pub allocators: Allocators,
+    pub locks: KeyLocks,
+    pub health: Health,
+    pub metrics: Metrics,
+    pub settings: Settings,
+    pub clock: Clock,
+}
+
+/// What the answers of the server depend on besides its objects.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where clients reach this server, for the endpoints of the `kubernetes` Service.
+    pub advertise_address: std::net::IpAddr,
+    pub https_port: u16,
+    pub service_cidr: ipnet::IpNet,
+    pub node_ports: std::ops::RangeInclusive<u16>,
+    pub issuer: String,
+    /// How long an Event is kept.
+    pub event_ttl: std::time::Duration,
+}
+
+/// Time comes from here, so that a test can own it.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    pub fn system() -> Clock {
+        Clock(Arc::new(Timestamp::now))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+
+    /// Now as objects carry it: RFC 3339, whole seconds, UTC.
+    pub fn stamp(&self) -> String {
+        stamp(self.now())
+    }
+}
+
+/// A time as objects carry it.
+pub fn stamp(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,115 @@
+//! One request on its way through the server: who asks, what for, and how the answer should look.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::status::Status;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::app::App;
+use crate::authn::User;
+use crate::authz::{Attributes, Decision};
+use crate::negotiate::Answer;
+use crate::query::Query;
+use crate::resources::Resource;
+use crate::target::Target;
+
+pub struct Call {
+    pub app: Arc<App>,
+    pub user: User,
+    pub target: Target,
+    pub resource: Arc<Resource>,
+    pub query: Query,
+    pub headers: HeaderMap,
+    pub answer: Answer,
+    /// Sentences for `Warning` headers, in the order they were found.
+    pub warnings: Mutex<Vec<String>>,
+}
+
+/// How strictly unknown and duplicate fields are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+impl Call {
+    pub fn warn(&self, text: impl Into<String>) {
+        self.warnings.lock().push(text.into());
+    }
+
+    /// `dryRun=All`: everything happens but the write.
+    pub fn dry_run(&self, options: &'static str) -> Result<bool, Status> {
+        let values = self.query.all("dryRun");
+        if let Some(bad) = values.iter().find(|value| !value.is_empty() && **value != "All") {
+            return Err(unsupported_option(options, "dryRun", &format!("[\"{bad}\"]"), &["All"]));
+        }
+        Ok(values.contains(&"All"))
+    }
+
+    pub fn strictness(&self, options: &'static str) -> Result<Strictness, Status> {
+        match self.query.get("fieldValidation") {
+            "" | "Warn" => Ok(Strictness::Warn),
+            "Ignore" => Ok(Strictness::Ignore),
+            "Strict" => Ok(Strictness::Strict),
+            other => {
+                let shown = format!("{other:?}");
+                Err(unsupported_option(options, "fieldValidation", &shown, &["Ignore", "Strict", "Warn"]))
+            }
+        }
+    }
+
+    /// Who is written into managedFields: the given name, or the program's name from its User-Agent.
+    pub fn field_manager(&self) -> Result<String, Status> {
+        let given = self.query.get("fieldManager");
+        if given.len() > FIELD_MANAGER_BYTES_MAX {
+            let mut errors = Errors::default();
+            let detail = format!("may not be more than {FIELD_MANAGER_BYTES_MAX} bytes");
+            errors.push(FieldError::new(Problem::TooLong, "fieldManager", "", detail));
+            return Err(Status::invalid("meta.k8s.io", "CreateOptions", "", &errors));
+        }
+        if !given.is_empty() {
+            return Ok(given.to_string());
+        }
+        let agent = self.headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let program = agent.split('/').next().unwrap_or("");
+        let program: String = program.chars().filter(|sign| !sign.is_control()).take(FIELD_MANAGER_BYTES_MAX).collect();
+        Ok(if program.is_empty() { "unknown".into() } else { program })
+    }
+
+    /// Whether this user may also do something else, as some verbs must ask.
+    pub fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, namespace: &str, name: &str) -> bool {
+        let attributes = Attributes {
+            verb, group, resource, subresource, namespace, name,
+            version: "*",
+            ..Attributes::of(&self.user)
+        };
+        matches!(self.app.authorizer.authorize(&attributes, &self.app.views), Decision::Allow(_))
+    }
+}
+
+const FIELD_MANAGER_BYTES_MAX: usize = 128;
+
+fn unsupported_option(options: &'static str, field: &str, value: &str, supported: &[&str]) -> Status {
+    let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+    let detail = format!("supported values: {}", quoted.join(", "));
+    let mut errors = Errors::default();
+    errors.push(FieldError::new(Problem::NotSupported, field, value, detail));
+    Status::invalid("meta.k8s.io", options, "", &errors)
+}
+
+/// Decodes a body into an object of the resource's kind: the right kind, the right types, no unknown fields.
+pub fn decode_object(call: &Call, resource: &Resource, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
+    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = &resource.kind;
+    crate::decode::object(content_type.unwrap_or(""), body, &crate::decode::Expected::of(resource), strictness, &mut |warning| {
+        call.warn(warning)
+    })
+    .map_err(|status| {
+        tracing::debug!(kind = kind.kind, message = status.message, "a body was refused");
+        status
+    })
+}

@@ -1,0 +1,112 @@
+//! Connections: accept, TLS, HTTP/1 or HTTP/2, and a clean end.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use jiff::Timestamp;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::App;
+use crate::pki::ClientAuthorities;
+use crate::serve::{Peer, serve};
+
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long running requests get to end when the server stops.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Many watches share one HTTP/2 connection.
+const STREAMS_MAX: u32 = 1000;
+const CONNECTIONS_MAX: usize = 16_384;
+
+pub async fn accept(
+    app: Arc<App>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    clients: Arc<ClientAuthorities>,
+    shutdown: CancellationToken,
+) {
+    let acceptor = TlsAcceptor::from(tls);
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
+    let server = Arc::new(server());
+    loop {
+        let (stream, address) = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, most likely: give others time to end, do not spin.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!(%address, "too many connections; this one is closed");
+            continue;
+        };
+        let watcher = graceful.watcher();
+        let (app, acceptor, clients, server) = (app.clone(), acceptor.clone(), clients.clone(), server.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let Some((stream, peer)) = handshake(stream, address, &acceptor, &clients).await else { return };
+            let service = service_fn(move |request| {
+                let (app, peer) = (app.clone(), peer.clone());
+                async move { Ok::<_, Infallible>(serve(app, peer, request).await) }
+            });
+            let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+            if let Err(error) = watcher.watch(connection).await {
+                tracing::debug!(%address, %error, "a connection ended");
+            }
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
+        tracing::info!("some connections did not end in time and are cut");
+    }
+}
+
+fn server() -> Builder<TokioExecutor> {
+    let mut server = Builder::new(TokioExecutor::new());
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(true).keep_alive(true);
+    server
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .initial_stream_window_size(1024 * 1024)
+        .initial_connection_window_size(4 * 1024 * 1024)
+        .max_send_buf_size(1024 * 1024);
+    server
+}
+
+async fn handshake(
+    stream: TcpStream,
+    address: SocketAddr,
+    acceptor: &TlsAcceptor,
+    clients: &ClientAuthorities,
+) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
+    // Small answers must not wait for more to send.
+    stream.set_nodelay(true).ok()?;
+    let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%address, %error, "TLS handshake failed");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
+    let certificate = clients.identify(chain, Timestamp::now()).map(Arc::new);
+    Some((stream, Peer { address: Some(address), certificate }))
+}

@@ -1,0 +1,26 @@
+//! Custom resources: kinds that users define while the server runs join the same table.
+
+use jiff::Timestamp;
+use machinery::field::Errors;
+use machinery::node::Node;
+use machinery::table::Cell;
+use serde_json::Value;
+
+/// What a definition's schema adds to the common path.
+pub struct CustomRules {}
+
+impl CustomRules {
+    pub fn default(&self, _object: &mut Value) {}
+
+    pub fn validate(&self, _object: &Node, _errors: &mut Errors) {}
+
+    pub fn validate_update(&self, _new: &Node, _old: &Node, _errors: &mut Errors) {}
+
+    pub fn column_definitions(&self) -> Value {
+        Value::Null
+    }
+
+    pub fn cells(&self, _object: &Value, _now: Timestamp) -> Vec<Cell> {
+        Vec::new()
+    }
+}

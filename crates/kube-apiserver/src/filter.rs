@@ -1,0 +1,103 @@
+//! Which objects of a resource a list, watch or collection delete is about: namespace, name, labels, fields.
+
+use machinery::selector::{FieldSelector, LabelSelector};
+use machinery::status::Status;
+use store::cache::{Item, WatchScope};
+
+use crate::query::Query;
+use crate::resources::Resource;
+
+pub struct Filter {
+    /// All keys start with this.
+    pub prefix: String,
+    /// The very key, where the selector names one object of one namespace.
+    key: Option<String>,
+    labels: LabelSelector,
+    fields: Vec<FieldRule>,
+}
+
+struct FieldRule {
+    field: Field,
+    equal: bool,
+    value: Box<str>,
+}
+
+enum Field {
+    Name,
+    Namespace,
+    /// The place in the kind's list of selectable fields.
+    Selectable(usize),
+}
+
+impl Filter {
+    pub fn parse(resource: &Resource, namespace: &str, name: &str, query: &Query) -> Result<Filter, Status> {
+        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(|why| Status::bad_request(why.to_string()))?;
+        let selector = FieldSelector::parse(query.get("fieldSelector")).map_err(|why| Status::bad_request(why.to_string()))?;
+        let mut fields = Vec::new();
+        for requirement in selector.requirements() {
+            let field = field(resource, &requirement.field)?;
+            fields.push(FieldRule { field, equal: requirement.equal, value: requirement.value.as_str().into() });
+        }
+        if !name.is_empty() {
+            fields.push(FieldRule { field: Field::Name, equal: true, value: name.into() });
+        }
+        let prefix = resource.prefix(namespace);
+        let exact = fields.iter().find(|rule| rule.equal && matches!(rule.field, Field::Name));
+        let whole = exact.filter(|_| !resource.kind.namespaced() || !namespace.is_empty());
+        let key = whole.map(|rule| format!("{prefix}{}", rule.value));
+        Ok(Filter { prefix, key, labels, fields })
+    }
+
+    /// Whether anything but namespace and resource narrows the choice.
+    pub fn selects(&self) -> bool {
+        !self.fields.is_empty() || !self.labels.is_everything()
+    }
+
+    pub fn scope(&self) -> WatchScope {
+        WatchScope { key_prefix: Some(self.key.clone().unwrap_or_else(|| self.prefix.clone())) }
+    }
+
+    /// The one key that can match, if the selector names it.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    pub fn matches(&self, item: &Item) -> bool {
+        self.fields.iter().all(|rule| rule.matches(item))
+            && (self.labels.is_everything() || self.labels.matches(|key| label(item, key)))
+    }
+}
+
+fn label<'a>(item: &'a Item, key: &str) -> Option<&'a str> {
+    let labels = &item.description.labels;
+    labels.iter().find(|(name, _)| name.as_ref() == key).map(|(_, value)| value.as_ref())
+}
+
+impl FieldRule {
+    fn matches(&self, item: &Item) -> bool {
+        let mut parts = item.key.rsplit('/');
+        let (name, namespace) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        let found = match self.field {
+            Field::Name => name,
+            Field::Namespace => namespace,
+            Field::Selectable(index) => item.description.fields.get(index).map_or("", |value| value.as_ref()),
+        };
+        (found == self.value.as_ref()) == self.equal
+    }
+}
+
+fn field(resource: &Resource, name: &str) -> Result<Field, Status> {
+    match name {
+        "metadata.name" => return Ok(Field::Name),
+        "metadata.namespace" if resource.kind.namespaced() => return Ok(Field::Namespace),
+        _ => {}
+    }
+    let selectable = resource.kind.selectable;
+    match selectable.iter().position(|entry| entry.field == name) {
+        Some(index) => Ok(Field::Selectable(index)),
+        None if selectable.is_empty() => Err(Status::bad_request(format!(
+            "\"{name}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        ))),
+        None => Err(Status::bad_request(format!("field label not supported: {name}"))),
+    }
+}

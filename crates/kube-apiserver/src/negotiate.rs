@@ -1,0 +1,106 @@
+//! What form of an answer the client asked for: JSON or YAML, the object itself, a table, or its metadata only.
+
+use http::HeaderMap;
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use machinery::status::Status;
+
+use crate::query::Query;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Media {
+    Json,
+    Yaml,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Object,
+    Table,
+    Metadata,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub media: Media,
+    pub form: Form,
+    /// The version of meta.k8s.io for tables and metadata.
+    pub meta_version: &'static str,
+    pub pretty: bool,
+    pub gzip: bool,
+}
+
+/// The first form in the Accept header that the server can make. What it cannot make is 406, as upstream.
+pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
+    let mut clauses: Vec<&str> = accept.split(',').map(str::trim).filter(|clause| !clause.is_empty()).collect();
+    if clauses.is_empty() {
+        clauses.push("application/json");
+    }
+    let found = clauses.iter().find_map(|clause| clause_answer(clause)).ok_or_else(|| {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+                       application/vnd.kubernetes.protobuf";
+        Status::new(406, "NotAcceptable", message).with_empty_details()
+    })?;
+    let encodings = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let gzip = encodings.split(',').any(|encoding| {
+        let mut parts = encoding.split(';').map(str::trim);
+        parts.next() == Some("gzip") && !parts.any(|part| part == "q=0")
+    });
+    Ok(Answer { pretty: pretty(headers, query), gzip, ..found })
+}
+
+fn clause_answer(clause: &str) -> Option<Answer> {
+    let mut parts = clause.split(';').map(str::trim);
+    let media = match parts.next()?.to_ascii_lowercase().as_str() {
+        "application/json" | "*/*" | "application/*" => Media::Json,
+        "application/yaml" => Media::Yaml,
+        _ => return None,
+    };
+    let (mut form, mut version, mut group) = (Form::Object, "v1", "meta.k8s.io");
+    for (name, value) in parts.filter_map(|part| part.split_once('=')) {
+        match (name, value) {
+            ("as", "Table") => form = Form::Table,
+            ("as", "PartialObjectMetadata" | "PartialObjectMetadataList") => form = Form::Metadata,
+            ("as", _) => return None,
+            ("v", "v1") => version = "v1",
+            ("v", "v1beta1") => version = "v1beta1",
+            ("v", _) => return None,
+            ("g", value) => group = if value == "meta.k8s.io" { group } else { return None },
+            // Watch streams name the framing here; there is one.
+            _ => {}
+        }
+    }
+    Some(Answer { media, form, meta_version: version, pretty: false, gzip: false })
+}
+
+/// People reading raw answers get them indented, programs do not pay for it.
+fn pretty(headers: &HeaderMap, query: &Query) -> bool {
+    if query.has("pretty") {
+        return query.flag("pretty");
+    }
+    let agent = headers.get(USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or("");
+    ["curl", "Wget", "Mozilla/5.0"].iter().any(|reader| agent.starts_with(reader))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(accept: &str, expected: Option<(Media, Form)>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().unwrap());
+        let found = negotiate(&headers, &Query::default()).ok().map(|answer| (answer.media, answer.form));
+        assert_eq!(found, expected, "{accept}");
+    }
+
+    #[test]
+    fn accept_headers() {
+        check("application/json", Some((Media::Json, Form::Object)));
+        check("*/*", Some((Media::Json, Form::Object)));
+        check("application/vnd.kubernetes.protobuf,application/json", Some((Media::Json, Form::Object)));
+        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Media::Json, Form::Table)));
+        check("application/json;as=Table;v=v7;g=meta.k8s.io,application/yaml", Some((Media::Yaml, Form::Object)));
+        check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Some((Media::Json, Form::Metadata)));
+        check("text/html", None);
+    }
+}

@@ -1,0 +1,264 @@
+//! The one table of what is served: built-in kinds from the start, custom kinds while running.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use api::schema;
+use bytes::Bytes;
+use machinery::kind::Kind;
+use machinery::schema::{Schemas, TypeId, TypeRef};
+use machinery::status::{GroupResource, Status};
+use serde_json::Value;
+use store::cache::{self, Cache, Describe, Description, Item};
+
+/// A kind as it is served: its rules, its shape, and where its objects are.
+pub struct Resource {
+    /// The version that was asked for.
+    pub kind: KindRef,
+    /// The version that is stored; the same as `kind` for most.
+    pub stored: KindRef,
+    shape: Shape,
+    stored_shape: Shape,
+    /// None for kinds that are answered but never stored, such as reviews.
+    pub state: Option<Arc<cache::Resource>>,
+    pub custom: Option<Arc<crate::custom::CustomRules>>,
+}
+
+/// A built-in kind lives as long as the program, a custom one as long as its definition.
+#[derive(Clone)]
+pub enum KindRef {
+    BuiltIn(&'static Kind),
+    Custom(Arc<Kind>),
+}
+
+impl Deref for KindRef {
+    type Target = Kind;
+
+    fn deref(&self) -> &Kind {
+        match self {
+            KindRef::BuiltIn(kind) => kind,
+            KindRef::Custom(kind) => kind,
+        }
+    }
+}
+
+#[derive(Clone)]
+pub enum Shape {
+    BuiltIn(TypeRef<'static>),
+    Custom(Arc<Schemas>, TypeId),
+}
+
+impl Shape {
+    fn get(&self) -> TypeRef<'_> {
+        match self {
+            Shape::BuiltIn(shape) => *shape,
+            Shape::Custom(schemas, id) => TypeRef { schemas, id: *id },
+        }
+    }
+}
+
+impl Resource {
+    pub fn group_resource(&self) -> GroupResource<'_> {
+        GroupResource { group: self.kind.group, resource: self.kind.plural }
+    }
+
+    /// The shape of the version that was asked for.
+    pub fn shape(&self) -> TypeRef<'_> {
+        self.shape.get()
+    }
+
+    pub fn stored_shape(&self) -> TypeRef<'_> {
+        self.stored_shape.get()
+    }
+
+    pub fn state(&self) -> Result<&Arc<cache::Resource>, Status> {
+        self.state.as_ref().ok_or_else(Status::method_not_allowed)
+    }
+
+    /// The storage key of an object; a name that cannot be one is refused here, whatever the verb.
+    pub fn key(&self, namespace: &str, name: &str) -> Result<String, Status> {
+        for text in [namespace, name] {
+            let problems = path_segment_problems(text);
+            if !problems.is_empty() {
+                return Err(Status::bad_request(format!("invalid resource name \"{text}\": [{}]", problems.join(", "))));
+            }
+        }
+        if name.is_empty() {
+            return Err(Status::bad_request("Name parameter required."));
+        }
+        if self.kind.namespaced() {
+            if namespace.is_empty() {
+                return Err(Status::bad_request("Namespace parameter required."));
+            }
+            return Ok(format!("{}{namespace}/{name}", self.prefix("")));
+        }
+        Ok(format!("{}{name}", self.prefix("")))
+    }
+
+    /// The prefix of all keys, or of those in one namespace.
+    pub fn prefix(&self, namespace: &str) -> String {
+        match namespace {
+            "" => format!("/registry/{}/", self.kind.storage),
+            _ if !self.kind.namespaced() => format!("/registry/{}/", self.kind.storage),
+            _ => format!("/registry/{}/{namespace}/", self.kind.storage),
+        }
+    }
+
+    /// The object in the version that was asked for, with its resourceVersion.
+    pub fn decode(&self, item: &Item) -> Result<Value, Status> {
+        let stored = decode_stored(&item.value, item.revision.0)
+            .map_err(|why| Status::internal(format!("cannot decode {}: {why}", item.key)))?;
+        Ok(self.from_storage(stored))
+    }
+
+    pub fn from_storage(&self, object: Value) -> Value {
+        match &self.kind.convert {
+            Some(convert) => (convert.from_storage)(object),
+            None => object,
+        }
+    }
+
+    pub fn to_storage(&self, object: Value) -> Value {
+        match &self.kind.convert {
+            Some(convert) => (convert.to_storage)(object),
+            None => object,
+        }
+    }
+}
+
+/// A stored value as an object that carries its revision.
+pub fn decode_stored(value: &Bytes, revision: u64) -> Result<Value, String> {
+    let mut object: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
+    Ok(object)
+}
+
+fn path_segment_problems(text: &str) -> Vec<String> {
+    if text == "." || text == ".." {
+        return vec![format!("may not be '{text}'")];
+    }
+    let found = ['/', '%'].into_iter().filter(|sign| text.contains(*sign));
+    found.map(|sign| format!("may not contain '{sign}'")).collect()
+}
+
+/// An immutable view of everything served; a change makes a new one.
+#[derive(Default, Clone)]
+pub struct Table {
+    resources: Vec<Arc<Resource>>,
+    index: HashMap<(Box<str>, Box<str>, Box<str>), usize>,
+}
+
+impl Table {
+    pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
+        self.index.get(&(group.into(), version.into(), plural.into())).map(|index| &self.resources[*index])
+    }
+
+    /// By kind rather than plural name.
+    pub fn of_kind(&self, group: &str, version: &str, kind: &str) -> Option<&Arc<Resource>> {
+        self.resources.iter().find(|resource| {
+            resource.kind.group == group && resource.kind.version == version && resource.kind.kind == kind
+        })
+    }
+
+    pub fn resources(&self) -> &[Arc<Resource>] {
+        &self.resources
+    }
+
+    pub fn with(&self, resource: Arc<Resource>) -> Table {
+        let mut table = self.clone();
+        let kind = &resource.kind;
+        let name = (kind.group.into(), kind.version.into(), kind.plural.into());
+        match table.index.get(&name) {
+            Some(index) => table.resources[*index] = resource.clone(),
+            None => {
+                table.index.insert(name, table.resources.len());
+                table.resources.push(resource.clone());
+            }
+        }
+        table
+    }
+
+    pub fn without(&self, gone: impl Fn(&Resource) -> bool) -> Table {
+        let kept = self.resources.iter().filter(|resource| !gone(resource));
+        kept.fold(Table::default(), |table, resource| table.with(resource.clone()))
+    }
+}
+
+/// Every built-in kind, with its state loaded from the store.
+pub async fn built_in(cache: &Cache) -> Result<Table, store::StoreError> {
+    let mut table = Table::default();
+    for kind in api::KINDS.iter().copied() {
+        let stored = stored_kind(kind);
+        let state = match kind.storage {
+            "" => None,
+            storage => Some(cache.register(storage, describe(KindRef::BuiltIn(stored))).await?),
+        };
+        let resource = Resource {
+            kind: KindRef::BuiltIn(kind),
+            stored: KindRef::BuiltIn(stored),
+            shape: Shape::BuiltIn(schema::type_of(kind)),
+            stored_shape: Shape::BuiltIn(schema::type_of(stored)),
+            state,
+            custom: None,
+        };
+        table = table.with(Arc::new(resource));
+    }
+    Ok(table)
+}
+
+fn stored_kind(kind: &'static Kind) -> &'static Kind {
+    let Some(convert) = &kind.convert else { return kind };
+    let stored = api::KINDS.iter().copied().find(|other| {
+        other.group == convert.group && other.version == convert.version && other.kind == kind.kind
+    });
+    stored.expect("a converted kind's stored version is in the table")
+}
+
+/// A custom kind, as made by `custom.rs`.
+pub fn custom(kind: Kind, schemas: Schemas, id: TypeId, rules: crate::custom::CustomRules, state: Arc<cache::Resource>) -> Resource {
+    let kind = KindRef::Custom(Arc::new(kind));
+    let shape = Shape::Custom(Arc::new(schemas), id);
+    Resource {
+        stored: kind.clone(),
+        kind,
+        stored_shape: shape.clone(),
+        shape,
+        state: Some(state),
+        custom: Some(Arc::new(rules)),
+    }
+}
+
+/// Reads what selectors need from a stored value.
+pub fn describe(kind: KindRef) -> Describe {
+    Arc::new(move |bytes| {
+        let splice = machinery::codec::splice_offset(bytes).ok_or("not a JSON object with metadata")?;
+        if kind.selectable.is_empty() {
+            let read: LabelsOnly = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+            return Ok(Description { labels: read.metadata.labels, fields: Vec::new(), splice: splice as u32 });
+        }
+        let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels = labels.into_iter().flatten().filter_map(|(key, value)| {
+            Some((key.as_str().into(), value.as_str()?.into()))
+        });
+        let fields = kind.selectable.iter().map(|field| (field.read)(&object).into());
+        Ok(Description { labels: labels.collect(), fields: fields.collect(), splice: splice as u32 })
+    })
+}
+
+#[derive(serde::Deserialize)]
+struct LabelsOnly {
+    metadata: LabelsMeta,
+}
+
+#[derive(serde::Deserialize)]
+struct LabelsMeta {
+    #[serde(default, deserialize_with = "pairs")]
+    labels: Vec<(Box<str>, Box<str>)>,
+}
+
+fn pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<(Box<str>, Box<str>)>, D::Error> {
+    let map: Option<std::collections::BTreeMap<Box<str>, Box<str>>> = serde::Deserialize::deserialize(from)?;
+    Ok(map.unwrap_or_default().into_iter().collect())
+}

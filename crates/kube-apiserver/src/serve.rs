@@ -1,0 +1,247 @@
+//! The steps of a request, in order: what is asked, by whom, may it run now, is it allowed, then the verb.
+
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request};
+use hyper::body::Incoming;
+use machinery::status::Status;
+use parking_lot::Mutex;
+
+use crate::app::App;
+use crate::authn::User;
+use crate::authz::{Attributes, Decision, forbidden};
+use crate::body::{self, Body};
+use crate::call::Call;
+use crate::negotiate::{Answer, negotiate};
+use crate::pki::PeerCertificate;
+use crate::query::Query;
+use crate::respond::{self, Reply};
+use crate::target::{self, Target};
+use crate::write::Part;
+use crate::{authn, discovery, health, openapi, subresources, verbs};
+
+/// How many requests run at once, as upstream's defaults; more are asked to come again.
+const READING_MAX: i64 = 400;
+const WRITING_MAX: i64 = 200;
+/// How long a request that is not a watch may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Who is at the other end of the connection.
+#[derive(Clone)]
+pub struct Peer {
+    pub address: Option<SocketAddr>,
+    pub certificate: Option<Arc<PeerCertificate>>,
+}
+
+/// Answers one request. Never fails: whatever goes wrong becomes a Status.
+pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Reply {
+    let began = Instant::now();
+    let (parts, incoming) = request.into_parts();
+    let query = Query::parse(parts.uri.query());
+    let answer = negotiate(&parts.headers, &query);
+    let mut seen = Target::default();
+    let warnings = Mutex::new(Vec::new());
+    let steps = steps(&app, &peer, &parts, incoming, &query, &answer, &mut seen, &warnings);
+    // A panic in one request is that request's end and nobody else's.
+    let outcome = match AssertUnwindSafe(steps).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(_) => {
+            tracing::error!(path = parts.uri.path(), "a request panicked");
+            Err(Status::internal("This request caused the server to panic; the server goes on"))
+        }
+    };
+    let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
+    add_headers(&mut reply, &warnings.into_inner());
+    app.metrics.observe(&seen, query.has("dryRun"), reply.status().as_u16(), began.elapsed());
+    if parts.method == http::Method::HEAD {
+        *reply.body_mut() = Body::Empty;
+    }
+    reply
+}
+
+#[allow(clippy::too_many_arguments)] // The parts of one request, taken apart once.
+async fn steps(
+    app: &Arc<App>,
+    peer: &Peer,
+    parts: &Parts,
+    incoming: Incoming,
+    query: &Query,
+    answer: &Result<Answer, Status>,
+    seen: &mut Target,
+    warnings: &Mutex<Vec<String>>,
+) -> Result<Reply, Status> {
+    let path = parts.uri.path();
+    let target = target::parse(&parts.method, path, query)?;
+    *seen = target.clone();
+    let user = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?;
+    let user = authn::impersonation::impersonate(user, &parts.headers, &app.authorizer, &app.views)?;
+    let long_running = is_long_running(&target);
+    let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
+    let _running = match long_running {
+        true => None,
+        false => Some(admit_load(app, &user, mutating)?),
+    };
+    authorize(app, &user, &target, path, query)?;
+    if target.verb.is_empty() {
+        return Err(Status::method_not_allowed());
+    }
+    if !target.is_resource {
+        return non_resource(app, path, &parts.method, query, &parts.headers, answer).await;
+    }
+    let table = app.table.load();
+    let Some(resource) = table.get(&target.group, &target.version, &target.resource) else {
+        return Err(Status::no_such_resource());
+    };
+    let answer = answer.clone()?;
+    let resource = resource.clone();
+    drop(table);
+    let headers = parts.headers.clone();
+    let call = Call {
+        app: app.clone(), user, target, resource, query: query.clone(), headers, answer, warnings: Mutex::default(),
+    };
+    if call.target.verb == "watch" {
+        // Nothing is warned of behind this point.
+        return verbs::watch::watch(call).await;
+    }
+    let body = match mutating {
+        true => body::read(incoming).await?,
+        false => bytes::Bytes::new(),
+    };
+    let outcome = match long_running {
+        true => dispatch(&call, body).await,
+        false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout").with_empty_details()),
+        },
+    };
+    *warnings.lock() = std::mem::take(&mut *call.warnings.lock());
+    outcome
+}
+
+fn is_long_running(target: &Target) -> bool {
+    target.verb == "watch" || matches!(target.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
+}
+
+/// Administrators are never asked to come again; others are when the server is full.
+fn admit_load(app: &App, user: &User, mutating: bool) -> Result<crate::metrics::Gauge, Status> {
+    let limit = if mutating { WRITING_MAX } else { READING_MAX };
+    if app.metrics.inflight(mutating) >= limit && !user.groups.iter().any(|group| group == "system:masters") {
+        return Err(Status::too_many_requests("The server has received too many requests and has asked us to try again later", 1));
+    }
+    Ok(app.metrics.running(mutating))
+}
+
+fn authorize(app: &App, user: &User, target: &Target, path: &str, query: &Query) -> Result<(), Status> {
+    // A list or watch of one name may be allowed for that name alone.
+    let selected = match target.verb {
+        "list" | "watch" | "deletecollection" if target.name.is_empty() => one_name(query.get("fieldSelector")),
+        _ => "",
+    };
+    let name = if target.name.is_empty() { selected } else { &target.name };
+    let attributes = match target.is_resource {
+        true => Attributes {
+            verb: target.verb,
+            group: &target.group,
+            version: &target.version,
+            resource: &target.resource,
+            subresource: &target.subresource,
+            namespace: &target.namespace,
+            name,
+            field_selector: query.get("fieldSelector"),
+            label_selector: query.get("labelSelector"),
+            ..Attributes::of(user)
+        },
+        false => Attributes { verb: target.verb, path, ..Attributes::of(user) },
+    };
+    match app.authorizer.authorize(&attributes, &app.views) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(&attributes, &reason)),
+    }
+}
+
+fn one_name(selector: &str) -> &str {
+    match selector.split_once('=') {
+        Some(("metadata.name", name)) if !name.contains([',', '=', '!']) => name,
+        _ => "",
+    }
+}
+
+async fn non_resource(
+    app: &Arc<App>,
+    path: &str,
+    method: &http::Method,
+    query: &Query,
+    headers: &HeaderMap,
+    answer: &Result<Answer, Status>,
+) -> Result<Reply, Status> {
+    if let Some(reply) = health::answer(app, path, query).await {
+        return Ok(reply);
+    }
+    if let Some(reply) = openapi::answer(app, path, query, headers) {
+        return Ok(reply);
+    }
+    if !matches!(method.as_str(), "GET" | "HEAD") {
+        return Ok(respond::text(405, "method not allowed\n"));
+    }
+    match path {
+        "/version" | "/version/" => return Ok(discovery::version()),
+        "/metrics" => {
+            let text = app.metrics.render(app);
+            return Ok(respond::bytes_reply(200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text));
+        }
+        "/.well-known/openid-configuration" => return Ok(app.authenticator.service_accounts().discovery_reply()),
+        "/openid/v1/jwks" => return Ok(app.authenticator.service_accounts().jwks_reply()),
+        _ => {}
+    }
+    match discovery::answer(app, path, headers, answer)? {
+        Some(reply) => Ok(reply),
+        None => Ok(respond::text(404, "404 page not found\n")),
+    }
+}
+
+async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
+    let (kind, target) = (&*call.resource.kind, &call.target);
+    if !target.subresource.is_empty() {
+        return subresources::dispatch(call, body).await;
+    }
+    if !kind.verbs.contains(&target.verb) {
+        return Err(Status::method_not_allowed());
+    }
+    if kind.namespaced() && target.namespace.is_empty() && !matches!(target.verb, "list" | "watch") {
+        return Err(Status::method_not_allowed());
+    }
+    if call.resource.state.is_none() {
+        return subresources::unstored(call, body).await;
+    }
+    match target.verb {
+        "get" => verbs::get::get(call).await,
+        "list" => verbs::list::list(call).await,
+        "create" => verbs::create::create(call, body).await,
+        "update" => verbs::update::update(call, Part::Main, body).await,
+        "patch" => verbs::patch::patch(call, Part::Main, body).await,
+        "delete" => verbs::delete::delete(call, body).await,
+        "deletecollection" => verbs::delete::collection(call, body).await,
+        _ => Err(Status::method_not_allowed()),
+    }
+}
+
+fn add_headers(reply: &mut Reply, warnings: &[String]) {
+    let headers = reply.headers_mut();
+    let mut said: Vec<&str> = Vec::new();
+    for warning in warnings {
+        if said.contains(&warning.as_str()) {
+            continue;
+        }
+        said.push(warning);
+        let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+            headers.append(http::header::WARNING, value);
+        }
+    }
+    headers.insert("audit-id", HeaderValue::from_str(&crate::names::uid()).expect("a uid is plain text"));
+}

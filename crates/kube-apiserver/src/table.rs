@@ -1,0 +1,87 @@
+//! `Table` and `PartialObjectMetadata`: the forms `kubectl get` and metadata-only clients ask for.
+
+use jiff::Timestamp;
+use machinery::table::Column;
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::query::Query;
+use crate::resources::Resource;
+
+/// What each row carries of its object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Include {
+    None,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    pub fn from(query: &Query) -> Include {
+        match query.get("includeObject") {
+            "None" => Include::None,
+            "Object" => Include::Object,
+            _ => Include::Metadata,
+        }
+    }
+}
+
+pub fn of_one(resource: &Resource, object: &Value, call: &Call) -> Value {
+    let meta = json!({"resourceVersion": object.pointer("/metadata/resourceVersion").unwrap_or(&Value::Null)});
+    let row = row(resource, object, Include::from(&call.query), call.answer.meta_version, call.app.clock.now());
+    whole(resource, meta, vec![row], call.answer.meta_version, true)
+}
+
+/// A table. Watches send the columns with their first row only.
+pub fn whole(resource: &Resource, list_meta: Value, rows: Vec<Value>, version: &str, with_columns: bool) -> Value {
+    let columns = match with_columns {
+        true => column_definitions(resource),
+        false => Value::Null,
+    };
+    json!({
+        "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": list_meta,
+        "columnDefinitions": columns, "rows": rows,
+    })
+}
+
+fn column_definitions(resource: &Resource) -> Value {
+    match &resource.custom {
+        Some(custom) => custom.column_definitions(),
+        None => resource.kind.columns.iter().map(definition).collect(),
+    }
+}
+
+fn definition(column: &Column) -> Value {
+    json!({
+        "name": column.name, "type": column.kind, "format": column.format,
+        "description": column.description, "priority": column.priority,
+    })
+}
+
+pub fn row(resource: &Resource, object: &Value, include: Include, version: &str, now: Timestamp) -> Value {
+    let cells = match &resource.custom {
+        Some(custom) => custom.cells(object, now),
+        None => (resource.kind.row)(object, now),
+    };
+    let mut row = json!({"cells": cells});
+    match include {
+        Include::None => {}
+        Include::Object => row["object"] = object.clone(),
+        Include::Metadata => row["object"] = metadata_of(object, version),
+    }
+    row
+}
+
+/// The object's metadata as an object of its own.
+pub fn partial_metadata(object: Value, version: &str) -> Value {
+    // Errors and other answers that are no objects go through as they are.
+    if object.get("metadata").is_none() || object["kind"] == "Status" {
+        return object;
+    }
+    metadata_of(&object, version)
+}
+
+fn metadata_of(object: &Value, version: &str) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
+    json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+}

@@ -1,0 +1,317 @@
+//! `delete` and `deletecollection`: at once, after a grace period, or when the last finalizer is gone.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::object::Meta;
+use machinery::status::Status;
+use serde_json::{Value, json};
+use store::cache::Item;
+use store::{Change, Expect, Written};
+
+use crate::admission;
+use crate::app::stamp;
+use crate::call::Call;
+use crate::filter::Filter;
+use crate::resources::{Resource, decode_stored};
+use crate::respond::{self, Reply};
+use crate::write::{self, encode, store_status};
+
+const TRIES_MAX: usize = 32;
+/// How many objects of a collection are deleted at the same time.
+const COLLECTION_PARALLEL: usize = 16;
+
+/// DeleteOptions, from the body or the query.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub grace_period_seconds: Option<i64>,
+    pub propagation: Option<Propagation>,
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    pub dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    Orphan,
+    Background,
+    Foreground,
+}
+
+pub async fn delete(call: &Call, body: Bytes) -> Result<Reply, Status> {
+    let options = Options::read(call, &body)?;
+    let (namespace, name) = (&call.target.namespace, &call.target.name);
+    match one(call, namespace, name, &options).await? {
+        Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)),
+        Outcome::Gone(object) if returns_object(&call.resource) => {
+            respond::object(call, &call.resource, 200, call.resource.from_storage(object))
+        }
+        Outcome::Gone(object) => Ok(respond::deleted(call, &call.resource, name, object.uid())),
+    }
+}
+
+/// Deletes what matches, and answers the list of it.
+pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
+    use futures::stream::{StreamExt, TryStreamExt};
+    let options = Options::read(call, &body)?;
+    let resource = &call.resource;
+    let filter = Filter::parse(resource, &call.target.namespace, "", &call.query)?;
+    call.app.cache.fresh().await.map_err(store_status)?;
+    let snapshot = resource.state()?.snapshot();
+    let from: Arc<str> = filter.prefix.as_str().into();
+    let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
+    let items: Vec<Arc<Item>> = range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
+    let deletes = futures::stream::iter(items.clone()).map(|item| {
+        let options = &options;
+        async move {
+            let mut parts = item.key.rsplit('/');
+            let name = parts.next().unwrap_or("").to_string();
+            let namespace = if resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
+            match one(call, &namespace, &name, options).await {
+                // Somebody else deleted it first: it is gone, as asked.
+                Err(status) if status.code == 404 => Ok(()),
+                outcome => outcome.map(|_| ()),
+            }
+        }
+    });
+    deletes.buffer_unordered(COLLECTION_PARALLEL).try_collect::<Vec<()>>().await?;
+    let objects: Vec<Value> = items.iter().filter_map(|item| resource.decode(item).ok()).collect();
+    let list = json!({
+        "kind": format!("{}List", resource.kind.kind), "apiVersion": resource.kind.api_version(),
+        "metadata": {"resourceVersion": snapshot.revision.to_string()}, "items": objects,
+    });
+    Ok(respond::value(200, &call.answer, &list))
+}
+
+pub enum Outcome {
+    /// Still there, marked for deletion.
+    Marked(Bytes, u64),
+    Gone(Value),
+}
+
+/// Deletes one object, or marks it.
+pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) -> Result<Outcome, Status> {
+    let app = &call.app;
+    let resource = &call.resource;
+    let state = resource.state()?;
+    let key = resource.key(namespace, name)?;
+    let _alone = app.locks.lock(&key).await;
+    app.cache.fresh().await.map_err(store_status)?;
+    let mut current = state.get(&key).map(|item| (item.value.clone(), item.revision));
+    for _ in 0..TRIES_MAX {
+        let Some((value, revision)) = &current else {
+            return Err(Status::not_found(resource.group_resource(), name));
+        };
+        let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(&key, &why))?;
+        check_preconditions(resource, name, &old, options)?;
+        let request = admission::Request::delete(call, resource, &old, options.dry_run);
+        app.admission.validate(&request, None).await?;
+        let next = marked(resource, &old, options, app.clock.now());
+        let change = match &next {
+            Next::Unchanged => return Ok(Outcome::Marked(value.clone(), revision.0)),
+            Next::Mark(_) | Next::Delete if options.dry_run => None,
+            Next::Mark(object) => Some(Change::Put { value: encode(object.clone()), ttl: None }),
+            Next::Delete => Some(Change::Delete),
+        };
+        let written = match change.clone() {
+            None => None,
+            Some(change) => match app.cache.store().write_if(&key, Expect::At(*revision), change).await.map_err(store_status)? {
+                Written::Done(revision) => Some(revision),
+                Written::Conflict(entry) => {
+                    current = entry.map(|entry| (entry.value, entry.revision));
+                    continue;
+                }
+            },
+        };
+        if let Some(written) = written {
+            app.cache.wait_for(written, super::get::REVISION_TIMEOUT).await.map_err(store_status)?;
+        }
+        return Ok(match next {
+            Next::Mark(object) => Outcome::Marked(encode(object), written.unwrap_or(*revision).0),
+            _ => {
+                if written.is_some() {
+                    app.allocators.release(resource, &old);
+                }
+                Outcome::Gone(old)
+            }
+        });
+    }
+    Err(Status::modified(resource.group_resource(), name))
+}
+
+enum Next {
+    Unchanged,
+    Mark(Value),
+    Delete,
+}
+
+/// What becomes of an object that somebody asked to delete.
+fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -> Next {
+    let mut new = old.clone();
+    set_finalizers(resource, &mut new, options);
+    let grace = grace_period(resource, old, options);
+    let deleting = old.is_deleting();
+    if grace == 0 {
+        if !deleting {
+            new.meta_mut().insert("deletionTimestamp".into(), stamp(now).into());
+            bump_generation(&mut new);
+        }
+        new.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
+        begin_termination(resource, &mut new);
+        return match write::ends(&new) {
+            true => Next::Delete,
+            false if new == *old => Next::Unchanged,
+            false => Next::Mark(new),
+        };
+    }
+    if deleting {
+        let left = old.meta("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+        if grace >= left {
+            return if new == *old { Next::Unchanged } else { Next::Mark(new) };
+        }
+        // A shorter period counts from when the deletion began.
+        let until = old.meta("deletionTimestamp").and_then(Value::as_str).and_then(|time| time.parse::<Timestamp>().ok());
+        let until = until.unwrap_or(now) - SignedDuration::from_secs(left - grace);
+        new.meta_mut().insert("deletionTimestamp".into(), stamp(until.max(now)).into());
+    } else {
+        new.meta_mut().insert("deletionTimestamp".into(), stamp(now + SignedDuration::from_secs(grace)).into());
+        bump_generation(&mut new);
+    }
+    new.meta_mut().insert("deletionGracePeriodSeconds".into(), grace.into());
+    Next::Mark(new)
+}
+
+/// Only pods end gracefully; one that runs nowhere, or has ended, goes at once.
+fn grace_period(resource: &Resource, old: &Value, options: &Options) -> i64 {
+    if resource.kind.kind != "Pod" || !resource.kind.group.is_empty() {
+        return 0;
+    }
+    let unscheduled = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
+    let ended = matches!(old.pointer("/status/phase").and_then(Value::as_str), Some("Succeeded" | "Failed"));
+    if unscheduled || ended {
+        return 0;
+    }
+    let own = old.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    match options.grace_period_seconds.unwrap_or(own) {
+        // Upstream reads a negative period as one second.
+        negative if negative < 0 => 1,
+        seconds => seconds,
+    }
+}
+
+fn begin_termination(resource: &Resource, new: &mut Value) {
+    if resource.kind.kind == "Namespace" && resource.kind.group.is_empty() {
+        new["status"]["phase"] = "Terminating".into();
+    }
+}
+
+fn bump_generation(object: &mut Value) {
+    if let Some(generation) = object.meta("generation").and_then(Value::as_i64) {
+        object.meta_mut().insert("generation".into(), (generation + 1).into());
+    }
+}
+
+/// Dependents are orphaned or awaited by finalizers that the garbage collector works off.
+fn set_finalizers(resource: &Resource, object: &mut Value, options: &Options) {
+    let propagation = options.propagation.or_else(|| {
+        let held: Vec<&str> = object.finalizers();
+        // What an earlier delete asked for stays.
+        match (held.contains(&"orphan"), held.contains(&"foregroundDeletion")) {
+            (true, _) => Some(Propagation::Orphan),
+            (_, true) => Some(Propagation::Foreground),
+            _ if resource.kind.orphan_by_default => Some(Propagation::Orphan),
+            _ => None,
+        }
+    });
+    let wanted = match propagation {
+        Some(Propagation::Orphan) => Some("orphan"),
+        Some(Propagation::Foreground) => Some("foregroundDeletion"),
+        Some(Propagation::Background) | None => None,
+    };
+    let mut list: Vec<Value> = object.meta("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+    list.retain(|finalizer| !matches!(finalizer.as_str(), Some("orphan" | "foregroundDeletion")) || finalizer.as_str() == wanted);
+    if let Some(wanted) = wanted.filter(|wanted| !list.iter().any(|finalizer| finalizer == wanted)) {
+        list.push(wanted.into());
+    }
+    match list.is_empty() {
+        true => object.meta_mut().remove("finalizers"),
+        false => object.meta_mut().insert("finalizers".into(), list.into()),
+    };
+}
+
+fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &Options) -> Result<(), Status> {
+    let checks = [
+        ("UID", options.uid.as_deref(), old.uid()),
+        ("ResourceVersion", options.resource_version.as_deref(), old.resource_version()),
+    ];
+    for (what, wanted, found) in checks {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+            return Err(Status::conflict(resource.group_resource(), name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// Kinds whose delete answers with the object rather than a Status, as upstream.
+fn returns_object(resource: &Resource) -> bool {
+    const KINDS: &[&str] = &[
+        "pods", "services", "serviceaccounts", "podtemplates", "resourcequotas", "persistentvolumes", "persistentvolumeclaims",
+    ];
+    resource.kind.group.is_empty() && KINDS.contains(&resource.kind.plural)
+}
+
+impl Options {
+    fn read(call: &Call, body: &[u8]) -> Result<Options, Status> {
+        let mut options = Options { dry_run: call.dry_run("DeleteOptions")?, ..Options::default() };
+        let mut policy = call.query.get("propagationPolicy").to_string();
+        let mut orphan = call.query.has("orphanDependents").then(|| call.query.flag("orphanDependents"));
+        options.grace_period_seconds = call.query.number("gracePeriodSeconds")?;
+        if !body.is_empty() {
+            let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+            let decoded = machinery::codec::decode_body(content_type.unwrap_or(""), body)
+                .map_err(|error| Status::bad_request(format!("cannot read DeleteOptions: {error}")))?;
+            let given = decoded.value;
+            let wrong = |field: &str| Status::bad_request(format!("DeleteOptions: {field} has the wrong type"));
+            match &given["gracePeriodSeconds"] {
+                Value::Null => {}
+                seconds => options.grace_period_seconds = Some(seconds.as_i64().ok_or_else(|| wrong("gracePeriodSeconds"))?),
+            }
+            if let Some(text) = given["propagationPolicy"].as_str() {
+                policy = text.into();
+            }
+            orphan = given["orphanDependents"].as_bool().or(orphan);
+            options.uid = given.pointer("/preconditions/uid").and_then(Value::as_str).map(Into::into);
+            options.resource_version = given.pointer("/preconditions/resourceVersion").and_then(Value::as_str).map(Into::into);
+            match given["dryRun"].as_array().map(Vec::as_slice) {
+                None | Some([]) => {}
+                Some([all]) if all == "All" => options.dry_run = true,
+                Some(other) => {
+                    let mut errors = Errors::default();
+                    let shown = Value::from(other.to_vec()).to_string();
+                    errors.push(FieldError::new(Problem::NotSupported, "dryRun", shown, "supported values: \"All\""));
+                    return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
+                }
+            }
+        }
+        options.propagation = match (policy.as_str(), orphan) {
+            ("", None) => None,
+            ("", Some(true)) => Some(Propagation::Orphan),
+            ("", Some(false)) => Some(Propagation::Background),
+            ("Orphan", None) => Some(Propagation::Orphan),
+            ("Background", None) => Some(Propagation::Background),
+            ("Foreground", None) => Some(Propagation::Foreground),
+            (_, Some(_)) => return Err(bad_policy(Problem::Invalid, &policy, "orphanDependents and deletionPropagation cannot be both set")),
+            _ => return Err(bad_policy(Problem::NotSupported, &policy, "supported values: \"Background\", \"Foreground\", \"Orphan\"")),
+        };
+        Ok(options)
+    }
+}
+
+fn bad_policy(problem: Problem, policy: &str, detail: &str) -> Status {
+    let mut errors = Errors::default();
+    errors.push(FieldError::new(problem, "propagationPolicy", format!("{policy:?}"), detail));
+    Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors)
+}

@@ -1,0 +1,355 @@
+//! `list`: many objects of one revision, whole or in pages. The bytes are sent as they are stored.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::HeaderValue;
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::status::Status;
+use serde_json::{Map, Value, json};
+use store::cache::{Item, Snapshot};
+use store::{Revision, StoreError};
+
+use super::get::{REVISION_TIMEOUT, revision};
+use crate::body::Body;
+use crate::call::Call;
+use crate::filter::Filter;
+use crate::negotiate::{Form, Media};
+use crate::resources::Resource;
+use crate::respond::{self, Reply};
+use crate::table::{self, Include};
+use crate::write::store_status;
+
+/// About how much of a list is made at a time.
+const PIECE_BYTES: usize = 128 * 1024;
+/// Smaller answers are not worth compressing, as upstream.
+const GZIP_BYTES_MIN: usize = 128 * 1024;
+
+pub async fn list(call: &Call) -> Result<Reply, Status> {
+    let resource = &call.resource;
+    let filter = Filter::parse(resource, &call.target.namespace, &call.target.name, &call.query)?;
+    let limit = call.query.number("limit")?.unwrap_or(0).max(0) as usize;
+    let start = match Start::read(call)? {
+        Start::Fresh => {
+            call.app.cache.fresh().await.map_err(store_status)?;
+            (resource.state()?.snapshot(), None)
+        }
+        Start::Any => (resource.state()?.snapshot(), None),
+        Start::NotOlderThan(revision) => {
+            call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?;
+            (resource.state()?.snapshot(), None)
+        }
+        Start::Exact(revision) => (snapshot_at(call, revision).await?, None),
+        Start::Continue { revision: None, after } => {
+            call.app.cache.fresh().await.map_err(store_status)?;
+            (resource.state()?.snapshot(), Some(after))
+        }
+        Start::Continue { revision: Some(revision), after } => match snapshot_at(call, revision).await {
+            Ok(snapshot) => (snapshot, Some(after)),
+            Err(status) if status.code == 410 => return Ok(expired_continue(call, &after)),
+            Err(status) => return Err(status),
+        },
+    };
+    let (snapshot, after) = start;
+    let page = Page::take(&snapshot, &filter, after.as_deref(), limit);
+    answer(call, resource, snapshot.revision, &filter, page)
+}
+
+/// The objects of one answer, and how many remain behind it.
+struct Page {
+    items: Vec<Arc<Item>>,
+    last_key: Option<Arc<str>>,
+    remaining: Option<usize>,
+}
+
+impl Page {
+    fn take(snapshot: &Snapshot, filter: &Filter, after: Option<&str>, limit: usize) -> Page {
+        if let Some(key) = filter.key() {
+            let item = snapshot.items.get(key).filter(|item| filter.matches(item));
+            return Page { items: item.cloned().into_iter().collect(), last_key: None, remaining: None };
+        }
+        let from: Arc<str> = match after {
+            // The next key there can be.
+            Some(after) => format!("{}{after}\0", filter.prefix).as_str().into(),
+            None => filter.prefix.as_str().into(),
+        };
+        let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
+        let mut matching = range.filter(|(_, item)| !filter.selects() || filter.matches(item));
+        if limit == 0 {
+            let items = matching.map(|(_, item)| item.clone()).collect();
+            return Page { items, last_key: None, remaining: None };
+        }
+        let items: Vec<Arc<Item>> = matching.by_ref().take(limit).map(|(_, item)| item.clone()).collect();
+        let more = matching.next().is_some();
+        let remaining = (more && !filter.selects()).then(|| 1 + matching.count());
+        let last_key = more.then(|| items.last().map(|item| item.key.clone())).flatten();
+        Page { items, last_key, remaining }
+    }
+}
+
+/// Where a list begins, from resourceVersion, resourceVersionMatch and continue.
+enum Start {
+    Fresh,
+    Any,
+    NotOlderThan(Revision),
+    Exact(Revision),
+    /// Behind that key; without a revision the list goes on with the newest state.
+    Continue { revision: Option<Revision>, after: String },
+}
+
+impl Start {
+    fn read(call: &Call) -> Result<Start, Status> {
+        let token = call.query.get("continue");
+        let version = call.query.get("resourceVersion");
+        let how = call.query.get("resourceVersionMatch");
+        let forbidden = |detail: &str| {
+            let mut errors = Errors::default();
+            errors.push(FieldError::new(Problem::Forbidden, "resourceVersionMatch", "", detail));
+            Status::invalid("meta.k8s.io", "ListOptions", "", &errors)
+        };
+        if !how.is_empty() {
+            if version.is_empty() {
+                return Err(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            }
+            if !token.is_empty() {
+                return Err(forbidden("resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if how != "Exact" && how != "NotOlderThan" {
+                let mut errors = Errors::default();
+                let detail = "supported values: \"Exact\", \"NotOlderThan\"";
+                errors.push(FieldError::new(Problem::NotSupported, "resourceVersionMatch", format!("{how:?}"), detail));
+                return Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors));
+            }
+            if how == "Exact" && version == "0" {
+                return Err(forbidden("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+            }
+        }
+        if !token.is_empty() {
+            if !version.is_empty() && version != "0" {
+                return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+            }
+            return read_token(token);
+        }
+        Ok(match (revision(version)?, how) {
+            (None, _) => Start::Fresh,
+            (Some(Revision(0)), _) => Start::Any,
+            (Some(revision), "Exact") => Start::Exact(revision),
+            (Some(revision), _) => Start::NotOlderThan(revision),
+        })
+    }
+}
+
+/// Continue tokens are upstream's: base64 of a small JSON object.
+fn read_token(token: &str) -> Result<Start, Status> {
+    let bad = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+    let text = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
+    let value: Value = serde_json::from_slice(&text)
+        .map_err(|error| bad(machinery::codec::go_syntax_error(&text, &error)))?;
+    if value["v"] != "meta.k8s.io/v1" {
+        return Err(bad("server does not recognize this encoded version".into()));
+    }
+    let after = value["start"].as_str().unwrap_or("");
+    if after.is_empty() || after.split('/').any(|part| part == "..") {
+        return Err(bad(format!("{after:?}")));
+    }
+    match value["rv"].as_i64() {
+        Some(-1) => Ok(Start::Continue { revision: None, after: after.into() }),
+        Some(revision) if revision > 0 => {
+            Ok(Start::Continue { revision: Some(Revision(revision as u64)), after: after.into() })
+        }
+        _ => Err(bad("incorrect encoded start resourceVersion".into())),
+    }
+}
+
+fn make_token(revision: i64, after: &str) -> String {
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": after}).to_string())
+}
+
+async fn snapshot_at(call: &Call, revision: Revision) -> Result<Snapshot, Status> {
+    call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?;
+    match call.resource.state()?.snapshot_at(revision) {
+        Ok(snapshot) => Ok(snapshot),
+        Err(StoreError::Compacted { .. }) => Err(Status::expired(format!(
+            "The resourceVersion for the provided list is too old."
+        ))),
+        Err(error) => Err(store_status(error)),
+    }
+}
+
+/// The page cannot be shown as of its revision any more; the answer brings a token to go on with the newest state.
+fn expired_continue(call: &Call, after: &str) -> Reply {
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                   list without the continue parameter, or use the continue token in this response to retrieve the \
+                   remainder of the results. Continuing with the provided token results in an inconsistent list - \
+                   objects that were created, modified, or deleted between the time the first chunk was returned and \
+                   now may show up in the list.";
+    let mut value = Status::expired(message).to_value();
+    value["metadata"] = json!({"continue": make_token(-1, after)});
+    respond::value(410, &call.answer, &value)
+}
+
+fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter, page: Page) -> Result<Reply, Status> {
+    let mut meta = Map::new();
+    meta.insert("resourceVersion".into(), revision.to_string().into());
+    if let Some(key) = &page.last_key {
+        let after = key.strip_prefix(filter.prefix.as_str()).unwrap_or(key);
+        meta.insert("continue".into(), make_token(revision.0 as i64, after).into());
+    }
+    if let Some(remaining) = page.remaining {
+        meta.insert("remainingItemCount".into(), remaining.into());
+    }
+    let meta = Value::Object(meta);
+    let (kind, api_version) = (format!("{}List", resource.kind.kind), resource.kind.api_version());
+    let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
+    if plain && resource.kind.convert.is_none() {
+        let head = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[");
+        return Ok(bytes_of_list(call, head, page.items, resource.custom.is_some()));
+    }
+    // One object that cannot be decoded does not break a list; the cache has reported it by key.
+    let mut objects = page.items.iter().filter_map(|item| resource.decode(item).ok());
+    let version = call.answer.meta_version;
+    let value = match call.answer.form {
+        Form::Table => {
+            let (include, now) = (Include::from(&call.query), call.app.clock.now());
+            let rows = objects.map(|object| table::row(resource, &object, include, version, now)).collect();
+            table::whole(resource, meta, rows, version, true)
+        }
+        Form::Metadata => {
+            let items: Vec<Value> = objects.map(|object| table::partial_metadata(object, version)).collect();
+            json!({"kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta, "items": items})
+        }
+        Form::Object => {
+            let strip = |mut object: Value| {
+                if let (None, Some(map)) = (&resource.custom, object.as_object_mut()) {
+                    map.remove("kind");
+                    map.remove("apiVersion");
+                }
+                object
+            };
+            let items: Vec<Value> = objects.by_ref().map(strip).collect();
+            json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items})
+        }
+    };
+    let mut reply = respond::value(200, &call.answer, &value);
+    if let Body::Full(Some(bytes)) = reply.body_mut() {
+        if call.answer.gzip && bytes.len() >= GZIP_BYTES_MIN {
+            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+            gzip.write_all(bytes).and_then(|()| gzip.finish()).map(|packed| *bytes = packed.into()).map_err(|error| {
+                Status::internal(error.to_string())
+            })?;
+            reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        }
+    }
+    Ok(reply)
+}
+
+/// The stored bytes one after the other, made while they are sent: a list of any size costs one piece of memory.
+fn bytes_of_list(call: &Call, head: String, items: Vec<Arc<Item>>, with_kind: bool) -> Reply {
+    let total: usize = items.iter().map(|item| item.value.len() + 48).sum();
+    let mut writer = ListWriter { head: Some(head), items: items.into_iter(), first: true, with_kind, done: false };
+    if total <= PIECE_BYTES {
+        let mut whole = Vec::with_capacity(total + 256);
+        while writer.fill(&mut whole) {}
+        return respond::bytes_reply(200, "application/json", whole);
+    }
+    let gzip = call.answer.gzip && total >= GZIP_BYTES_MIN;
+    let pieces: futures::stream::BoxStream<'static, Bytes> = match gzip {
+        true => Box::pin(futures::stream::iter(GzipPieces { writer, gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())) })),
+        false => Box::pin(futures::stream::iter(writer)),
+    };
+    let mut reply = respond::reply(200, "application/json", Body::Stream(pieces));
+    if gzip {
+        reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    }
+    reply
+}
+
+struct ListWriter {
+    head: Option<String>,
+    items: std::vec::IntoIter<Arc<Item>>,
+    first: bool,
+    with_kind: bool,
+    done: bool,
+}
+
+impl ListWriter {
+    /// Adds about one piece; false when the list is whole.
+    fn fill(&mut self, out: &mut Vec<u8>) -> bool {
+        if self.done {
+            return false;
+        }
+        if let Some(head) = self.head.take() {
+            out.extend_from_slice(head.as_bytes());
+        }
+        while out.len() < PIECE_BYTES {
+            let Some(item) = self.items.next() else {
+                out.extend_from_slice(b"]}\n");
+                self.done = true;
+                return false;
+            };
+            if !std::mem::take(&mut self.first) {
+                out.push(b',');
+            }
+            match self.with_kind {
+                true => item.write_encoded(out),
+                false => write_without_kind(&item, out),
+            }
+        }
+        true
+    }
+}
+
+/// Items of a built-in list do not repeat kind and apiVersion.
+fn write_without_kind(item: &Item, out: &mut Vec<u8>) {
+    const HEAD: &[u8] = b"\"metadata\":{";
+    let at = item.description.splice as usize;
+    if at < HEAD.len() || !item.value[..at].ends_with(HEAD) {
+        return item.write_encoded(out);
+    }
+    out.push(b'{');
+    out.extend_from_slice(HEAD);
+    let comma = if item.value.get(at) == Some(&b'}') { "" } else { "," };
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "\"resourceVersion\":\"{}\"{comma}", item.revision);
+    out.extend_from_slice(&item.value[at..]);
+}
+
+impl Iterator for ListWriter {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let mut out = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+        self.fill(&mut out);
+        (!out.is_empty()).then(|| out.into())
+    }
+}
+
+struct GzipPieces {
+    writer: ListWriter,
+    gzip: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl Iterator for GzipPieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let gzip = self.gzip.as_mut()?;
+            match self.writer.next() {
+                // Writing to a Vec cannot fail.
+                Some(piece) => gzip.write_all(&piece).ok()?,
+                None => return self.gzip.take()?.finish().ok().map(Bytes::from),
+            }
+            if !gzip.get_ref().is_empty() {
+                return Some(std::mem::take(gzip.get_mut()).into());
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! `patch`: JSON patch, merge patch, strategic merge patch and server-side apply.
+
+use bytes::Bytes;
+use machinery::codec;
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::object::Meta;
+use machinery::patch::apply::{self, ApplyError};
+use machinery::patch::json::{JsonPatch, JsonPatchError};
+use machinery::patch::managed::{Manager, Operation};
+use machinery::patch::{merge, strategic};
+use machinery::status::{Cause, Details, Status};
+use serde_json::Value;
+
+use crate::call::{Call, Strictness};
+use crate::decode::{self, Expected};
+use crate::respond::{self, Reply};
+use crate::write::{self, Owner, Part};
+
+pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
+    let resource = &call.resource;
+    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let media = content_type.split(';').next().unwrap_or("").trim();
+    let patch = match media {
+        "application/apply-patch+yaml" | "application/apply-patch+json" => return apply(call, part, body).await,
+        "application/json-patch+json" => Patch::Json(JsonPatch::parse(&body).map_err(|error| json_status(&error))?),
+        "application/merge-patch+json" => Patch::Merge(object_body(&body)?),
+        "application/strategic-merge-patch+json" if resource.custom.is_none() => Patch::Strategic(object_body(&body)?),
+        _ => return Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()),
+    };
+    if call.query.flag("force") {
+        let mut errors = Errors::default();
+        errors.push(FieldError::new(Problem::Forbidden, "force", "", "may not be specified for non-apply patch"));
+        return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
+    }
+    let dry_run = call.dry_run("PatchOptions")?;
+    let strictness = call.strictness("PatchOptions")?;
+    let owner = Owner::Update(call.field_manager()?);
+    let (namespace, name) = (&call.target.namespace, &call.target.name);
+    let stored = write::update(call, resource, namespace, name, part, &owner, dry_run, |current| {
+        patched(call, &patch, current, strictness)
+    });
+    let stored = stored.await?;
+    respond::stored(call, resource, 200, &stored.value, stored.revision)
+}
+
+enum Patch {
+    Json(JsonPatch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+fn object_body(body: &[u8]) -> Result<Value, Status> {
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| Status::bad_request(format!("error decoding patch: {}", codec::go_syntax_error(body, &error))))?;
+    match value.is_object() {
+        true => Ok(value),
+        false => Err(Status::bad_request("the patch is not a JSON object")),
+    }
+}
+
+fn patched(call: &Call, patch: &Patch, current: &Value, strictness: Strictness) -> Result<Value, Status> {
+    let resource = &call.resource;
+    let mut next = match patch {
+        Patch::Json(patch) => patch.apply(current.clone()).map_err(|error| json_status(&error))?,
+        Patch::Merge(patch) => merge::merge(current.clone(), patch),
+        Patch::Strategic(patch) => strategic::strategic_merge(resource.shape(), current.clone(), patch)
+            .map_err(|error| Status::new(400, "BadRequest", error.to_string()))?,
+    };
+    if next == *current {
+        return Ok(next);
+    }
+    check_kept(call, &next, current)?;
+    let shown = |next: &Value| serde_json::Value::String(next.to_string()).to_string();
+    let before = shown(&next);
+    decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning)).map_err(
+        |status| {
+            let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
+            let mut errors = Errors::default();
+            errors.push(FieldError::new(Problem::Invalid, "patch", before, detail));
+            Status::invalid("", "", "", &errors)
+        },
+    )?;
+    write::default(resource, &mut next);
+    Ok(next)
+}
+
+/// A patch cannot turn an object into another one.
+fn check_kept(call: &Call, next: &Value, current: &Value) -> Result<(), Status> {
+    for field in ["kind", "apiVersion"] {
+        if next.get(field) != current.get(field) {
+            let kind = &call.resource.kind;
+            let message = format!("{} in version \"{}\" cannot be handled as a {}: a patch may not change {field}", kind.kind, kind.version, kind.kind);
+            return Err(Status::bad_request(message));
+        }
+    }
+    if next.name() != current.name() {
+        let message = format!("the name of the object ({}) does not match the name on the URL ({})", next.name(), current.name());
+        return Err(Status::bad_request(message));
+    }
+    if next.namespace() != current.namespace() {
+        return Err(Status::bad_request(format!(
+            "the namespace of the object ({}) does not match the namespace on the URL ({})",
+            next.namespace(),
+            current.namespace()
+        )));
+    }
+    Ok(())
+}
+
+fn json_status(error: &JsonPatchError) -> Status {
+    match error {
+        JsonPatchError::TooManyOperations(_) => Status::too_large(error.to_string()),
+        JsonPatchError::Malformed(_) => Status::bad_request(format!("error decoding patch: {error}")),
+        // Upstream says no more than this about operations that cannot be done.
+        _ => Status::new(422, "Invalid", "the server rejected our request due to an error in our request").with_empty_details(),
+    }
+}
+
+/// Server-side apply: the fields in the body are this manager's from now on.
+async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
+    let resource = &call.resource;
+    let dry_run = call.dry_run("PatchOptions")?;
+    let strictness = call.strictness("PatchOptions")?;
+    if call.query.get("fieldManager").is_empty() {
+        let mut errors = Errors::default();
+        errors.push(FieldError::new(Problem::Required, "fieldManager", "", "is required for apply patch"));
+        return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
+    }
+    let force = call.query.flag("force");
+    let manager = Manager {
+        name: call.field_manager()?,
+        operation: Operation::Apply,
+        api_version: resource.kind.api_version(),
+        subresource: part.subresource().to_string(),
+        time: call.app.clock.stamp(),
+    };
+    let config = read_config(call, &body, strictness)?;
+    let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
+    let untracked = write::untracked(resource, part);
+    let merged = |live: Option<&Value>| {
+        let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked).map_err(apply_status)?;
+        // Merging can leave what decoding would drop.
+        decode::typed(&mut next, &Expected::of(resource), Vec::new(), Strictness::Ignore, &mut |_| {})?;
+        write::default(resource, &mut next);
+        Ok(next)
+    };
+    let stored = write::update(call, resource, namespace, name, part, &Owner::Applied, dry_run, |live| merged(Some(live))).await;
+    match stored {
+        Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision),
+        Err(status) if status.code == 404 && part == Part::Main && config.uid().is_empty() => {
+            if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name) {
+                let why = format!("User \"{}\" cannot create resource \"{}\"", call.user.name, resource.kind.plural);
+                return Err(Status::forbidden(resource.group_resource(), name, &why));
+            }
+            let mut object = merged(None)?;
+            object.meta_mut().remove("resourceVersion");
+            let stored = write::create(call, resource, namespace, object, &Owner::Applied, dry_run).await?;
+            respond::stored(call, resource, 201, &stored.value, stored.revision)
+        }
+        Err(status) => Err(status),
+    }
+}
+
+fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
+    let decoded = codec::decode_body("application/yaml", body)
+        .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
+    let mut config = decoded.value;
+    let resource = &call.resource;
+    let wanted = (resource.kind.kind, resource.kind.api_version());
+    let text = |field: &str| config.get(field).and_then(Value::as_str).unwrap_or("");
+    if text("kind") != wanted.0 || text("apiVersion") != wanted.1 {
+        return Err(Status::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {}, expected: {}",
+            text("apiVersion"),
+            wanted.1
+        )));
+    }
+    let strict = decoded.duplicates.iter().map(|field| format!("duplicate field {field:?}")).collect();
+    decode::typed(&mut config, &Expected::of(resource), strict, strictness, &mut |warning| call.warn(warning))?;
+    let (given, name) = (config.name().to_string(), call.target.name.as_str());
+    if !given.is_empty() && given != name {
+        return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));
+    }
+    config.meta_mut().insert("name".into(), name.into());
+    if resource.kind.namespaced() {
+        let namespace = config.namespace().to_string();
+        if !namespace.is_empty() && namespace != call.target.namespace {
+            return Err(write::namespace_mismatch());
+        }
+        config.meta_mut().insert("namespace".into(), call.target.namespace.as_str().into());
+    }
+    Ok(config)
+}
+
+fn apply_status(error: ApplyError) -> Status {
+    match error {
+        ApplyError::Conflicts(conflicts) => {
+            let causes = conflicts.causes().into_iter().map(|(message, field)| Cause {
+                reason: "FieldManagerConflict".into(),
+                message,
+                field,
+            });
+            let details = Details { causes: causes.collect(), ..Details::default() };
+            Status { details: Some(details), ..Status::new(409, "Conflict", conflicts.to_string()) }
+        }
+        other => Status::bad_request(other.to_string()),
+    }
+}

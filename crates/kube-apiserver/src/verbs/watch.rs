@@ -1,0 +1,290 @@
+//! `watch`: changes as they happen, in order. An event's bytes are made once, however many watch it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::status::Status;
+use rand::Rng;
+use serde_json::{Value, json};
+use store::cache::{Change, Item, Watcher};
+use store::{Revision, StoreError};
+use tokio::time::Instant;
+
+use super::get::{REVISION_TIMEOUT, revision};
+use crate::body::Body;
+use crate::call::Call;
+use crate::filter::Filter;
+use crate::negotiate::{Form, Media};
+use crate::resources::{Resource, decode_stored};
+use crate::respond::{self, Reply};
+use crate::table::{self, Include};
+use crate::write::store_status;
+
+/// How often an idle watch that wants them is sent a bookmark.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// How long a watch without a timeout lives: this and up to as much again, so that they do not all end at once.
+const LIFETIME_MIN: Duration = Duration::from_secs(30 * 60);
+/// How many changes are put into one piece of the stream.
+const BATCH_MAX: usize = 256;
+
+pub async fn watch(call: Call) -> Result<Reply, Status> {
+    let filter = Filter::parse(&call.resource, &call.target.namespace, &call.target.name, &call.query)?;
+    let options = Options::read(&call)?;
+    let state = call.resource.state()?.clone();
+    let content_type = match call.answer.media {
+        Media::Json => "application/json",
+        Media::Yaml => return Err(Status::new(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json;stream=watch").with_empty_details()),
+    };
+    let (initial, watcher) = match options.start {
+        Begin::State(at_least) => {
+            match at_least {
+                Some(revision) => call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?,
+                None => {
+                    call.app.cache.fresh().await.map_err(store_status)?;
+                }
+            }
+            let (snapshot, watcher) = state.list_and_watch(filter.scope());
+            let from: Arc<str> = filter.prefix.as_str().into();
+            let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
+            let items: Vec<Arc<Item>> = range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
+            (Some((items, snapshot.revision)), watcher)
+        }
+        Begin::Now => {
+            call.app.cache.fresh().await.map_err(store_status)?;
+            (None, state.list_and_watch(filter.scope()).1)
+        }
+        Begin::After(revision) => match state.watch(revision, filter.scope()) {
+            Ok(watcher) => (None, watcher),
+            Err(StoreError::Compacted { wanted, oldest }) => {
+                let status = Status::expired(format!("too old resource version: {wanted} ({oldest})"));
+                return Ok(one_event(content_type, json!({"type": "ERROR", "object": status.to_value()})));
+            }
+            Err(StoreError::Future { wanted, .. }) => {
+                // Ahead of this server: wait for it to be reached, as upstream, then begin there.
+                call.app.cache.wait_for(wanted, REVISION_TIMEOUT).await.map_err(store_status)?;
+                (None, state.watch(revision, filter.scope()).map_err(store_status)?)
+            }
+            Err(error) => return Err(store_status(error)),
+        },
+    };
+    let ends = Instant::now() + options.lifetime;
+    let gauge = call.app.metrics.watching(call.resource.kind.plural);
+    let stream = Stream { call, filter, watcher, options, initial, ends, columns_sent: false, changes: Vec::new(), _gauge: gauge };
+    let pieces = futures::stream::unfold(Some(stream), |stream| async move {
+        let mut stream = stream?;
+        let (piece, go_on) = stream.next().await;
+        Some((piece, go_on.then_some(stream)))
+    });
+    Ok(respond::reply(200, content_type, Body::Stream(Box::pin(pieces))))
+}
+
+fn one_event(content_type: &'static str, event: Value) -> Reply {
+    respond::bytes_reply(200, content_type, format!("{event}\n"))
+}
+
+struct Options {
+    start: Begin,
+    bookmarks: bool,
+    /// A bookmark marks the end of the initial state.
+    mark_initial_end: bool,
+    lifetime: Duration,
+}
+
+enum Begin {
+    /// The state first, as added objects, then changes.
+    State(Option<Revision>),
+    Now,
+    After(Revision),
+}
+
+impl Options {
+    fn read(call: &Call) -> Result<Options, Status> {
+        let query = &call.query;
+        let bookmarks = query.flag("allowWatchBookmarks");
+        let how = query.get("resourceVersionMatch");
+        let forbidden = |field: &str, detail: &str| {
+            let mut errors = Errors::default();
+            errors.push(FieldError::new(Problem::Forbidden, field, "", detail));
+            Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors))
+        };
+        let version = revision(query.get("resourceVersion"))?;
+        let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
+        if initial.is_some() && how != "NotOlderThan" {
+            return forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+        }
+        if initial.is_none() && !how.is_empty() {
+            return forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        }
+        let start = match (initial, version) {
+            (Some(true), Some(Revision(0))) => Begin::State(Some(Revision(0))),
+            (Some(true), at_least) => Begin::State(at_least),
+            (Some(false), None | Some(Revision(0))) => Begin::Now,
+            (None, None) => Begin::State(None),
+            (None, Some(Revision(0))) => Begin::State(Some(Revision(0))),
+            (_, Some(revision)) => Begin::After(revision),
+        };
+        let lifetime = match query.number("timeoutSeconds")? {
+            Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
+            _ => LIFETIME_MIN.mul_f64(rand::rng().random_range(1.0..2.0)),
+        };
+        Ok(Options { start, bookmarks, mark_initial_end: initial == Some(true) && bookmarks, lifetime })
+    }
+}
+
+/// One client's stream.
+struct Stream {
+    call: Call,
+    filter: Filter,
+    watcher: Watcher,
+    options: Options,
+    initial: Option<(Vec<Arc<Item>>, Revision)>,
+    ends: Instant,
+    columns_sent: bool,
+    changes: Vec<Arc<Change>>,
+    _gauge: crate::metrics::Gauge,
+}
+
+impl Stream {
+    /// The next piece of the stream, and whether more follows.
+    async fn next(&mut self) -> (Bytes, bool) {
+        if let Some((items, revision)) = self.initial.take() {
+            let mut out = BytesMut::new();
+            for item in &items {
+                self.put(&mut out, "ADDED", item);
+            }
+            if self.options.mark_initial_end {
+                self.put_bookmark(&mut out, revision, true);
+            }
+            if !out.is_empty() {
+                return (out.freeze(), true);
+            }
+        }
+        loop {
+            let bookmark_at = match self.options.bookmarks {
+                true => (Instant::now() + BOOKMARK_EVERY).min(self.ends),
+                false => self.ends,
+            };
+            self.changes.clear();
+            tokio::select! {
+                alive = self.watcher.next_batch(BATCH_MAX, &mut self.changes) => {
+                    let piece = self.batch();
+                    if !alive {
+                        return (piece, false);
+                    }
+                    if !piece.is_empty() {
+                        return (piece, true);
+                    }
+                }
+                () = tokio::time::sleep_until(bookmark_at) => {
+                    let over = Instant::now() >= self.ends;
+                    let mut out = BytesMut::new();
+                    if self.options.bookmarks {
+                        self.put_bookmark(&mut out, self.watcher.revision(), false);
+                    }
+                    if over || !out.is_empty() {
+                        return (out.freeze(), !over);
+                    }
+                }
+            }
+        }
+    }
+
+    fn batch(&mut self) -> Bytes {
+        let changes = std::mem::take(&mut self.changes);
+        // The usual case: one change, whose bytes all watchers share.
+        if let [change] = changes.as_slice() {
+            let piece = self.frame(change).unwrap_or_default();
+            self.changes = changes;
+            return piece;
+        }
+        let mut out = BytesMut::new();
+        for change in &changes {
+            if let Some(frame) = self.frame(change) {
+                out.put_slice(&frame);
+            }
+        }
+        self.changes = changes;
+        out.freeze()
+    }
+
+    /// What this client sees of a change, if anything: an object that begins to match is added, one that ceases to
+    /// match is deleted.
+    fn frame(&mut self, change: &Change) -> Option<Bytes> {
+        let now = !change.deleted && self.filter.matches(&change.item);
+        let before = change.previous.as_ref().is_some_and(|item| self.filter.matches(item));
+        let (slot, event) = match (before, now) {
+            (false, true) => (0, "ADDED"),
+            (true, true) => (1, "MODIFIED"),
+            (true, false) if change.deleted => (2, "DELETED"),
+            (true, false) => (3, "DELETED"),
+            (false, false) => return None,
+        };
+        // One that ceased to match is shown as it last matched, at the revision of the change.
+        let item = match (slot, &change.previous) {
+            (3, Some(previous)) => previous,
+            _ => &change.item,
+        };
+        let plain = self.call.answer.form == Form::Object && self.call.resource.kind.convert.is_none();
+        if plain {
+            return Some(change.encoding(slot, || frame(event, &respond::spliced(&item.value, change.revision.0))));
+        }
+        let object = self.object(item, change.revision)?;
+        Some(frame(event, object.to_string().as_bytes()))
+    }
+
+    fn put(&mut self, out: &mut BytesMut, event: &str, item: &Item) {
+        if self.call.answer.form == Form::Object && self.call.resource.kind.convert.is_none() {
+            out.put_slice(&frame(event, &item.encoded()));
+            return;
+        }
+        if let Some(object) = self.object(item, item.revision) {
+            out.put_slice(&frame(event, object.to_string().as_bytes()));
+        }
+    }
+
+    /// The object in the form and version that was asked for.
+    fn object(&mut self, item: &Item, revision: Revision) -> Option<Value> {
+        let resource: &Resource = &self.call.resource;
+        let object = resource.from_storage(decode_stored(&item.value, revision.0).ok()?);
+        let version = self.call.answer.meta_version;
+        Some(match self.call.answer.form {
+            Form::Object => object,
+            Form::Metadata => table::partial_metadata(object, version),
+            Form::Table => {
+                let first = !std::mem::replace(&mut self.columns_sent, true);
+                let meta = json!({"resourceVersion": revision.to_string()});
+                let row = table::row(resource, &object, Include::from(&self.call.query), version, self.call.app.clock.now());
+                table::whole(resource, meta, vec![row], version, first)
+            }
+        })
+    }
+
+    fn put_bookmark(&self, out: &mut BytesMut, revision: Revision, initial_end: bool) {
+        let kind = &self.call.resource.kind;
+        let mut object = match self.call.answer.form {
+            Form::Table => json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": null, "rows": [
+                {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}}
+            ]}),
+            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"creationTimestamp": null}}),
+            Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"creationTimestamp": null}}),
+        };
+        let meta = &mut object["metadata"];
+        meta["resourceVersion"] = revision.to_string().into();
+        if initial_end {
+            meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        out.put_slice(&frame("BOOKMARK", object.to_string().as_bytes()));
+    }
+}
+
+fn frame(event: &str, object: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(object.len() + 32);
+    out.extend_from_slice(b"{\"type\":\"");
+    out.extend_from_slice(event.as_bytes());
+    out.extend_from_slice(b"\",\"object\":");
+    out.extend_from_slice(object);
+    out.extend_from_slice(b"}\n");
+    out.into()
+}

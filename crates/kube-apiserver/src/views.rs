@@ -1,0 +1,107 @@
+//! Decoded objects of a few resources that the server itself reads on many requests: roles, namespaces, quotas.
+//! A view is brought up to date when it is asked and something changed; unchanged objects are not decoded again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use store::Revision;
+use store::cache;
+
+use crate::authn::Objects;
+use crate::resources::decode_stored;
+
+#[derive(Default)]
+pub struct Views {
+    views: HashMap<&'static str, View>,
+}
+
+struct View {
+    resource: Arc<cache::Resource>,
+    prefix: String,
+    namespaced: bool,
+    decoded: Mutex<Decoded>,
+}
+
+#[derive(Default)]
+struct Decoded {
+    seen: Revision,
+    objects: BTreeMap<Arc<str>, (Revision, Arc<Value>)>,
+}
+
+impl Views {
+    pub fn add(&mut self, plural: &'static str, storage: &str, namespaced: bool, resource: Arc<cache::Resource>) {
+        let view = View { resource, prefix: format!("/registry/{storage}/"), namespaced, decoded: Mutex::default() };
+        self.views.insert(plural, view);
+    }
+
+    /// One object, decoded; not kept, so any resource of any size may be asked.
+    pub fn one(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+        let view = self.views.get(plural)?;
+        let key = match view.namespaced {
+            true => format!("{}{namespace}/{name}", view.prefix),
+            false => format!("{}{name}", view.prefix),
+        };
+        let item = view.resource.get(&key)?;
+        decode_stored(&item.value, item.revision.0).ok()
+    }
+
+    /// Whether an object is there, without decoding it.
+    pub fn exists(&self, plural: &str, namespace: &str, name: &str) -> bool {
+        let Some(view) = self.views.get(plural) else { return false };
+        let key = match view.namespaced {
+            true => format!("{}{namespace}/{name}", view.prefix),
+            false => format!("{}{name}", view.prefix),
+        };
+        view.resource.get(&key).is_some()
+    }
+
+    /// All objects, or those of one namespace.
+    pub fn all(&self, plural: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let Some(view) = self.views.get(plural) else { return Vec::new() };
+        let prefix = match namespace {
+            "" => view.prefix.clone(),
+            _ => format!("{}{namespace}/", view.prefix),
+        };
+        let mut decoded = view.decoded.lock();
+        view.refresh(&mut decoded);
+        let from: Arc<str> = prefix.as_str().into();
+        let range = decoded.objects.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
+        range.map(|(_, (_, object))| object.clone()).collect()
+    }
+}
+
+impl View {
+    fn refresh(&self, decoded: &mut Decoded) {
+        let changed = self.resource.last_changed();
+        if decoded.seen >= changed && decoded.seen != Revision(0) {
+            return;
+        }
+        let snapshot = self.resource.snapshot();
+        let mut old = std::mem::take(&mut decoded.objects);
+        for (key, item) in snapshot.items.iter() {
+            let kept = old.remove(key).filter(|(revision, _)| *revision == item.revision);
+            let entry = kept.or_else(|| {
+                let object = decode_stored(&item.value, item.revision.0).ok()?;
+                Some((item.revision, Arc::new(object)))
+            });
+            decoded.objects.extend(entry.map(|entry| (key.clone(), entry)));
+        }
+        decoded.seen = snapshot.revision;
+    }
+}
+
+impl Objects for Views {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.one(resource, namespace, name)
+    }
+
+    fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
+        self.all(resource, namespace)
+    }
+
+    fn last_changed(&self, resource: &str) -> u64 {
+        self.views.get(resource).map_or(0, |view| view.resource.last_changed().0)
+    }
+}

@@ -1,0 +1,471 @@
+//! The common path of every write: default, own, admit, prepare, validate, store. Verbs bring the object, this file
+//! decides nothing about kinds; their entries in the table do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use machinery::codec;
+use machinery::field::Errors;
+use machinery::meta;
+use machinery::node::Node;
+use machinery::object::Meta;
+use machinery::patch::managed::{self, Manager, Operation};
+use machinery::status::Status;
+use serde_json::Value;
+use store::cache::Item;
+use store::{Change, Expect, StoreError, Written};
+
+use crate::admission;
+use crate::call::Call;
+use crate::names;
+use crate::resources::{Resource, decode_stored};
+
+/// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
+/// servers can make us lose.
+const TRIES_MAX: usize = 32;
+/// How often another generated name is tried when one is taken, as upstream.
+const GENERATED_NAMES_MAX: usize = 8;
+/// How long a writer waits for its own write to show in the cache.
+const OWN_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The outcome of a write: the stored bytes and their revision; none where nothing was stored (dry run of a create).
+pub struct Stored {
+    pub value: Bytes,
+    pub revision: Option<u64>,
+}
+
+/// Which part of an object a request writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Main,
+    Status,
+    /// Another subresource that changes the object, such as `binding`.
+    Sub(&'static str),
+}
+
+impl Part {
+    pub fn subresource(self) -> &'static str {
+        match self {
+            Part::Main => "",
+            Part::Status => "status",
+            Part::Sub(name) => name,
+        }
+    }
+}
+
+/// Who the changed fields belong to afterwards.
+#[derive(Clone, Debug)]
+pub enum Owner {
+    /// The manager of an ordinary write.
+    Update(String),
+    /// Server-side apply has worked ownership out already.
+    Applied,
+}
+
+/// Stores a new object. `object` is in the version that was asked for, of the right shape.
+pub async fn create(
+    call: &Call,
+    resource: &Resource,
+    namespace: &str,
+    mut object: Value,
+    owner: &Owner,
+    dry_run: bool,
+) -> Result<Stored, Status> {
+    check_namespace(resource, namespace, &mut object)?;
+    if !object.resource_version().is_empty() {
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
+    default(resource, &mut object);
+    own(call, resource, None, &mut object, owner, Part::Main)?;
+    let object = resource.to_storage(object);
+    let generate = object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
+    for attempt in 1.. {
+        match create_once(call, resource, namespace, object.clone(), dry_run).await {
+            Err(status) if generate && status.reason == "AlreadyExists" && attempt < GENERATED_NAMES_MAX => {}
+            outcome => return outcome,
+        }
+    }
+    unreachable!("the loop ends by returning")
+}
+
+async fn create_once(call: &Call, resource: &Resource, namespace: &str, mut object: Value, dry_run: bool) -> Result<Stored, Status> {
+    let app = &call.app;
+    let kind = &*resource.stored;
+    let request = admission::Request::create(call, resource, namespace, dry_run);
+    app.admission.mutate(&request, &mut object).await?;
+    if object.name().is_empty() {
+        let base = object.meta("generateName").and_then(Value::as_str).unwrap_or("").to_string();
+        if !base.is_empty() {
+            object.meta_mut().insert("name".into(), names::generate(&base).into());
+        }
+    }
+    begin(call, resource, &mut object);
+    (kind.prepare_create)(&mut object);
+    let reserved = app.allocators.for_create(resource, &mut object)?;
+    let mut errors = Errors::default();
+    let node = Node::root(&object);
+    meta::validate_object_meta(&node.at("metadata"), kind.namespaced(), kind.name_rule, &mut errors);
+    validate_kind(resource, &node, &mut errors);
+    refuse(resource, object.name(), &errors)?;
+    (kind.warnings)(&object, None).into_iter().for_each(|text| call.warn(text));
+    app.admission.validate(&request, Some(&object)).await?;
+    let name = object.name().to_string();
+    let key = resource.key(object.namespace(), &name)?;
+    if dry_run {
+        if resource.state()?.get(&key).is_some() {
+            return Err(Status::already_exists(resource.group_resource(), &name));
+        }
+        return Ok(Stored { value: encode(object), revision: None });
+    }
+    let value = encode(object);
+    let put = Change::Put { value: value.clone(), ttl: ttl(call, resource) };
+    match app.cache.store().write_if(&key, Expect::Absent, put).await.map_err(store_status)? {
+        Written::Done(revision) => {
+            reserved.keep();
+            Ok(Stored { value, revision: Some(revision.0) })
+        }
+        Written::Conflict(_) => Err(Status::already_exists(resource.group_resource(), &name)),
+    }
+}
+
+/// Changes an object that is there. `change` gets the current object in the version that was asked for and answers
+/// the new one, conformed and defaulted; it runs again when others wrote meanwhile.
+pub async fn update(
+    call: &Call,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    part: Part,
+    owner: &Owner,
+    dry_run: bool,
+    mut change: impl FnMut(&Value) -> Result<Value, Status>,
+) -> Result<Stored, Status> {
+    let app = &call.app;
+    let state = resource.state()?;
+    let key = resource.key(namespace, name)?;
+    let _alone = app.locks.lock(&key).await;
+    let mut current = state.get(&key);
+    let mut fresh = false;
+    for _ in 0..TRIES_MAX {
+        if current.is_none() && !fresh {
+            app.cache.fresh().await.map_err(store_status)?;
+            fresh = true;
+            current = state.get(&key);
+        }
+        let Some(item) = &current else {
+            return Err(Status::not_found(resource.group_resource(), name));
+        };
+        let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
+        let shown = resource.from_storage(old.clone());
+        let proposed = change(&shown)?;
+        match conflict(resource, name, &shown, &proposed) {
+            // The cache may lag behind another server: look once more before refusing.
+            Some(_) if !fresh => {
+                app.cache.fresh().await.map_err(store_status)?;
+                fresh = true;
+                current = state.get(&key);
+                continue;
+            }
+            Some(status) => return Err(status),
+            None => {}
+        }
+        match replace(call, resource, &key, item, old, shown, proposed, part, owner, dry_run).await? {
+            Outcome::Stored(stored) => return Ok(stored),
+            Outcome::Lost(entry) => {
+                fresh = true;
+                current = match entry {
+                    Some(entry) => Some(Arc::new(Item {
+                        key: entry.key,
+                        value: entry.value,
+                        revision: entry.revision,
+                        created: entry.created,
+                        description: Default::default(),
+                    })),
+                    None => None,
+                };
+            }
+        }
+    }
+    Err(Status::modified(resource.group_resource(), name))
+}
+
+enum Outcome {
+    Stored(Stored),
+    /// Another server wrote first; this is what the key holds now.
+    Lost(Option<store::Entry>),
+}
+
+#[allow(clippy::too_many_arguments)] // One step of `update`, split off only so that each fits on a screen.
+async fn replace(
+    call: &Call,
+    resource: &Resource,
+    key: &str,
+    item: &Item,
+    old: Value,
+    shown: Value,
+    mut proposed: Value,
+    part: Part,
+    owner: &Owner,
+    dry_run: bool,
+) -> Result<Outcome, Status> {
+    let app = &call.app;
+    let kind = &*resource.stored;
+    keep_identity(&mut proposed, &shown);
+    own(call, resource, Some(&shown), &mut proposed, owner, part)?;
+    let mut new = resource.to_storage(proposed);
+    let request = admission::Request::update(call, resource, &old, part, dry_run);
+    app.admission.mutate(&request, &mut new).await?;
+    prepare(resource, &mut new, &old, part);
+    let reserved = app.allocators.for_update(resource, &mut new, &old)?;
+    let mut errors = Errors::default();
+    let (node, old_node) = (Node::root(&new), Node::root(&old));
+    meta::validate_object_meta_update(&node.at("metadata"), &old_node.at("metadata"), &mut errors);
+    match part {
+        Part::Main => {
+            (kind.validate_update)(&node, &old_node, &mut errors);
+            if let Some(custom) = &resource.custom {
+                custom.validate_update(&node, &old_node, &mut errors);
+            }
+        }
+        Part::Status => {
+            (kind.validate_status)(&node, &old_node, &mut errors);
+            if let Some(custom) = &resource.custom {
+                custom.validate_update(&node, &old_node, &mut errors);
+            }
+        }
+        Part::Sub(_) => {}
+    }
+    refuse(resource, new.name(), &errors)?;
+    (kind.warnings)(&new, Some(&old)).into_iter().for_each(|text| call.warn(text));
+    app.admission.validate(&request, Some(&new)).await?;
+    if new == old {
+        return Ok(Outcome::Stored(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
+    }
+    let gone = new.is_deleting() && ends(&new);
+    let value = encode(new);
+    if dry_run {
+        return Ok(Outcome::Stored(Stored { value, revision: Some(item.revision.0) }));
+    }
+    let change = match gone {
+        true => Change::Delete,
+        false => Change::Put { value: value.clone(), ttl: ttl(call, resource) },
+    };
+    match app.cache.store().write_if(key, Expect::At(item.revision), change).await.map_err(store_status)? {
+        Written::Done(revision) => {
+            reserved.keep();
+            if gone {
+                app.allocators.release(resource, &old);
+            }
+            // The next writer of this key, queued on its lock, must see this write.
+            app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await.map_err(store_status)?;
+            Ok(Outcome::Stored(Stored { value, revision: Some(if gone { item.revision.0 } else { revision.0 }) }))
+        }
+        Written::Conflict(entry) => Ok(Outcome::Lost(entry)),
+    }
+}
+
+/// An object marked for deletion goes when nothing holds it any more.
+pub fn ends(object: &Value) -> bool {
+    let grace = object.meta("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    let held = object["kind"] == "Namespace"
+        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    grace == 0 && object.finalizers().is_empty() && !held
+}
+
+/// What a body said of its namespace must be what the path says.
+fn check_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> Result<(), Status> {
+    if !resource.kind.namespaced() {
+        if !object.namespace().is_empty() {
+            return Err(Status::bad_request("namespace is not allowed on cluster-scoped resources"));
+        }
+        return Ok(());
+    }
+    match object.namespace() {
+        "" => {
+            object.meta_mut().insert("namespace".into(), namespace.into());
+            Ok(())
+        }
+        given if given == namespace => Ok(()),
+        _ => Err(namespace_mismatch()),
+    }
+}
+
+pub fn namespace_mismatch() -> Status {
+    Status::bad_request("the namespace of the provided object does not match the namespace sent on the request")
+}
+
+pub fn default(resource: &Resource, object: &mut Value) {
+    (resource.kind.defaults)(object);
+    if let Some(custom) = &resource.custom {
+        custom.default(object);
+    }
+}
+
+fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, owner: &Owner, part: Part) -> Result<(), Status> {
+    let Owner::Update(name) = owner else { return Ok(()) };
+    let manager = Manager {
+        name: name.clone(),
+        operation: Operation::Update,
+        api_version: resource.kind.api_version(),
+        subresource: part.subresource().to_string(),
+        time: call.app.clock.stamp(),
+    };
+    managed::update(resource.shape(), old, new, &manager, untracked(resource, part))
+        .map_err(|error| Status::bad_request(error.to_string()))
+}
+
+/// Fields that a write to this part does not own: status for the object itself, all but status for its status.
+pub fn untracked(resource: &Resource, part: Part) -> &'static [&'static str] {
+    let has_status = resource.kind.subresources.iter().any(|sub| sub.name == "status");
+    match part {
+        Part::Main if has_status => &["status"],
+        Part::Main => &[],
+        Part::Status => &["spec"],
+        Part::Sub(_) => &["status"],
+    }
+}
+
+/// What the server alone sets on a new object.
+fn begin(call: &Call, resource: &Resource, object: &mut Value) {
+    let now = call.app.clock.stamp();
+    let generation = resource.stored.generation;
+    let meta = object.meta_mut();
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
+        meta.remove(field);
+    }
+    meta.insert("uid".into(), names::uid().into());
+    meta.insert("creationTimestamp".into(), now.into());
+    if generation {
+        meta.insert("generation".into(), 1.into());
+    }
+}
+
+/// A writer that leaves these out means to keep them; one that changes them is refused by validation.
+fn keep_identity(new: &mut Value, old: &Value) {
+    let meta = new.meta_mut();
+    meta.remove("selfLink");
+    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+        match old.meta(field) {
+            Some(value) if meta.get(field).is_none_or(Value::is_null) => {
+                meta.insert(field.into(), value.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: Part) {
+    let kind = &*resource.stored;
+    // Generation is the server's alone.
+    match old.meta("generation") {
+        Some(generation) => new.meta_mut().insert("generation".into(), generation.clone()),
+        None => new.meta_mut().remove("generation"),
+    };
+    match part {
+        Part::Main => {
+            if kind.subresources.iter().any(|sub| sub.name == "status") {
+                copy(new, old, "status");
+            }
+            (kind.prepare_update)(new, old);
+        }
+        Part::Status => {
+            let fields: Vec<String> = [&*new, old].iter().flat_map(|o| o.as_object()).flat_map(|o| o.keys().cloned()).collect();
+            for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
+                copy(new, old, field);
+            }
+            for field in ["ownerReferences", "finalizers"] {
+                match old.meta(field) {
+                    Some(value) => new.meta_mut().insert(field.into(), value.clone()),
+                    None => new.meta_mut().remove(field),
+                };
+            }
+            (kind.prepare_status)(new, old);
+        }
+        Part::Sub(_) => {}
+    }
+    if kind.generation && part != Part::Status && content_differs(new, old) {
+        let generation = old.meta("generation").and_then(Value::as_i64).unwrap_or(0) + 1;
+        new.meta_mut().insert("generation".into(), generation.into());
+    }
+}
+
+fn copy(new: &mut Value, old: &Value, field: &str) {
+    let Some(map) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => map.insert(field.into(), value.clone()),
+        None => map.remove(field),
+    };
+}
+
+/// Whether anything but metadata and status differs.
+fn content_differs(new: &Value, old: &Value) -> bool {
+    let content = |object: &Value| {
+        let fields = object.as_object().into_iter().flatten();
+        fields.filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status")).map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    content(new) != content(old)
+}
+
+fn validate_kind(resource: &Resource, node: &Node, errors: &mut Errors) {
+    (resource.stored.validate)(node, errors);
+    if let Some(custom) = &resource.custom {
+        custom.validate(node, errors);
+    }
+}
+
+fn refuse(resource: &Resource, name: &str, errors: &Errors) -> Result<(), Status> {
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(Status::invalid(resource.kind.group, resource.kind.kind, name, errors)),
+    }
+}
+
+/// Why this object may not replace that one, if it names another version or another object.
+fn conflict(resource: &Resource, name: &str, current: &Value, proposed: &Value) -> Option<Status> {
+    let uid = proposed.uid();
+    if !uid.is_empty() && uid != current.uid() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.uid());
+        return Some(Status::conflict(resource.group_resource(), name, &why));
+    }
+    let wanted = proposed.resource_version();
+    (!wanted.is_empty() && wanted != current.resource_version()).then(|| Status::modified(resource.group_resource(), name))
+}
+
+/// The stored text: without resourceVersion, which the store gives.
+pub fn encode(mut object: Value) -> Bytes {
+    object.meta_mut().remove("resourceVersion");
+    codec::encode(&object).into()
+}
+
+/// Events vanish by themselves.
+fn ttl(call: &Call, resource: &Resource) -> Option<Duration> {
+    (resource.kind.storage == "events").then_some(call.app.settings.event_ttl)
+}
+
+pub fn undecodable(key: &str, why: &str) -> Status {
+    Status::internal(format!("unable to decode the stored object {key}: {why}"))
+}
+
+/// What a client is told when the store cannot do it.
+pub fn store_status(error: StoreError) -> Status {
+    match error {
+        StoreError::Compacted { wanted, oldest } => {
+            Status::expired(format!("The resourceVersion for the provided watch is too old: {wanted} ({oldest})"))
+        }
+        StoreError::Future { wanted, newest } => too_large(wanted.0, newest.0),
+        StoreError::ReadOnly(why) => Status::new(507, "InternalError", format!("Internal error occurred: the store refuses writes: {why}")),
+        StoreError::Unavailable(why) => Status::unavailable(format!("the store did not answer: {why}")),
+        other => Status::internal(other.to_string()),
+    }
+}
+
+/// Asked for a revision that is not there yet; clients wait a second and ask again.
+pub fn too_large(wanted: u64, newest: u64) -> Status {
+    let message = format!("Too large resource version: {wanted}, current: {newest}");
+    let mut status = Status::new(504, "Timeout", message.clone());
+    let cause = machinery::status::Cause { reason: "ResourceVersionTooLarge".into(), message: "Too large resource version".into(), field: String::new() };
+    status.details = Some(machinery::status::Details { causes: vec![cause], retry_after_seconds: Some(1), ..Default::default() });
+    status.message = format!("Timeout: {message}");
+    status
+}
