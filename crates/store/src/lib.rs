@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 pub mod cache;
+pub mod etcd;
 
 /// A point in the history. Every write makes the next one; they are shown to users as resourceVersion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -192,7 +192,7 @@ impl State {
         // Deleted and made again: the deletion came after the old one's last change and before the new one.
         let replaced =
             entries.iter().filter(|entry| self.items.get(&entry.key).is_some_and(|item| item.created != entry.created));
-        gone.chain(replaced.map(|entry| deletion(&entry.key, Revision(entry.created.0 - 1)))).collect()
+        gone.chain(replaced.map(|entry| deletion(&entry.key, Revision(entry.created.0.saturating_sub(1))))).collect()
     }
 
     /// The store was put back to an earlier state. Its revisions now mean something else than those watchers
