@@ -13,6 +13,7 @@ use futures::stream::BoxStream;
 pub mod cache;
 pub mod conformance;
 pub mod embedded;
+pub mod etcd;
 
 /// A point in the history. Every write makes the next one; they are shown to users as resourceVersion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,92 @@
+//! The recent changes of one resource, in order. Watchers of the whole resource read it by position, so that a
+//! change is stored once for all of them; who falls off its old end has been too slow.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Change;
+use crate::Revision;
+
+/// How long a change is kept for watchers that come back and for exact lists.
+pub const HISTORY_AGE_MAX: Duration = Duration::from_secs(5 * 60);
+/// How many changes of one resource are kept.
+pub const HISTORY_CHANGES_MAX: usize = 100_000;
+/// How many bytes of values the kept changes of one resource hold.
+pub const HISTORY_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Default)]
+pub(super) struct History {
+    changes: VecDeque<(Instant, Arc<Change>)>,
+    /// The position of the first kept change.
+    first: u64,
+    bytes: usize,
+    /// Every change after this revision is kept.
+    floor: Revision,
+}
+
+impl History {
+    pub fn floor(&self) -> Revision {
+        self.floor
+    }
+
+    /// The position of the oldest kept change; who is before it has lost changes.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The position behind the newest change.
+    pub fn end(&self) -> u64 {
+        self.first + self.changes.len() as u64
+    }
+
+    pub fn push(&mut self, now: Instant, change: Arc<Change>) {
+        self.bytes += change.item.value.len();
+        self.changes.push_back((now, change));
+        if self.changes.len() > HISTORY_CHANGES_MAX || self.bytes > HISTORY_BYTES_MAX {
+            self.drop_oldest();
+        }
+    }
+
+    /// Lets go what is too old.
+    pub fn trim(&mut self, now: Instant) {
+        while self.changes.front().is_some_and(|(at, _)| now.duration_since(*at) > HISTORY_AGE_MAX) {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((_, change)) = self.changes.pop_front() {
+            self.first += 1;
+            self.bytes -= change.item.value.len();
+            self.floor = self.floor.max(change.revision);
+        }
+    }
+
+    /// The position of the first change after that revision.
+    pub fn position_after(&self, revision: Revision) -> u64 {
+        self.first + self.changes.partition_point(|(_, change)| change.revision <= revision) as u64
+    }
+
+    /// The changes from a position on, as far as they are kept.
+    pub fn from(&self, position: u64) -> impl DoubleEndedIterator<Item = &Arc<Change>> {
+        let index = position.saturating_sub(self.first) as usize;
+        self.changes.range(index.min(self.changes.len())..).map(|(_, change)| change)
+    }
+
+    /// What came between is not known in detail: nobody can start before that revision any more. Those who
+    /// already read go on with the changes that are kept.
+    pub fn raise_floor(&mut self, revision: Revision) {
+        self.floor = self.floor.max(revision);
+    }
+
+    /// Forgets everything and cuts all readers, even those that had read everything.
+    pub fn reset(&mut self) {
+        self.first = self.end() + 1;
+        self.changes.clear();
+        self.bytes = 0;
+        self.floor = Revision(0);
+    }
+}

@@ -1,0 +1,123 @@
+//! What the cache holds: objects as of a revision, their changes, and whole snapshots. All are shared and none
+//! changes once made; the bytes of a value exist once, whoever looks at them.
+
+use std::sync::{Arc, OnceLock};
+
+use bytes::{BufMut, Bytes};
+
+use crate::Revision;
+
+/// What the cache must know of a stored value besides its bytes. Parsed once, when the value arrives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Description {
+    pub labels: Vec<(Box<str>, Box<str>)>,
+    /// Values of the kind's selectable fields, in the order of its list.
+    pub fields: Vec<Box<str>>,
+    /// Where in the value `"resourceVersion":"N",` is put when it is sent: just behind `"metadata":{`.
+    pub splice: u32,
+}
+
+/// How values of one resource are read. An error means the value cannot be decoded; it is reported by key,
+/// and the rest goes on.
+pub type Describe = Arc<dyn Fn(&Bytes) -> Result<Description, String> + Send + Sync>;
+
+/// One object as of one revision. Shared by the state, the history and every watcher.
+#[derive(Debug)]
+pub struct Item {
+    pub key: Arc<str>,
+    /// As stored: without resourceVersion.
+    pub value: Bytes,
+    pub revision: Revision,
+    pub created: Revision,
+    pub description: Description,
+}
+
+impl Item {
+    /// The value as it is sent, with its resourceVersion.
+    pub fn encoded(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.encoded_len_max());
+        self.write_encoded(&mut out);
+        out.into()
+    }
+
+    /// As `encoded`, behind what `out` already holds.
+    pub fn write_encoded(&self, out: &mut impl BufMut) {
+        let splice = (self.description.splice as usize).min(self.value.len());
+        let (head, tail) = self.value.split_at(splice);
+        out.put_slice(head);
+        out.put_slice(b"\"resourceVersion\":\"");
+        put_decimal(out, self.revision.0);
+        // Empty metadata has no next field to be parted from.
+        out.put_slice(if tail.first() == Some(&b'}') { b"\"" } else { b"\"," });
+        out.put_slice(tail);
+    }
+
+    /// How much room `write_encoded` takes at most.
+    pub fn encoded_len_max(&self) -> usize {
+        self.value.len() + "\"resourceVersion\":\"\",".len() + DECIMAL_DIGITS_MAX
+    }
+
+    /// The same object as it is shown by the event of its deletion.
+    pub(super) fn deleted_at(&self, revision: Revision) -> Item {
+        Item {
+            key: self.key.clone(),
+            value: self.value.clone(),
+            revision,
+            created: self.created,
+            description: self.description.clone(),
+        }
+    }
+}
+
+/// An object's change within one resource.
+#[derive(Debug)]
+pub struct Change {
+    pub revision: Revision,
+    /// The new state; for a deletion the last state, carrying the deletion's revision.
+    pub item: Arc<Item>,
+    pub previous: Option<Arc<Item>>,
+    pub deleted: bool,
+    /// Encodings made for watchers, each made once. The number names the encoding and is chosen by the caller.
+    encodings: [OnceLock<Bytes>; ENCODINGS_MAX],
+}
+
+pub const ENCODINGS_MAX: usize = 4;
+
+impl Change {
+    pub(super) fn put(item: Arc<Item>, previous: Option<Arc<Item>>) -> Change {
+        Change { revision: item.revision, item, previous, deleted: false, encodings: Default::default() }
+    }
+
+    pub(super) fn delete(previous: Arc<Item>, revision: Revision) -> Change {
+        let item = Arc::new(previous.deleted_at(revision));
+        Change { revision, item, previous: Some(previous), deleted: true, encodings: Default::default() }
+    }
+
+    /// The change in that encoding: made by the first who asks, shared with all others.
+    pub fn encoding(&self, slot: usize, make: impl FnOnce() -> Bytes) -> Bytes {
+        self.encodings[slot].get_or_init(make).clone()
+    }
+}
+
+/// The state of one resource as of one revision; cheap to clone, does not change.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub revision: Revision,
+    pub items: imbl::OrdMap<Arc<str>, Arc<Item>>,
+}
+
+const DECIMAL_DIGITS_MAX: usize = 20;
+
+fn put_decimal(out: &mut impl BufMut, mut number: u64) {
+    let mut digits = [0u8; DECIMAL_DIGITS_MAX];
+    let mut start = digits.len();
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.put_slice(&digits[start..]);
+}

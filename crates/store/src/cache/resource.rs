@@ -1,0 +1,285 @@
+//! One resource in the cache, as its readers and the dispatcher see it. The first load and the dispatcher write,
+//! everyone reads; the rules of what a change does to the state are in `state`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tokio::sync::{Notify, OnceCell};
+use tokio::time::Instant;
+
+use super::state::{Arrival, Phase, State};
+use super::watcher::{Look, Queue, Source, in_scope};
+use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
+use crate::{Entry, Event, Revision, StoreError};
+
+pub struct Resource {
+    /// Watchers hold the resource.
+    me: Weak<Resource>,
+    /// `/registry/<storage>/`.
+    prefix: Arc<str>,
+    describe: Describe,
+    published: Arc<Published>,
+    /// Set when the first load is done.
+    pub(super) loaded: OnceCell<()>,
+    state: RwLock<State>,
+    /// Wakes the watchers of the whole resource.
+    changed: Notify,
+}
+
+/// Whether the revisions seen so far still mean what they meant.
+#[derive(Clone, Copy)]
+pub(super) enum Past {
+    Known,
+    /// The store was put back to an earlier state.
+    Rewritten,
+}
+
+/// What became of a first load.
+pub(super) enum Loaded {
+    Done,
+    /// The changes between the loaded state and now are not known; load again.
+    TooOld,
+    Gone,
+}
+
+impl Resource {
+    pub fn get(&self, key: &str) -> Option<Arc<Item>> {
+        self.state.read().items.get(key).cloned()
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        let published = self.published.get();
+        self.state.read().snapshot(published)
+    }
+
+    /// The state as of exactly that revision, made by taking back the changes since.
+    pub fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, StoreError> {
+        let published = self.published.get();
+        let state = self.state.read();
+        let Snapshot { revision: newest, mut items } = state.snapshot(published);
+        if revision > newest {
+            return Err(StoreError::Future { wanted: revision, newest });
+        }
+        let position = state.position_after(revision)?;
+        let since: Vec<Arc<Change>> = state.history.from(position).cloned().collect();
+        drop(state);
+        for change in since.iter().rev() {
+            match &change.previous {
+                Some(previous) => items.insert(previous.key.clone(), previous.clone()),
+                None => items.remove(&change.item.key),
+            };
+        }
+        Ok(Snapshot { revision, items })
+    }
+
+    /// Revision of the last change of this very resource, for cheap "did anything change" checks.
+    pub fn last_changed(&self) -> Revision {
+        self.state.read().last_changed
+    }
+
+    /// Keys whose values cannot be decoded, with the reason.
+    pub fn damaged(&self) -> Vec<(Arc<str>, String)> {
+        let state = self.state.read();
+        state.damaged().collect()
+    }
+
+    /// Changes after that revision; `Compacted` when it is older than the kept history.
+    pub fn watch(&self, after: Revision, scope: WatchScope) -> Result<Watcher, StoreError> {
+        match scope.key_prefix {
+            None => {
+                let position = self.state.read().position_after(after)?;
+                Ok(self.watcher_of_all(position, after))
+            }
+            Some(prefix) => {
+                let mut state = self.state.write();
+                let position = state.position_after(after)?;
+                Ok(self.watcher_of(&mut state, &prefix, position, after))
+            }
+        }
+    }
+
+    /// Snapshot and a watcher that starts exactly behind it.
+    pub fn list_and_watch(&self, scope: WatchScope) -> (Snapshot, Watcher) {
+        let published = self.published.get();
+        let mut state = self.state.write();
+        let snapshot = state.snapshot(published);
+        let end = state.history.end();
+        let watcher = match scope.key_prefix {
+            None => self.watcher_of_all(end, snapshot.revision),
+            Some(prefix) => self.watcher_of(&mut state, &prefix, end, snapshot.revision),
+        };
+        (snapshot, watcher)
+    }
+}
+
+/// For the cache, its dispatcher and the watchers.
+impl Resource {
+    pub(super) fn new(prefix: Arc<str>, describe: Describe, published: Arc<Published>) -> Arc<Resource> {
+        Arc::new_cyclic(|me| Resource {
+            me: me.clone(),
+            prefix,
+            describe,
+            published,
+            loaded: OnceCell::new(),
+            state: RwLock::default(),
+            changed: Notify::new(),
+        })
+    }
+
+    pub(super) fn prefix(&self) -> &Arc<str> {
+        &self.prefix
+    }
+
+    pub(super) fn published(&self) -> Revision {
+        self.published.get()
+    }
+
+    pub(super) fn changed(&self) -> &Notify {
+        &self.changed
+    }
+
+    /// The revision of the loaded state, once it is in place.
+    pub(super) fn ready(&self) -> Option<Revision> {
+        let state = self.state.read();
+        matches!(state.phase, Phase::Ready).then_some(state.seen)
+    }
+
+    /// Puts the first state in place, and behind it the changes that came in the meantime.
+    pub(super) fn load(&self, entries: Vec<Entry>, revision: Revision) -> Loaded {
+        let mut state = self.state.write();
+        let waiting = match &mut state.phase {
+            Phase::Loading { at_least, .. } if revision < *at_least => return Loaded::TooOld,
+            Phase::Loading { waiting, .. } => std::mem::take(waiting),
+            Phase::Ready => return Loaded::Done,
+            Phase::Gone => return Loaded::Gone,
+        };
+        let items = entries.into_iter().map(|entry| {
+            let created = Some(entry.created);
+            self.arrival(entry.key, entry.revision, Some(entry.value), created)
+        });
+        state.load(items, revision);
+        state.apply(waiting);
+        Loaded::Done
+    }
+
+    /// Takes in what the store's watch brought, in order.
+    pub(super) fn arrive(&self, events: Vec<Event>) {
+        // Decoded before the lock is taken.
+        let arrivals = events.into_iter().map(|event| self.arrival(event.key, event.revision, event.value, None));
+        let arrivals = arrivals.collect();
+        self.state.write().apply(arrivals);
+        self.changed.notify_waiters();
+    }
+
+    /// Takes in the whole state anew where the changes since are lost, and makes changes from the differences.
+    pub(super) fn relist(&self, entries: Vec<Entry>, revision: Revision, history: Past) {
+        let mut state = self.state.write();
+        match &mut state.phase {
+            Phase::Gone => return,
+            Phase::Loading { waiting, at_least } => {
+                waiting.clear();
+                *at_least = revision;
+                return;
+            }
+            Phase::Ready => {}
+        }
+        match history {
+            Past::Known => {}
+            Past::Rewritten => state.reset(),
+        }
+        let mut arrivals = state.lost_deletions(&entries, revision);
+        for entry in entries {
+            if state.holds(&entry) {
+                continue;
+            }
+            let created = Some(entry.created);
+            arrivals.push(self.arrival(entry.key, entry.revision, Some(entry.value), created));
+        }
+        // A deletion stands before the creation of its successor, also where both carry neighbouring revisions.
+        arrivals.sort_by_key(|arrival| arrival.revision);
+        state.apply(arrivals);
+        state.loaded_at(revision);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// Lets go of changes that are too old.
+    pub(super) fn trim(&self, now: Instant) {
+        self.state.write().history.trim(now);
+    }
+
+    /// Ends all watchers; they may still take what waits for them.
+    pub(super) fn close(&self) {
+        let mut state = self.state.write();
+        state.phase = Phase::Gone;
+        state.scopes.close(false);
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    /// The next changes for a watcher of the whole resource.
+    pub(super) fn read(&self, position: &mut u64, after: Revision, max: usize, into: &mut Vec<Arc<Change>>) -> Look {
+        let state = self.state.read();
+        if *position < state.history.first() {
+            return Look::End;
+        }
+        let before = into.len();
+        for change in state.history.from(*position) {
+            if into.len() - before == max {
+                break;
+            }
+            *position += 1;
+            if change.revision > after {
+                into.push(change.clone());
+            }
+        }
+        match state.phase {
+            _ if into.len() > before => Look::Found,
+            Phase::Gone => Look::End,
+            Phase::Loading { .. } | Phase::Ready => Look::Nothing,
+        }
+    }
+
+    /// The revision of the next change for a watcher of the whole resource, where there is one.
+    pub(super) fn pending(&self, position: u64, after: Revision) -> Option<Revision> {
+        let state = self.state.read();
+        state.history.from(position).map(|change| change.revision).find(|revision| *revision > after)
+    }
+
+    pub(super) fn forget(&self, queue: &Arc<Queue>) {
+        self.state.write().scopes.remove(queue);
+    }
+
+    fn watcher_of_all(&self, position: u64, after: Revision) -> Watcher {
+        self.watcher(Source::All { position, after }, after)
+    }
+
+    fn watcher_of(&self, state: &mut State, scope: &str, position: u64, after: Revision) -> Watcher {
+        let history = state.history.from(position);
+        let waiting = history.filter(|change| change.revision > after && in_scope(scope, &change.item.key));
+        let queue = Arc::new(Queue::new(scope, after, waiting.cloned().collect()));
+        match state.phase {
+            Phase::Gone => queue.close(false),
+            Phase::Loading { .. } | Phase::Ready => state.scopes.add(queue.clone()),
+        }
+        self.watcher(Source::Scoped(queue), after)
+    }
+
+    fn watcher(&self, source: Source, after: Revision) -> Watcher {
+        let resource = self.me.upgrade().expect("a resource is only reached through its Arc");
+        Watcher { resource, source, shown: after, ended: false }
+    }
+
+    fn arrival(&self, key: Arc<str>, revision: Revision, value: Option<Bytes>, created: Option<Revision>) -> Arrival {
+        let value = value.map(|value| (self.describe(&value), value));
+        Arrival { key, revision, value, created }
+    }
+
+    /// A bug in the reading of one kind must not stop the cache of all others.
+    fn describe(&self, value: &Bytes) -> Result<Description, String> {
+        catch_unwind(AssertUnwindSafe(|| (self.describe)(value)))
+            .unwrap_or_else(|_| Err("the decoder panicked".to_owned()))
+    }
+}

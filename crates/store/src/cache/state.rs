@@ -1,0 +1,209 @@
+//! What one resource holds in memory, and what a change does to it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::history::History;
+use super::watcher::Scopes;
+use super::{Change, Description, Item, Snapshot};
+use crate::{Entry, Revision, StoreError};
+
+/// How many changes wait for the end of a first load before the load is started again.
+const LOADING_CHANGES_MAX: usize = 100_000;
+
+#[derive(Default)]
+pub(super) struct State {
+    pub phase: Phase,
+    pub items: imbl::OrdMap<Arc<str>, Arc<Item>>,
+    pub history: History,
+    pub scopes: Scopes,
+    /// Everything of this resource up to here is in `items`; the store as a whole may be further.
+    pub seen: Revision,
+    /// Revision of the last change of this resource, or of its load where that is newer.
+    pub last_changed: Revision,
+    /// The revision of the last load or relist; changes up to here are in it.
+    loaded: Revision,
+    damaged: BTreeMap<Arc<str>, Damage>,
+}
+
+pub(super) enum Phase {
+    /// Changes wait here until the loaded state is in place, which must be at least of that revision.
+    Loading {
+        waiting: Vec<Arrival>,
+        at_least: Revision,
+    },
+    Ready,
+    Gone,
+}
+
+impl Default for Phase {
+    fn default() -> Phase {
+        Phase::Loading { waiting: Vec::new(), at_least: Revision(0) }
+    }
+}
+
+/// A change on its way into the state, already decoded. No value means a deletion.
+pub(super) struct Arrival {
+    pub key: Arc<str>,
+    pub revision: Revision,
+    pub value: Option<(Result<Description, String>, Bytes)>,
+    /// Where it is known; else it follows from what the key held.
+    pub created: Option<Revision>,
+}
+
+/// Why a key is kept out of the state.
+struct Damage {
+    reason: String,
+    revision: Revision,
+    created: Revision,
+}
+
+impl State {
+    /// The state now. What is published was applied before, so it may be older than the state, never newer.
+    pub fn snapshot(&self, published: Revision) -> Snapshot {
+        Snapshot { revision: published.max(self.seen), items: self.items.clone() }
+    }
+
+    pub fn damaged(&self) -> impl Iterator<Item = (Arc<str>, String)> {
+        self.damaged.iter().map(|(key, damage)| (key.clone(), damage.reason.clone()))
+    }
+
+    /// Where in the history the changes after that revision start.
+    pub fn position_after(&self, revision: Revision) -> Result<u64, StoreError> {
+        let oldest = self.history.floor();
+        if revision < oldest {
+            return Err(StoreError::Compacted { wanted: revision, oldest });
+        }
+        Ok(self.history.position_after(revision))
+    }
+
+    /// Puts the first state in place.
+    pub fn load(&mut self, items: impl Iterator<Item = Arrival>, revision: Revision) {
+        for arrival in items {
+            let created = arrival.created.unwrap_or(arrival.revision);
+            match arrival.value {
+                None => {}
+                Some((Err(reason), _)) => self.damage(arrival.key, reason, arrival.revision, created),
+                Some((Ok(description), value)) => {
+                    let Arrival { key, revision, .. } = arrival;
+                    let item = Item { key: key.clone(), value, revision, created, description };
+                    self.items.insert(key, Arc::new(item));
+                }
+            }
+        }
+        self.phase = Phase::Ready;
+        self.last_changed = revision;
+        self.loaded_at(revision);
+    }
+
+    /// Everything up to that revision is in the state, but the single changes are not known.
+    pub fn loaded_at(&mut self, revision: Revision) {
+        self.loaded = revision;
+        self.seen = revision;
+        self.history.raise_floor(revision);
+    }
+
+    /// Takes in changes in their order.
+    pub fn apply(&mut self, arrivals: Vec<Arrival>) {
+        match &mut self.phase {
+            Phase::Gone => return,
+            Phase::Ready => {}
+            Phase::Loading { waiting, at_least } => {
+                waiting.extend(arrivals);
+                if waiting.len() > LOADING_CHANGES_MAX
+                    && let Some(last) = waiting.last()
+                {
+                    *at_least = last.revision;
+                    waiting.clear();
+                }
+                return;
+            }
+        }
+        let now = Instant::now();
+        for arrival in arrivals {
+            if arrival.revision <= self.loaded {
+                continue;
+            }
+            self.seen = self.seen.max(arrival.revision);
+            if let Some(change) = self.change(arrival) {
+                self.last_changed = change.revision;
+                let change = Arc::new(change);
+                self.scopes.push(&change);
+                self.history.push(now, change);
+            }
+        }
+        self.history.trim(now);
+    }
+
+    /// Changes the items, and says what watchers see of it.
+    fn change(&mut self, arrival: Arrival) -> Option<Change> {
+        let Arrival { key, revision, value, created } = arrival;
+        let (description, value) = match value {
+            None => {
+                self.damaged.remove(&key);
+                return self.remove(&key, revision);
+            }
+            Some((Err(reason), _)) => {
+                let previous = self.items.get(&key);
+                let created = created.or(previous.map(|item| item.created)).unwrap_or(revision);
+                let change = self.remove(&key, revision);
+                self.damage(key, reason, revision, created);
+                return change;
+            }
+            Some((Ok(description), value)) => (description, value),
+        };
+        let repaired = self.damaged.remove(&key).map(|damage| damage.created);
+        let previous = self.items.get(&key).cloned();
+        let known = created.or(previous.as_ref().map(|item| item.created)).or(repaired);
+        let created = known.unwrap_or(revision);
+        let item = Arc::new(Item { key: key.clone(), value, revision, created, description });
+        self.items.insert(key, item.clone());
+        Some(Change::put(item, previous))
+    }
+
+    fn remove(&mut self, key: &Arc<str>, revision: Revision) -> Option<Change> {
+        self.items.remove(key).map(|previous| Change::delete(previous, revision))
+    }
+
+    fn damage(&mut self, key: Arc<str>, reason: String, revision: Revision, created: Revision) {
+        let known = self.damaged.get(&key);
+        if known.is_none_or(|damage| damage.reason != reason) {
+            tracing::error!(%key, %revision, %reason, "stored value cannot be decoded and is left out");
+        }
+        let created = known.map_or(created, |damage| damage.created.min(created));
+        self.damaged.insert(key, Damage { reason, revision, created });
+    }
+
+    /// Whether the state already knows this entry, also as a damaged one.
+    pub fn holds(&self, entry: &Entry) -> bool {
+        self.items.get(&entry.key).is_some_and(|item| item.revision == entry.revision)
+            || self.damaged.get(&entry.key).is_some_and(|damage| damage.revision == entry.revision)
+    }
+
+    /// The deletions that must have happened for these entries to be all there is at that revision.
+    pub fn lost_deletions(&self, entries: &[Entry], revision: Revision) -> Vec<Arrival> {
+        let deletion = |key: &Arc<str>, revision| Arrival { key: key.clone(), revision, value: None, created: None };
+        let kept: HashSet<&str> = entries.iter().map(|entry| &*entry.key).collect();
+        let held = self.items.keys().chain(self.damaged.keys());
+        let gone = held.filter(|key| !kept.contains(&***key)).map(|key| deletion(key, revision));
+        // Deleted and made again: the deletion came after the old one's last change and before the new one.
+        let replaced =
+            entries.iter().filter(|entry| self.items.get(&entry.key).is_some_and(|item| item.created != entry.created));
+        gone.chain(replaced.map(|entry| deletion(&entry.key, Revision(entry.created.0.saturating_sub(1))))).collect()
+    }
+
+    /// The store was put back to an earlier state. Its revisions now mean something else than those watchers
+    /// have seen, so nothing can be continued: every watcher is cut.
+    pub fn reset(&mut self) {
+        self.history.reset();
+        self.scopes.close(true);
+        self.items.clear();
+        self.damaged.clear();
+        self.loaded = Revision(0);
+        self.seen = Revision(0);
+        self.last_changed = Revision(0);
+    }
+}

@@ -1,0 +1,229 @@
+//! One reader of a resource's changes. A watcher of the whole resource is a position in the shared history. A
+//! watcher of a namespace or of one object has a queue of its own, which only changes in its scope ever touch.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{Change, Resource};
+use crate::Revision;
+
+/// How many changes may wait for a scoped watcher before it is cut, besides those it started with.
+pub const SCOPED_QUEUE_MAX: usize = 10_000;
+
+/// What a watcher wants to see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchScope {
+    /// With a `/` at its end: the keys below (a namespace). Without: exactly this key (one object). None: all.
+    pub key_prefix: Option<String>,
+}
+
+pub struct Watcher {
+    pub(super) resource: Arc<Resource>,
+    pub(super) source: Source,
+    /// Everything up to here has been shown, or was not asked for.
+    pub(super) shown: Revision,
+    pub(super) ended: bool,
+}
+
+pub(super) enum Source {
+    All { position: u64, after: Revision },
+    Scoped(Arc<Queue>),
+}
+
+/// What a look at the source found.
+pub(super) enum Look {
+    Found,
+    Nothing,
+    End,
+}
+
+impl Watcher {
+    /// The next change; none when the watcher fell too far behind and was cut, or the resource went away.
+    /// May be dropped while it waits without losing a change.
+    pub async fn next(&mut self) -> Option<Arc<Change>> {
+        let mut one = Vec::with_capacity(1);
+        self.next_batch(1, &mut one).await;
+        one.pop()
+    }
+
+    /// Waits for a change, then takes all that are ready, up to `max`. False where `next` would be none.
+    pub async fn next_batch(&mut self, max: usize, into: &mut Vec<Arc<Change>>) -> bool {
+        let resource = self.resource.clone();
+        loop {
+            if self.ended {
+                return false;
+            }
+            let queue = match &self.source {
+                Source::All { .. } => None,
+                Source::Scoped(queue) => Some(queue.clone()),
+            };
+            let notify = queue.as_ref().map_or(resource.changed(), |queue| &queue.notify);
+            // Enlisted before looking: a change between the look and the wait wakes us.
+            let notified = notify.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            match self.look(max.max(1), into) {
+                Look::Found => return true,
+                Look::End => self.ended = true,
+                Look::Nothing => notified.await,
+            }
+        }
+    }
+
+    /// The revision up to which this watcher has been shown everything it asked for, for bookmarks. It moves
+    /// with the whole store, not only with the changes in scope.
+    pub fn revision(&self) -> Revision {
+        if self.ended {
+            return self.shown;
+        }
+        // Read first: what is published is already in the sources looked at below.
+        let published = self.resource.published();
+        match self.pending() {
+            Some(next) => Revision(next.0.saturating_sub(1)).max(self.shown_floor()),
+            None => published.max(self.shown),
+        }
+    }
+
+    fn look(&mut self, max: usize, into: &mut Vec<Arc<Change>>) -> Look {
+        let before = into.len();
+        let look = match &mut self.source {
+            Source::All { position, after } => self.resource.read(position, *after, max, into),
+            Source::Scoped(queue) => queue.take(max, into),
+        };
+        if let Some(last) = into[before..].last() {
+            self.shown = self.shown.max(last.revision);
+        }
+        look
+    }
+
+    fn pending(&self) -> Option<Revision> {
+        match &self.source {
+            Source::All { position, after } => self.resource.pending(*position, *after),
+            Source::Scoped(queue) => queue.state.lock().changes.front().map(|change| change.revision),
+        }
+    }
+
+    /// Of several changes with one revision perhaps only the first was shown, so that revision is not done.
+    fn shown_floor(&self) -> Revision {
+        Revision(self.shown.0.saturating_sub(1))
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        if let Source::Scoped(queue) = &self.source {
+            self.resource.forget(queue);
+        }
+    }
+}
+
+/// Changes in scope that one watcher has yet to take.
+pub(super) struct Queue {
+    scope: Box<str>,
+    after: Revision,
+    state: Mutex<QueueState>,
+    notify: Notify,
+}
+
+struct QueueState {
+    changes: VecDeque<Arc<Change>>,
+    length_max: usize,
+    /// No more will come.
+    closed: bool,
+}
+
+impl Queue {
+    pub fn new(scope: &str, after: Revision, changes: VecDeque<Arc<Change>>) -> Queue {
+        let length_max = changes.len() + SCOPED_QUEUE_MAX;
+        let state = Mutex::new(QueueState { changes, length_max, closed: false });
+        Queue { scope: scope.into(), after, state, notify: Notify::new() }
+    }
+
+    fn push(&self, change: &Arc<Change>) {
+        if change.revision <= self.after {
+            return;
+        }
+        let mut state = self.state.lock();
+        if state.closed {
+            return;
+        }
+        if state.changes.len() >= state.length_max {
+            // Its changes go too: with a hole in them they are worth nothing, and they take memory.
+            state.changes = VecDeque::new();
+            state.closed = true;
+        } else {
+            state.changes.push_back(change.clone());
+        }
+        drop(state);
+        self.notify.notify_one();
+    }
+
+    /// What waits may still be read, unless it is cut.
+    pub fn close(&self, cut: bool) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        if cut {
+            state.changes.clear();
+        }
+        drop(state);
+        self.notify.notify_one();
+    }
+
+    fn take(&self, max: usize, into: &mut Vec<Arc<Change>>) -> Look {
+        let mut state = self.state.lock();
+        if state.changes.is_empty() {
+            return if state.closed { Look::End } else { Look::Nothing };
+        }
+        let count = max.min(state.changes.len());
+        into.extend(state.changes.drain(..count));
+        Look::Found
+    }
+}
+
+/// The scoped watchers of a resource by their scope, so that a change finds its watchers without asking others.
+#[derive(Default)]
+pub(super) struct Scopes {
+    queues: HashMap<Box<str>, Vec<Arc<Queue>>>,
+}
+
+impl Scopes {
+    pub fn add(&mut self, queue: Arc<Queue>) {
+        self.queues.entry(queue.scope.clone()).or_default().push(queue);
+    }
+
+    pub fn remove(&mut self, queue: &Arc<Queue>) {
+        if let Some(queues) = self.queues.get_mut(&queue.scope) {
+            queues.retain(|other| !Arc::ptr_eq(other, queue));
+            if queues.is_empty() {
+                self.queues.remove(&queue.scope);
+            }
+        }
+    }
+
+    pub fn push(&self, change: &Arc<Change>) {
+        if self.queues.is_empty() {
+            return;
+        }
+        let key = &*change.item.key;
+        let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(|folder| folder.len() < key.len());
+        for scope in folders.chain([key]) {
+            for queue in self.queues.get(scope).into_iter().flatten() {
+                queue.push(change);
+            }
+        }
+    }
+
+    pub fn close(&mut self, cut: bool) {
+        for queue in self.queues.drain().flat_map(|(_, queues)| queues) {
+            queue.close(cut);
+        }
+    }
+}
+
+/// Whether a key is in a scope.
+pub(super) fn in_scope(scope: &str, key: &str) -> bool {
+    if scope.ends_with('/') { key.starts_with(scope) } else { key == scope }
+}

@@ -1,0 +1,72 @@
+//! Forgetting old history on a schedule. Several API servers agree through one key, as upstream does: who first
+//! raises its version in a round compacts, to the revision that was newest a round ago.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
+
+use super::cluster::{Cluster, Member};
+use super::failure::Failure;
+use super::{READ_TIMEOUT, WRITE_TIMEOUT, compact_at, header_revision};
+use crate::{Revision, StoreError};
+
+/// Upstream's key; it lies outside `/registry/`.
+pub(super) const KEY: &str = "compact_rev_key";
+
+pub(super) async fn run(cluster: Arc<Cluster>, interval: Duration) {
+    let mut round = Round::default();
+    loop {
+        tokio::time::sleep(interval).await;
+        match take_part(&cluster, round).await {
+            Ok(next) => round = next,
+            Err(failure) => tracing::warn!(?failure, "could not compact etcd, trying again in the next round"),
+        }
+    }
+}
+
+/// Who says that a revision is gone does not always say which is the oldest; our own compactions are on record.
+pub(super) async fn compacted(cluster: &Cluster, wanted: Revision) -> StoreError {
+    let read = |mut member: Member| async move { member.kv.get(KEY, None).await };
+    let recorded = cluster.read(READ_TIMEOUT, read).await.ok().and_then(|found| {
+        let value = found.kvs().first()?.value_str().ok()?;
+        value.parse().ok()
+    });
+    let oldest = Revision(recorded.unwrap_or_default()).max(Revision(wanted.0 + 1));
+    StoreError::Compacted { wanted, oldest }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Round {
+    /// The key's version when we last looked.
+    version: i64,
+    /// The newest revision when we last looked.
+    newest: Revision,
+}
+
+async fn take_part(cluster: &Cluster, round: Round) -> Result<Round, Failure> {
+    let txn = Txn::new()
+        .when([Compare::version(KEY, CompareOp::Equal, round.version)])
+        .and_then([TxnOp::put(KEY, round.newest.to_string(), None)])
+        .or_else([TxnOp::get(KEY, None)]);
+    let call = |mut member: Member| {
+        let txn = txn.clone();
+        async move { member.kv.txn(txn).await }
+    };
+    let response = cluster.write(WRITE_TIMEOUT, call).await?;
+    let newest = header_revision(response.header())?;
+    if !response.succeeded() {
+        // Another server has this round.
+        let version = response.op_responses().iter().find_map(|operation| match operation {
+            TxnOpResponse::Get(found) => found.kvs().first().map(|kv| kv.version()),
+            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
+        });
+        return Ok(Round { version: version.unwrap_or_default(), newest });
+    }
+    // In the first round nothing is known to be old enough.
+    if round.newest > Revision(0) {
+        compact_at(cluster, round.newest).await.map_err(|error| Failure::Unknown(error.to_string()))?;
+        tracing::info!(before = %round.newest, "compacted etcd");
+    }
+    Ok(Round { version: round.version + 1, newest })
+}

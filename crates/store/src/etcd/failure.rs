@@ -1,0 +1,93 @@
+//! What went wrong in a call to etcd, and above all whether the call may have had an effect.
+
+use std::io;
+
+use crate::StoreError;
+
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The call certainly had no effect and may succeed elsewhere or later.
+    NotDone(String),
+    /// It is not known whether the call had an effect.
+    Unknown(String),
+    /// The revision asked for is no longer there.
+    Compacted,
+    /// The revision asked for does not exist yet.
+    Future,
+    /// The lease that a write named is gone; nothing was written.
+    LeaseGone,
+    /// Etcd is full and refuses writes.
+    Full(String),
+    /// Etcd said no.
+    Refused(String),
+}
+
+impl Failure {
+    pub fn of(error: etcd_client::Error) -> Failure {
+        let text = error.to_string();
+        match error {
+            etcd_client::Error::GRpcStatus(status) => {
+                let message = status.message();
+                if let Some(failure) = known(message) {
+                    return failure;
+                }
+                match status.code() as i32 {
+                    INVALID_ARGUMENT | PERMISSION_DENIED | UNAUTHENTICATED | UNIMPLEMENTED => {
+                        Failure::Refused(message.to_owned())
+                    }
+                    _ if never_connected(&status) => Failure::NotDone(text),
+                    _ => Failure::Unknown(text),
+                }
+            }
+            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => Failure::Refused(text),
+            _ => Failure::Unknown(text),
+        }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> StoreError {
+        match failure {
+            Failure::NotDone(why) | Failure::Unknown(why) => StoreError::Unavailable(why),
+            Failure::Compacted => StoreError::Other("required revision has been compacted".to_owned()),
+            Failure::Future => StoreError::Other("required revision is a future revision".to_owned()),
+            Failure::LeaseGone => StoreError::Unavailable("the lease for the key's end is gone".to_owned()),
+            Failure::Full(why) => StoreError::ReadOnly(why),
+            Failure::Refused(why) => StoreError::Other(why),
+        }
+    }
+}
+
+/// gRPC status codes.
+const INVALID_ARGUMENT: i32 = 3;
+const PERMISSION_DENIED: i32 = 7;
+const UNIMPLEMENTED: i32 = 12;
+const UNAUTHENTICATED: i32 = 16;
+
+/// Etcd's own words. Those listed as not done are said before a proposal is made.
+fn known(message: &str) -> Option<Failure> {
+    Some(match message {
+        "etcdserver: mvcc: required revision has been compacted" => Failure::Compacted,
+        "etcdserver: mvcc: required revision is a future revision" => Failure::Future,
+        "etcdserver: requested lease not found" => Failure::LeaseGone,
+        "etcdserver: mvcc: database space exceeded" => Failure::Full(message.to_owned()),
+        "etcdserver: no leader" | "etcdserver: too many requests" | "etcdserver: not capable" => {
+            Failure::NotDone(message.to_owned())
+        }
+        "etcdserver: request is too large" => Failure::Refused(message.to_owned()),
+        _ => return None,
+    })
+}
+
+/// A call that found nobody to connect to was not sent.
+fn never_connected(status: &(dyn std::error::Error + 'static)) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<io::Error>() {
+            use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+            return matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable);
+        }
+        source = error.source();
+    }
+    false
+}

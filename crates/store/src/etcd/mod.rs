@@ -1,0 +1,279 @@
+//! The store over a real etcd cluster. Keys and leases lie as upstream lays them, so that its tools can read them.
+//!
+//! What etcd answers is passed on; what it does not answer is `Unavailable`. A write is never sent twice unless
+//! the first certainly did not arrive: the second would find the first one's traces and report a conflict that
+//! the caller never had.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use etcd_client::{
+    CompactionOptions, Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
+};
+use futures::stream::BoxStream;
+use tokio::task::JoinHandle;
+
+use crate::{Change, Entry, Event, Expect, Range, RangeRequest, Revision, Store, StoreError, Written};
+
+mod cluster;
+mod compact;
+mod failure;
+mod lease;
+mod watch;
+
+use cluster::Cluster;
+use failure::Failure;
+use lease::Leases;
+
+/// How many entries are asked for at once where the caller wants all.
+const RANGE_PAGE: usize = 5_000;
+/// How long one try of a small read may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one try of a page of a range may take.
+const RANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a write may take. Longer than etcd's own patience (about seven seconds), so that its word is heard.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `http://` or `https://` addresses of the members.
+    pub endpoints: Vec<String>,
+    /// PEM of the authority that signed the members' certificates.
+    pub ca: Option<Vec<u8>>,
+    /// PEM of our certificate and its key, where etcd asks for one.
+    pub cert: Option<Vec<u8>>,
+    pub key: Option<Vec<u8>>,
+    pub connect_timeout: Duration,
+    /// How often old history is forgotten; none where something else does it.
+    pub compaction_interval: Option<Duration>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            endpoints: Vec::new(),
+            ca: None,
+            cert: None,
+            key: None,
+            connect_timeout: Duration::from_secs(2),
+            compaction_interval: Some(Duration::from_secs(5 * 60)),
+        }
+    }
+}
+
+pub struct EtcdStore {
+    cluster: Arc<Cluster>,
+    leases: Leases,
+    compactor: Option<JoinHandle<()>>,
+}
+
+impl EtcdStore {
+    /// Answers once a member has answered.
+    pub async fn connect(config: Config) -> Result<EtcdStore, StoreError> {
+        let cluster = Arc::new(Cluster::new(&config).await?);
+        newest_revision(&cluster).await?;
+        let compactor =
+            config.compaction_interval.map(|interval| tokio::spawn(compact::run(cluster.clone(), interval)));
+        Ok(EtcdStore { cluster, leases: Leases::default(), compactor })
+    }
+
+    async fn try_write(&self, key: &str, expect: Expect, change: &Change) -> Result<Written, Failure> {
+        let put = match change {
+            Change::Put { value, ttl: None } => Some((value, PutOptions::new())),
+            Change::Put { value, ttl: Some(ttl) } => {
+                let lease = self.leases.get(&self.cluster, *ttl).await?;
+                Some((value, PutOptions::new().with_lease(lease)))
+            }
+            Change::Delete => None,
+        };
+        let expected = match expect {
+            // A key that is not there has modification revision 0.
+            Expect::Absent => 0,
+            Expect::At(revision) => number(revision),
+        };
+        let operation = match &put {
+            Some((value, options)) => TxnOp::put(key, value.to_vec(), Some(options.clone())),
+            None => TxnOp::delete(key, None),
+        };
+        let txn = Txn::new()
+            .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
+            .and_then([operation])
+            .or_else([TxnOp::get(key, None)]);
+        let call = |mut member: cluster::Member| {
+            let txn = txn.clone();
+            async move { member.kv.txn(txn).await }
+        };
+        let response = self.cluster.write(WRITE_TIMEOUT, call).await?;
+        if response.succeeded() {
+            return Ok(Written::Done(header_revision(response.header())?));
+        }
+        let found = response.op_responses().into_iter().find_map(|operation| match operation {
+            TxnOpResponse::Get(mut found) => Some(found.take_kvs()),
+            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
+        });
+        Ok(Written::Conflict(found.and_then(|kvs| kvs.into_iter().next()).map(entry)))
+    }
+
+    async fn page(
+        &self,
+        from: &[u8],
+        end: &[u8],
+        limit: usize,
+        at: Option<Revision>,
+    ) -> Result<GetResponse, StoreError> {
+        let options = GetOptions::new().with_range(end).with_limit(limit as i64).with_revision(at.map_or(0, number));
+        let call = |mut member: cluster::Member| {
+            let (from, options) = (from.to_vec(), options.clone());
+            async move { member.kv.get(from, Some(options)).await }
+        };
+        let result = self.cluster.read(RANGE_TIMEOUT, call).await;
+        match result {
+            Err(Failure::Compacted) => Err(compact::compacted(&self.cluster, at.unwrap_or_default()).await),
+            Err(Failure::Future) => {
+                let newest = newest_revision(&self.cluster).await?;
+                Err(StoreError::Future { wanted: at.unwrap_or_default(), newest })
+            }
+            result => Ok(result?),
+        }
+    }
+}
+
+impl Drop for EtcdStore {
+    fn drop(&mut self) {
+        if let Some(compactor) = &self.compactor {
+            compactor.abort();
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for EtcdStore {
+    async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
+        let call = |mut member: cluster::Member| async move { member.kv.get(key, None).await };
+        let mut found = self.cluster.read(READ_TIMEOUT, call).await?;
+        Ok(found.take_kvs().into_iter().next().map(entry))
+    }
+
+    async fn range(&self, request: RangeRequest) -> Result<Range, StoreError> {
+        let prefix = request.prefix.as_bytes();
+        let end = end_of_prefix(prefix);
+        let after = request.after.as_deref().map_or(Vec::new(), |after| next_key(after.as_bytes()));
+        // Etcd takes no empty key. Where the start lies behind the end, it finds nothing, as it should be.
+        let mut from = after.max(prefix.to_vec()).max(vec![0]);
+        let mut at = request.at;
+        let mut entries = Vec::new();
+        loop {
+            let limit = match request.limit {
+                0 => RANGE_PAGE,
+                limit => RANGE_PAGE.min(limit - entries.len()),
+            };
+            let mut page = self.page(&from, &end, limit, at).await?;
+            // The first page decides which state the others show.
+            let revision = match at {
+                Some(revision) => revision,
+                None => header_revision(page.header())?,
+            };
+            at = Some(revision);
+            let more = page.more();
+            entries.extend(page.take_kvs().into_iter().map(entry));
+            let full = request.limit > 0 && entries.len() >= request.limit;
+            match entries.last() {
+                Some(last) if more && !full => from = next_key(last.key.as_bytes()),
+                _ => return Ok(Range { entries, revision, more }),
+            }
+        }
+    }
+
+    async fn write_if(&self, key: &str, expect: Expect, change: Change) -> Result<Written, StoreError> {
+        match self.try_write(key, expect, &change).await {
+            // The shared lease ended early; nothing was written. A new one is asked for.
+            Err(Failure::LeaseGone) => {
+                self.leases.forget_all().await;
+                Ok(self.try_write(key, expect, &change).await?)
+            }
+            result => Ok(result?),
+        }
+    }
+
+    async fn revision(&self) -> Result<Revision, StoreError> {
+        newest_revision(&self.cluster).await
+    }
+
+    async fn watch_from(
+        &self,
+        after: Revision,
+    ) -> Result<BoxStream<'static, Result<Vec<Event>, StoreError>>, StoreError> {
+        Ok(watch::follow(self.cluster.clone(), after))
+    }
+
+    async fn compact(&self, before: Revision) -> Result<(), StoreError> {
+        compact_at(&self.cluster, before).await
+    }
+}
+
+async fn newest_revision(cluster: &Cluster) -> Result<Revision, StoreError> {
+    let options = GetOptions::new().with_count_only();
+    let call = |mut member: cluster::Member| {
+        let options = options.clone();
+        async move { member.kv.get(compact::KEY, Some(options)).await }
+    };
+    let found = cluster.read(READ_TIMEOUT, call).await?;
+    Ok(header_revision(found.header())?)
+}
+
+async fn compact_at(cluster: &Cluster, before: Revision) -> Result<(), StoreError> {
+    let call = |mut member: cluster::Member| async move {
+        member.kv.compact(number(before), Some(CompactionOptions::new())).await
+    };
+    // Compacting twice does no harm, so it is tried again like a read.
+    match cluster.read(WRITE_TIMEOUT, call).await {
+        Ok(_) | Err(Failure::Compacted) => Ok(()),
+        Err(Failure::Future) => Err(StoreError::Future { wanted: before, newest: newest_revision(cluster).await? }),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Etcd's revisions are signed and begin at 1; no more than that half of ours is ever used.
+fn number(revision: Revision) -> i64 {
+    i64::try_from(revision.0).unwrap_or(i64::MAX)
+}
+
+fn revision(number: i64) -> Revision {
+    Revision(u64::try_from(number).unwrap_or_default())
+}
+
+fn header_revision(header: Option<&etcd_client::ResponseHeader>) -> Result<Revision, Failure> {
+    let header = header.ok_or_else(|| Failure::Unknown("answer without a header".to_owned()))?;
+    Ok(revision(header.revision()))
+}
+
+fn entry(kv: KeyValue) -> Entry {
+    let (modified, created) = (revision(kv.mod_revision()), revision(kv.create_revision()));
+    let (key, value) = kv.into_key_value();
+    Entry { key: text(&key), value: Bytes::from(value), revision: modified, created }
+}
+
+/// Foreign keys need not be text. They are of no interest, only their revisions are.
+fn text(key: &[u8]) -> Arc<str> {
+    String::from_utf8_lossy(key).into()
+}
+
+/// The first key behind this one.
+fn next_key(key: &[u8]) -> Vec<u8> {
+    let mut next = key.to_vec();
+    next.push(0);
+    next
+}
+
+/// The first key behind all that begin with the prefix; a zero byte where there is none.
+fn end_of_prefix(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
