@@ -4,6 +4,9 @@
 //! A method says yes, no, or "not shown to me"; one wrong credential without a right one is a 401, never anonymous.
 //! What the user may do is `authz`'s business.
 
+#[cfg(test)]
+pub(crate) mod fixtures;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,9 +1,25 @@
 //! May they do it: system:masters, then the node authorizer, then RBAC. The first that allows or denies decides.
 
+mod aggregate;
+mod escalation;
+mod node;
+mod node_uses;
+mod rbac;
+mod rule;
+#[cfg(test)]
+mod tests;
+
 use machinery::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
 use crate::authn::{Objects, User};
+
+pub use aggregate::aggregate;
+pub use node::node_identity;
+pub use rule::{Rule, rules_of};
+
+/// Its members may do everything, whatever the roles say: the way back in when the roles are broken.
+pub const MASTERS: &str = "system:masters";
 
 /// One request as authorization sees it. A request for a path has `path` and `verb` only.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +55,11 @@ pub struct RulesReview {
     pub evaluation_error: String,
 }
 
+/// Shared by all requests; reads roles, bindings and pods through `Objects`.
 #[derive(Default)]
-pub struct Authorizer {}
+pub struct Authorizer {
+    rbac: rbac::Rbac,
+}
 
 impl<'a> Attributes<'a> {
     pub fn resource(user: &'a User, verb: &'a str, group: &'a str, resource: &'a str) -> Attributes<'a> {
@@ -80,15 +99,43 @@ impl RulesReview {
 }
 
 impl Authorizer {
-    pub fn authorize(&self, a: &Attributes, _objects: &dyn Objects) -> Decision {
-        if a.user.groups.iter().any(|group| group == "system:masters") {
+    pub fn authorize(&self, a: &Attributes, objects: &dyn Objects) -> Decision {
+        if a.user.groups.iter().any(|group| group == MASTERS) {
             return Decision::Allow(String::new());
         }
-        Decision::NoOpinion(String::new())
+        let first = match node::authorize(a, objects) {
+            Decision::NoOpinion(reason) => reason,
+            decided => return decided,
+        };
+        match self.rbac.authorize(a, objects) {
+            Decision::NoOpinion(second) if first.is_empty() => Decision::NoOpinion(second),
+            Decision::NoOpinion(second) if second.is_empty() => Decision::NoOpinion(first),
+            Decision::NoOpinion(second) => Decision::NoOpinion(format!("{first}\n{second}")),
+            decided => decided,
+        }
     }
 
-    pub fn rules_for(&self, _user: &User, _namespace: &str, _objects: &dyn Objects) -> RulesReview {
-        RulesReview::default()
+    /// What the user may do in the namespace, as far as it can be listed.
+    pub fn rules_for(&self, user: &User, namespace: &str, objects: &dyn Objects) -> RulesReview {
+        let (rules, error) = self.rbac.rules(user, namespace, objects);
+        let mut errors: Vec<String> = error.into_iter().collect();
+        let mut incomplete = !errors.is_empty();
+        if node_identity(user).is_some() {
+            errors.insert(0, "node authorizer does not support user rule resolution".into());
+            incomplete = true;
+        }
+        let (paths, resources): (Vec<&Rule>, Vec<&Rule>) =
+            rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
+        RulesReview {
+            resource_rules: resources.into_iter().map(|rule| json!(rule)).collect(),
+            non_resource_rules: paths.into_iter().map(|rule| json!(rule)).collect(),
+            incomplete,
+            evaluation_error: match errors.as_slice() {
+                [one] => one.clone(),
+                [] => String::new(),
+                several => format!("[{}]", several.join(", ")),
+            },
+        }
     }
 }
 
