@@ -1,0 +1,153 @@
+//! The certificate a client shows: whose CA signed it and which identity it carries.
+//!
+//! As upstream, the handshake takes any certificate the client owns the key of, and authentication judges it: a client
+//! with an outdated certificate reads "401 Unauthorized" instead of a broken connection, and one that also sends a
+//! good token is let in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use ring::digest::{SHA256, digest};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::ring as tls_ring;
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Error;
+use super::serving::tls_error;
+use crate::authn::{CREDENTIAL_ID, User};
+
+/// The subject attribute that carries a user's uid: an object identifier of the Kubernetes project.
+const UID_ATTRIBUTE: &str = "1.3.6.1.4.1.57683.2";
+
+/// A client certificate that was shown on a connection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PeerCertificate {
+    pub signer: Signer,
+    /// The identity in the subject: common name, organizations, uid. The name is empty where there is none.
+    pub user: User,
+    /// Connections outlive certificates, so each request compares these again. Seconds since 1970.
+    pub not_before: i64,
+    pub not_after: i64,
+}
+
+/// Who vouches for a client certificate. Only the front proxy's CA makes `X-Remote-User` believable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signer {
+    Cluster,
+    FrontProxy,
+    Unknown,
+}
+
+/// The CAs whose client certificates are believed.
+#[derive(Debug)]
+pub struct ClientAuthorities {
+    cluster: Arc<dyn ClientCertVerifier>,
+    front_proxy: Arc<dyn ClientCertVerifier>,
+    hints: Vec<DistinguishedName>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientAuthorities {
+    /// Both may be bundles of several CAs, for the time in which one follows another.
+    pub fn new(cluster_pem: &str, front_proxy_pem: &str) -> Result<ClientAuthorities, Error> {
+        let (cluster, front_proxy) = (verifier(cluster_pem)?, verifier(front_proxy_pem)?);
+        let hints = [cluster.root_hint_subjects(), front_proxy.root_hint_subjects()].concat();
+        let algorithms = tls_ring::default_provider().signature_verification_algorithms;
+        Ok(ClientAuthorities { cluster, front_proxy, hints, algorithms })
+    }
+
+    /// Judges the chain a connection ended up with, leaf first; `None` where the client showed nothing.
+    /// Call this once per connection: it checks signatures.
+    pub fn identify(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Option<PeerCertificate> {
+        let (leaf, intermediates) = chain.split_first()?;
+        let seconds = std::time::Duration::from_secs(now.as_second().max(0).unsigned_abs());
+        let now = UnixTime::since_unix_epoch(seconds);
+        let chains_to =
+            |verifier: &Arc<dyn ClientCertVerifier>| verifier.verify_client_cert(leaf, intermediates, now).is_ok();
+        let signer = match () {
+            () if chains_to(&self.cluster) => Signer::Cluster,
+            () if chains_to(&self.front_proxy) => Signer::FrontProxy,
+            () => Signer::Unknown,
+        };
+        Some(read(leaf, signer))
+    }
+}
+
+impl ClientCertVerifier for ClientAuthorities {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        // `identify` decides; see the top of this file.
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+fn verifier(bundle_pem: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle_pem.as_bytes()) {
+        roots.add(certificate.map_err(tls_error)?).map_err(tls_error)?;
+    }
+    let provider = Arc::new(tls_ring::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(tls_error)
+}
+
+fn read(leaf: &CertificateDer<'_>, signer: Signer) -> PeerCertificate {
+    let mut peer = PeerCertificate { signer, user: User::default(), not_before: 0, not_after: 0 };
+    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else {
+        // Whatever the chain check thought of it, nothing can be said about a certificate that does not parse.
+        return PeerCertificate { signer: Signer::Unknown, ..peer };
+    };
+    peer.not_before = certificate.validity().not_before.timestamp();
+    peer.not_after = certificate.validity().not_after.timestamp();
+
+    let subject = certificate.subject();
+    let last = subject.iter_common_name().last().and_then(|name| name.as_str().ok());
+    peer.user.name = last.unwrap_or("").to_string();
+    peer.user.groups = subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect();
+    let uid = subject.iter_attributes().find(|attribute| attribute.attr_type().to_id_string() == UID_ATTRIBUTE);
+    peer.user.uid = uid.and_then(|attribute| attribute.as_str().ok()).unwrap_or("").to_string();
+
+    let hash = digest(&SHA256, leaf).as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    peer.user.extra = BTreeMap::from([(CREDENTIAL_ID.to_string(), vec![format!("X509SHA256={hash}")])]);
+    peer
+}
