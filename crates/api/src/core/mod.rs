@@ -17,3 +17,10 @@ pub mod resourcequota;
 pub mod secret;
 pub mod service;
 pub mod serviceaccount;
+
+pub(crate) mod check;
+pub(crate) mod print;
+pub(crate) mod words;
+
+#[cfg(test)]
+mod tests;

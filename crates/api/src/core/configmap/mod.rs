@@ -1,9 +1,14 @@
-//! ConfigMap.
+//! ConfigMap: settings that pods read.
+
+mod validate;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use machinery::kind::Kind;
+use machinery::kind::{Kind, age};
 use machinery::table::Column;
+use machinery::object::Meta;
 use schemars::SchemaGenerator;
+
+use crate::core::print::count;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -15,6 +20,9 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ConfigMap>,
     storage: "configmaps",
     columns: COLUMNS,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: |map, now| vec![map.name().into(), (count(map, "data") + count(map, "binaryData")).into(), age(map, now)],
     ..Kind::COMMON
 };
 

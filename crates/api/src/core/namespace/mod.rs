@@ -1,9 +1,16 @@
-//! Namespace.
+//! Namespace: a room for names.
+
+pub mod strategy;
+pub mod validate;
 
 use k8s_openapi::api::core::v1::Namespace;
-use machinery::kind::{Kind, Scope, Subresource};
+use machinery::kind::{age, Kind, Scope, Subresource};
 use machinery::table::Column;
+use machinery::names;
+use machinery::object::Meta;
 use schemars::SchemaGenerator;
+
+use crate::core::print::text;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -21,6 +28,15 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Namespace>,
     storage: "namespaces",
     columns: COLUMNS,
+    name_rule: names::dns_label,
+    defaults: strategy::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_status: validate::validate_status,
+    selectable: strategy::SELECTABLE,
+    row: |namespace, now| vec![namespace.name().into(), text(namespace, "/status/phase").into(), age(namespace, now)],
     ..Kind::COMMON
 };
 

@@ -1,4 +1,9 @@
-//! Node.
+//! Node: a machine that runs pods.
+
+mod defaults;
+mod print;
+mod strategy;
+mod validate;
 
 use k8s_openapi::api::core::v1::Node;
 use machinery::kind::{Kind, Scope, Subresource};
@@ -26,6 +31,14 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Node>,
     storage: "minions",
     columns: COLUMNS,
+    defaults: defaults::defaults,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    selectable: strategy::SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,9 +1,15 @@
-//! Secret.
+//! Secret: what only some may read.
+
+mod defaults;
+mod validate;
 
 use k8s_openapi::api::core::v1::Secret;
-use machinery::kind::Kind;
+use machinery::kind::{Kind, Selectable, age};
 use machinery::table::Column;
+use machinery::object::Meta;
 use schemars::SchemaGenerator;
+
+use crate::core::print::{count, text};
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -14,6 +20,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Secret>,
     storage: "secrets",
     columns: COLUMNS,
+    defaults: defaults::defaults,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    selectable: &[Selectable { field: "type", read: |secret| text(secret, "/type").into() }],
+    row: |secret, now| vec![secret.name().into(), text(secret, "/type").into(), count(secret, "data").into(), age(secret, now)],
     ..Kind::COMMON
 };
 

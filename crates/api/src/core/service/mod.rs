@@ -1,7 +1,15 @@
-//! Service.
+//! Service: a stable address for a set of pods.
+
+mod defaults;
+pub mod families;
+mod print;
+pub mod strategy;
+mod validate;
+mod warnings;
 
 use k8s_openapi::api::core::v1::Service;
 use machinery::kind::{Kind, Subresource};
+use machinery::names;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
@@ -26,6 +34,18 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Service>,
     storage: "services/specs",
     columns: COLUMNS,
+    name_rule: names::dns_label,
+    create_on_update: true,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    warnings: warnings::warnings,
+    selectable: strategy::SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 
