@@ -1,1 +1,39 @@
-fn main() {}
+//! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
+
+mod server;
+mod snapshot;
+mod control;
+
+use clap::{Parser, Subcommand};
+
+// musl's own allocator is several times slower, and others keep memory that was freed.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+#[derive(Parser)]
+#[command(name = "knarr", version, about = "Kubernetes in one small program")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a cluster's control plane.
+    Server(server::Flags),
+    /// Save or restore what the cluster's store holds.
+    #[command(subcommand)]
+    Snapshot(snapshot::Command),
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // Every TLS connection of the process uses the one provider that is compiled in.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match arguments.command {
+        Command::Server(flags) => server::run(flags),
+        Command::Snapshot(command) => snapshot::run(command),
+    }
+}

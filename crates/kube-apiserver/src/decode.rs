@@ -2,7 +2,7 @@
 
 use machinery::codec::{self, DecodeError};
 use machinery::schema::TypeRef;
-use machinery::schema::conform::{Problems, conform};
+use machinery::schema::conform::{Problems, conform, strict_error};
 use machinery::status::Status;
 use serde_json::Value;
 
@@ -40,16 +40,16 @@ pub fn object(
 ) -> Result<Value, Status> {
     let decoded = match codec::decode_body(content_type, body) {
         Ok(decoded) => decoded,
-        Err(DecodeError::UnknownMedia) => return Err(unknown_media()),
+        Err(error @ DecodeError::MediaType) => return Err(Status::new(415, "UnsupportedMediaType", error.to_string())),
         Err(error) => {
-            let message = format!("the object provided is unrecognized (must be of type {}): {error}", expected.kind);
+            let shown = codec::summary(body);
+            let message = format!("the object provided is unrecognized (must be of type {}): {error} ({shown})", expected.kind);
             return Err(Status::bad_request(message));
         }
     };
     let mut value = decoded.value;
     check_kind(&mut value, expected)?;
-    let strict = decoded.duplicates.iter().map(|field| format!("duplicate field {field:?}")).collect();
-    typed(&mut value, expected, strict, strictness, warn)?;
+    typed(&mut value, expected, decoded.duplicates, strictness, warn)?;
     Ok(value)
 }
 
@@ -65,27 +65,26 @@ pub fn typed(
     let mut problems = Problems::default();
     conform(value, expected.shape, &mut problems)
         .map_err(|error| Status::bad_request(format!("{}: {error}", handled())))?;
-    strict.extend(problems.unknown.iter().map(|field| format!("unknown field {field:?}")));
+    strict.extend(problems.unknown);
     match strictness {
-        Strictness::Strict if !strict.is_empty() => {
-            Err(Status::bad_request(format!("{}: strict decoding error: {}", handled(), strict.join(", "))))
-        }
+        Strictness::Strict => match strict_error(&strict) {
+            Some(error) => Err(Status::bad_request(format!("{}: {error}", handled()))),
+            None => Ok(()),
+        },
         Strictness::Warn => {
             strict.into_iter().for_each(warn);
             Ok(())
         }
-        _ => Ok(()),
+        Strictness::Ignore => Ok(()),
     }
 }
 
 /// A body may leave kind and apiVersion out; it may not name others.
 fn check_kind(value: &mut Value, expected: &Expected) -> Result<(), Status> {
-    let Some(map) = value.as_object_mut() else {
-        let message = format!("the object provided is unrecognized (must be of type {}): expected a map", expected.kind);
-        return Err(Status::bad_request(message));
-    };
-    let text = |field: &str| map.get(field).and_then(Value::as_str).unwrap_or("").to_string();
-    let (kind, api_version) = (text("kind"), text("apiVersion"));
+    let claimed = codec::type_meta(value).map_err(|error| {
+        Status::bad_request(format!("the object provided is unrecognized (must be of type {}): {error}", expected.kind))
+    })?;
+    let (kind, api_version) = (claimed.kind.to_string(), claimed.api_version.to_string());
     let wanted = expected.api_version();
     if !kind.is_empty() && kind != expected.kind {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -106,16 +105,10 @@ fn check_kind(value: &mut Value, expected: &Expected) -> Result<(), Status> {
         );
         return Err(Status::bad_request(message));
     }
-    map.insert("kind".into(), expected.kind.into());
-    map.insert("apiVersion".into(), wanted.into());
+    if !value.is_object() {
+        *value = Value::Object(serde_json::Map::new());
+    }
+    value["kind"] = expected.kind.into();
+    value["apiVersion"] = wanted.into();
     Ok(())
-}
-
-pub fn unknown_media() -> Status {
-    Status::new(
-        415,
-        "UnsupportedMediaType",
-        "the body of the request was in an unknown format - accepted media types include: application/json, \
-         application/yaml, application/vnd.kubernetes.protobuf",
-    )
 }

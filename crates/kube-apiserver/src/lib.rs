@@ -1,6 +1,221 @@
-pub mod bootstrap;
 //! kube-apiserver: the one door to the cluster's objects.
+//!
+//! `serve.rs` has the steps of a request in order. There is one server and one table of kinds; it runs no controllers.
 
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use store::Store;
+use store::cache::Cache;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub mod serve;
+pub mod connections;
+pub mod target;
+pub mod query;
+pub mod negotiate;
+pub mod body;
+pub mod call;
+pub mod decode;
+pub mod respond;
+pub mod table;
+pub mod filter;
+pub mod resources;
+pub mod custom;
+pub mod verbs;
+pub mod write;
+pub mod subresources;
 pub mod authn;
 pub mod authz;
+pub mod admission;
+pub mod allocate;
+pub mod discovery;
+pub mod openapi;
+pub mod health;
+pub mod metrics;
+pub mod bootstrap;
 pub mod pki;
+pub mod app;
+pub mod views;
+pub mod key_locks;
+pub mod names;
+
+use app::{App, Clock, Settings};
+
+/// What the operator decides.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Certificates are kept in `tls` below this folder, the administrator's kubeconfig beside it.
+    pub data_dir: PathBuf,
+    pub bind_address: IpAddr,
+    pub https_port: u16,
+    /// Where others reach this server; chosen from the host's addresses where it is not given.
+    pub advertise_address: Option<IpAddr>,
+    pub service_cidr: ipnet::IpNet,
+    pub tls_sans: Vec<String>,
+    pub host_name: String,
+    pub token_auth_file: Option<PathBuf>,
+    pub event_ttl: Duration,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("certificates")]
+    Pki(#[from] pki::Error),
+    #[error("store")]
+    Store(#[from] store::StoreError),
+    #[error("listen on {address}")]
+    Listen { address: SocketAddr, #[source] source: std::io::Error },
+    #[error("write {path}")]
+    Write { path: PathBuf, #[source] source: std::io::Error },
+    #[error("create the first objects: {0}")]
+    Bootstrap(machinery::status::Status),
+    #[error("read the token file: {0}")]
+    Tokens(String),
+}
+
+/// A server that answers. Dropping it does not stop it; the shutdown token does.
+pub struct Running {
+    pub address: SocketAddr,
+    pub kubeconfig: PathBuf,
+    pub app: Arc<App>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Until the server has stopped and its connections have ended.
+    pub async fn ended(self) {
+        // A panic there has been logged by the runtime; there is nothing left to stop.
+        let _ = self.accepting.await;
+    }
+}
+
+/// Starts to serve; answers when the first request can be sent.
+pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<Running, Error> {
+    let clock = Clock::system();
+    let advertise = config.advertise_address.unwrap_or(match config.bind_address.is_unspecified() {
+        true => IpAddr::from([127, 0, 0, 1]),
+        false => config.bind_address,
+    });
+    let service_address = allocate::first_address(&config.service_cidr);
+    let options = pki_options(&config, advertise, service_address);
+    let material = pki::ensure(&config.data_dir.join("tls"), &options, clock.now())?;
+    let serving = Arc::new(pki::ServingCertificate::new(material.leaf(pki::Leaf::Serving))?);
+    let clients = Arc::new(material.client_authorities()?);
+    let tls = Arc::new(pki::server_config(serving.clone(), clients.clone())?);
+
+    let wanted = SocketAddr::new(config.bind_address, config.https_port);
+    let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;
+    let address = listener.local_addr().map_err(|source| Error::Listen { address: wanted, source })?;
+
+    let cache = Cache::start(store).await?;
+    let table = resources::built_in(&cache).await?;
+    let settings = Settings {
+        advertise_address: advertise,
+        https_port: address.port(),
+        service_cidr: config.service_cidr,
+        node_ports: 30000..=32767,
+        issuer: authn::ISSUER.into(),
+        event_ttl: config.event_ttl,
+    };
+    let app = Arc::new(App {
+        views: views(&table),
+        allocators: allocate::Allocators::new(&settings, &table),
+        table: ArcSwap::from_pointee(table),
+        cache,
+        authenticator: authenticator(&config, &material, &settings)?,
+        authorizer: authz::Authorizer::default(),
+        admission: admission::Admission::default(),
+        locks: Default::default(),
+        health: Default::default(),
+        metrics: Default::default(),
+        settings,
+        clock,
+    });
+    bootstrap::create(&app, &material).await.map_err(Error::Bootstrap)?;
+    app.health.bootstrapped.store(true, Ordering::Release);
+
+    let kubeconfig = config.data_dir.join("admin.kubeconfig");
+    let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
+    let url = format!("https://{}", SocketAddr::new(host, address.port()));
+    write_private(&kubeconfig, &material.admin_kubeconfig(&url))?;
+    tokio::spawn(renew(material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
+    let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
+    let stopping = app.clone();
+    tokio::spawn(async move {
+        shutdown.cancelled().await;
+        stopping.health.stopping.store(true, Ordering::Release);
+    });
+    Ok(Running { address, kubeconfig, app, accepting })
+}
+
+fn pki_options(config: &Config, advertise: IpAddr, service_address: IpAddr) -> pki::Options {
+    let (addresses, names): (Vec<_>, Vec<_>) = config.tls_sans.iter().partition(|name| name.parse::<IpAddr>().is_ok());
+    let mut extra_addresses: Vec<IpAddr> = addresses.iter().filter_map(|name| name.parse().ok()).collect();
+    extra_addresses.push(advertise);
+    if !config.bind_address.is_unspecified() {
+        extra_addresses.push(config.bind_address);
+    }
+    pki::Options {
+        host_name: config.host_name.clone(),
+        service_addresses: vec![service_address],
+        extra_names: names.into_iter().cloned().collect(),
+        extra_addresses,
+        ..pki::Options::default()
+    }
+}
+
+/// The resources that the server itself reads, by plural name.
+fn views(table: &resources::Table) -> views::Views {
+    const READ: &[(&str, &str)] = &[
+        ("", "namespaces"), ("", "serviceaccounts"), ("", "secrets"), ("", "configmaps"), ("", "pods"), ("", "nodes"),
+        ("", "persistentvolumeclaims"), ("", "persistentvolumes"), ("", "limitranges"), ("", "resourcequotas"), ("", "services"),
+        ("rbac.authorization.k8s.io", "roles"), ("rbac.authorization.k8s.io", "rolebindings"),
+        ("rbac.authorization.k8s.io", "clusterroles"), ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("storage.k8s.io", "storageclasses"), ("storage.k8s.io", "volumeattachments"), ("networking.k8s.io", "ingressclasses"),
+        ("scheduling.k8s.io", "priorityclasses"), ("node.k8s.io", "runtimeclasses"), ("policy", "poddisruptionbudgets"),
+        ("resource.k8s.io", "resourceclaims"), ("resource.k8s.io", "resourceslices"),
+    ];
+    let mut views = views::Views::default();
+    for (group, plural) in READ {
+        let resource = table.get(group, "v1", plural).expect("a built-in kind is in the table");
+        let state = resource.state.clone().expect("a kind that is read is stored");
+        views.add(plural, resource.kind.storage, resource.kind.namespaced(), state);
+    }
+    views
+}
+
+fn write_private(path: &std::path::Path, text: &str) -> Result<(), Error> {
+    pki::write_private_file(path, text).map_err(Error::Pki)
+}
+
+/// Keeps certificates fresh, and the administrator's kubeconfig with them.
+async fn renew(
+    material: pki::Material,
+    options: pki::Options,
+    serving: Arc<pki::ServingCertificate>,
+    url: String,
+    kubeconfig: PathBuf,
+    shutdown: CancellationToken,
+) {
+    let (sender, mut renewed) = tokio::sync::watch::channel(Arc::new(material));
+    let follow = async {
+        while renewed.changed().await.is_ok() {
+            let text = renewed.borrow_and_update().admin_kubeconfig(&url);
+            if let Err(error) = write_private(&kubeconfig, &text) {
+                tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
+            }
+        }
+    };
+    tokio::select! {
+        () = pki::renewal_task(sender, options, serving, Timestamp::now) => {}
+        () = follow => {}
+        () = shutdown.cancelled() => {}
+    }
+}

@@ -2,7 +2,11 @@
 //! classes, flow schemas and priority levels. The JSON files hold what differs between objects of a kind; what all of
 //! them share is added here. Creating the objects, and repairing those marked for automatic update, is the server's job.
 
+mod create;
+
 use serde_json::{Value, json};
+
+pub use create::{create, ensure};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const SCHEDULING: &str = "scheduling.k8s.io/v1";

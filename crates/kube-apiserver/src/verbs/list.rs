@@ -9,6 +9,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http::HeaderValue;
+use machinery::codec::DecodeError;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::status::Status;
 use serde_json::{Map, Value, json};
@@ -148,8 +149,11 @@ impl Start {
 fn read_token(token: &str) -> Result<Start, Status> {
     let bad = |why: String| Status::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
     let text = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|error| bad(error.to_string()))?;
-    let value: Value = serde_json::from_slice(&text)
-        .map_err(|error| bad(machinery::codec::go_syntax_error(&text, &error)))?;
+    let value = match machinery::codec::decode_json(&text) {
+        Ok(decoded) => decoded.value,
+        Err(DecodeError::Json(why)) => return Err(bad(why)),
+        Err(error) => return Err(bad(error.to_string())),
+    };
     if value["v"] != "meta.k8s.io/v1" {
         return Err(bad("server does not recognize this encoded version".into()));
     }

@@ -1,13 +1,12 @@
 //! `patch`: JSON patch, merge patch, strategic merge patch and server-side apply.
 
 use bytes::Bytes;
-use machinery::codec;
+use machinery::codec::{self, DecodeError};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::object::Meta;
 use machinery::patch::apply::{self, ApplyError};
-use machinery::patch::json::{JsonPatch, JsonPatchError};
 use machinery::patch::managed::{Manager, Operation};
-use machinery::patch::{merge, strategic};
+use machinery::patch::{json, merge, strategic};
 use machinery::status::{Cause, Details, Status};
 use serde_json::Value;
 
@@ -22,9 +21,9 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
     let media = content_type.split(';').next().unwrap_or("").trim();
     let patch = match media {
         "application/apply-patch+yaml" | "application/apply-patch+json" => return apply(call, part, body).await,
-        "application/json-patch+json" => Patch::Json(JsonPatch::parse(&body).map_err(|error| json_status(&error))?),
-        "application/merge-patch+json" => Patch::Merge(object_body(&body)?),
-        "application/strategic-merge-patch+json" if resource.custom.is_none() => Patch::Strategic(object_body(&body)?),
+        "application/json-patch+json" => Patch::Json(json_body(&body)?),
+        "application/merge-patch+json" => Patch::Merge(json_body(&body)?),
+        "application/strategic-merge-patch+json" if resource.custom.is_none() => Patch::Strategic(json_body(&body)?),
         _ => return Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()),
     };
     if call.query.flag("force") {
@@ -44,28 +43,29 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
 }
 
 enum Patch {
-    Json(JsonPatch),
+    Json(Value),
     Merge(Value),
     Strategic(Value),
 }
 
-fn object_body(body: &[u8]) -> Result<Value, Status> {
-    let value: Value = serde_json::from_slice(body)
-        .map_err(|error| Status::bad_request(format!("error decoding patch: {}", codec::go_syntax_error(body, &error))))?;
-    match value.is_object() {
-        true => Ok(value),
-        false => Err(Status::bad_request("the patch is not a JSON object")),
+fn json_body(body: &[u8]) -> Result<Value, Status> {
+    match codec::decode_json(body) {
+        Ok(decoded) => Ok(decoded.value),
+        Err(DecodeError::Json(why)) => Err(Status::bad_request(format!("error decoding patch: {why}"))),
+        Err(error) => Err(Status::bad_request(format!("error decoding patch: {error}"))),
     }
 }
 
 fn patched(call: &Call, patch: &Patch, current: &Value, strictness: Strictness) -> Result<Value, Status> {
     let resource = &call.resource;
-    let mut next = match patch {
-        Patch::Json(patch) => patch.apply(current.clone()).map_err(|error| json_status(&error))?,
-        Patch::Merge(patch) => merge::merge(current.clone(), patch),
-        Patch::Strategic(patch) => strategic::strategic_merge(resource.shape(), current.clone(), patch)
-            .map_err(|error| Status::new(400, "BadRequest", error.to_string()))?,
-    };
+    let mut next = current.clone();
+    match patch {
+        Patch::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
+        Patch::Merge(patch) => merge::apply(&mut next, patch).map_err(|error| error.status())?,
+        Patch::Strategic(patch) => {
+            strategic::apply(resource.shape(), &mut next, patch).map_err(|error| error.status())?;
+        }
+    }
     if next == *current {
         return Ok(next);
     }
@@ -105,15 +105,6 @@ fn check_kept(call: &Call, next: &Value, current: &Value) -> Result<(), Status> 
         )));
     }
     Ok(())
-}
-
-fn json_status(error: &JsonPatchError) -> Status {
-    match error {
-        JsonPatchError::TooManyOperations(_) => Status::too_large(error.to_string()),
-        JsonPatchError::Malformed(_) => Status::bad_request(format!("error decoding patch: {error}")),
-        // Upstream says no more than this about operations that cannot be done.
-        _ => Status::new(422, "Invalid", "the server rejected our request due to an error in our request").with_empty_details(),
-    }
 }
 
 /// Server-side apply: the fields in the body are this manager's from now on.
@@ -175,8 +166,7 @@ fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value
             wanted.1
         )));
     }
-    let strict = decoded.duplicates.iter().map(|field| format!("duplicate field {field:?}")).collect();
-    decode::typed(&mut config, &Expected::of(resource), strict, strictness, &mut |warning| call.warn(warning))?;
+    decode::typed(&mut config, &Expected::of(resource), decoded.duplicates, strictness, &mut |warning| call.warn(warning))?;
     let (given, name) = (config.name().to_string(), call.target.name.as_str());
     if !given.is_empty() && given != name {
         return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));

@@ -1,0 +1,127 @@
+//! `knarr server`: the control plane, until it is told to stop.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use store::Store;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Everything knarr keeps on disk.
+    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// The address to listen on.
+    #[arg(long, env = "KNARR_BIND_ADDRESS", default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// The port of the Kubernetes API; 0 picks a free one.
+    #[arg(long, env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
+    https_port: u16,
+    /// The address that other machines and pods reach this server by.
+    #[arg(long, env = "KNARR_ADVERTISE_ADDRESS")]
+    advertise_address: Option<IpAddr>,
+    /// More names and addresses for the server's certificate.
+    #[arg(long, env = "KNARR_TLS_SAN", value_delimiter = ',')]
+    tls_san: Vec<String>,
+    /// Addresses of Services.
+    #[arg(long, env = "KNARR_SERVICE_CIDR", default_value = "10.43.0.0/16")]
+    service_cidr: ipnet::IpNet,
+    /// Run the control plane only, no node.
+    #[arg(long, env = "KNARR_DISABLE_AGENT")]
+    disable_agent: bool,
+    /// Keep objects in this etcd cluster rather than on the local disk.
+    #[arg(long, env = "KNARR_ETCD_SERVERS", value_delimiter = ',')]
+    etcd_servers: Vec<String>,
+    /// The authority of the etcd members' certificates.
+    #[arg(long, env = "KNARR_ETCD_CAFILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Our certificate for etcd.
+    #[arg(long, env = "KNARR_ETCD_CERTFILE", requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of our certificate for etcd.
+    #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// Static tokens: lines of token,user,uid,"group1,group2".
+    #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
+    token_auth_file: Option<PathBuf>,
+    /// How many seconds an Event is kept.
+    #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
+    event_ttl: u64,
+}
+
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    runtime.block_on(serve(flags))
+}
+
+async fn serve(flags: Flags) -> anyhow::Result<()> {
+    let began = std::time::Instant::now();
+    if !flags.disable_agent {
+        tracing::info!("this build has no node agent: the control plane runs alone");
+    }
+    let store = open_store(&flags).await?;
+    let shutdown = CancellationToken::new();
+    let config = kube_apiserver::Config {
+        data_dir: flags.data_dir.clone(),
+        bind_address: flags.bind_address,
+        https_port: flags.https_port,
+        advertise_address: flags.advertise_address,
+        service_cidr: flags.service_cidr,
+        tls_sans: flags.tls_san.clone(),
+        host_name: host_name(),
+        token_auth_file: flags.token_auth_file.clone(),
+        event_ttl: Duration::from_secs(flags.event_ttl),
+    };
+    let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
+    println!(
+        "knarr is ready on https://{} after {} ms; export KUBECONFIG={}",
+        server.address,
+        began.elapsed().as_millis(),
+        server.kubeconfig.display()
+    );
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopping");
+    shutdown.cancel();
+    server.ended().await;
+    Ok(())
+}
+
+async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
+    std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
+    if flags.etcd_servers.is_empty() {
+        let config = store::embedded::Config::new(flags.data_dir.join("store"));
+        let opened = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;
+        let opened = opened.context("open the store")?;
+        for damage in opened.damaged() {
+            tracing::error!(?damage, "a record of the store is damaged");
+        }
+        let control = crate::control::listen(&flags.data_dir, opened.clone())?;
+        tokio::spawn(control);
+        return Ok(opened);
+    }
+    let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<Vec<u8>>> {
+        let Some(path) = path else { return Ok(None) };
+        Ok(Some(std::fs::read(path).with_context(|| format!("read {}", path.display()))?))
+    };
+    let config = store::etcd::Config {
+        endpoints: flags.etcd_servers.clone(),
+        ca: read(&flags.etcd_cafile)?,
+        cert: read(&flags.etcd_certfile)?,
+        key: read(&flags.etcd_keyfile)?,
+        ..Default::default()
+    };
+    Ok(Arc::new(store::etcd::EtcdStore::connect(config).await.context("reach etcd")?))
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_ascii_lowercase()
+}

@@ -1,0 +1,148 @@
+//! Creates what every cluster has from its first start, and repairs it at every later one.
+
+use std::sync::Arc;
+
+use futures::stream::{StreamExt, TryStreamExt};
+use machinery::object::Meta;
+use machinery::status::Status;
+use serde_json::{Value, json};
+
+use super::objects;
+use crate::app::App;
+use crate::call::Call;
+use crate::pki::Material;
+use crate::write::{self, Owner, Part};
+
+/// Many writes share one commit of the store.
+const PARALLEL: usize = 64;
+const MANAGER: &str = "kube-apiserver";
+const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
+
+pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
+    let (namespaces, rest): (Vec<Value>, Vec<Value>) = objects().into_iter().partition(|object| object["kind"] == "Namespace");
+    ensure_all(app, namespaces).await?;
+    ensure_all(app, rest).await?;
+    ensure_all(app, vec![service_cidr(app), authentication(material)]).await?;
+    ensure_all(app, vec![service(app)]).await?;
+    ensure_all(app, vec![endpoints(app), endpoint_slice(app)]).await
+}
+
+async fn ensure_all(app: &Arc<App>, objects: Vec<Value>) -> Result<(), Status> {
+    let work = futures::stream::iter(objects).map(|object| ensure(app, object));
+    work.buffer_unordered(PARALLEL).try_collect::<Vec<()>>().await.map(|_| ())
+}
+
+/// Creates an object, or brings the part of it that is ours up to date.
+pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
+    let call = Call::internal(app, &wanted)?;
+    let resource = call.resource.clone();
+    let (namespace, name) = (wanted.namespace().to_string(), wanted.name().to_string());
+    let owner = Owner::Update(MANAGER.into());
+    let key = resource.key(&namespace, &name)?;
+    if resource.state()?.get(&key).is_none() {
+        match write::create(&call, &resource, &namespace, wanted.clone(), &owner, false).await {
+            // Another server was faster; its object is as good as ours.
+            Err(status) if status.reason == "AlreadyExists" => {}
+            outcome => return outcome.map(|_| ()),
+        }
+    }
+    let update = |current: &Value| Ok(repaired(current, &wanted));
+    write::update(&call, &resource, &namespace, &name, Part::Main, &owner, false, update).await.map(|_| ())
+}
+
+/// Roles keep what operators added and get back what they miss; addresses of this server are put in place.
+fn repaired(current: &Value, wanted: &Value) -> Value {
+    let mut next = current.clone();
+    match wanted["kind"].as_str().unwrap_or("") {
+        "ClusterRole" | "Role" if current.annotation(AUTOUPDATE) == Some("true") => add_missing(&mut next, wanted, "rules"),
+        "ClusterRoleBinding" | "RoleBinding" if current.annotation(AUTOUPDATE) == Some("true") => {
+            add_missing(&mut next, wanted, "subjects");
+        }
+        "Endpoints" => next["subsets"] = wanted["subsets"].clone(),
+        "EndpointSlice" => {
+            next["endpoints"] = wanted["endpoints"].clone();
+            next["ports"] = wanted["ports"].clone();
+        }
+        "ConfigMap" => next["data"] = wanted["data"].clone(),
+        _ => {}
+    }
+    next
+}
+
+fn add_missing(next: &mut Value, wanted: &Value, field: &str) {
+    let Some(wanted) = wanted.get(field).and_then(Value::as_array) else { return };
+    let mut list = next.get(field).and_then(Value::as_array).cloned().unwrap_or_default();
+    let missing: Vec<Value> = wanted.iter().filter(|entry| !list.contains(entry)).cloned().collect();
+    if !missing.is_empty() {
+        list.extend(missing);
+        next[field] = list.into();
+    }
+}
+
+fn service(app: &App) -> Value {
+    let address = crate::allocate::first_address(&app.settings.service_cidr);
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"component": "apiserver", "provider": "kubernetes"}},
+        "spec": {
+            "clusterIP": address.to_string(), "clusterIPs": [address.to_string()], "type": "ClusterIP",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": app.settings.https_port}],
+            "sessionAffinity": "None", "ipFamilyPolicy": "SingleStack", "ipFamilies": [family(address)],
+        },
+    })
+}
+
+fn family(address: std::net::IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+fn endpoints(app: &App) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{
+            "addresses": [{"ip": endpoint_address(app).to_string()}],
+            "ports": [{"name": "https", "port": app.settings.https_port, "protocol": "TCP"}],
+        }],
+    })
+}
+
+fn endpoint_slice(app: &App) -> Value {
+    let address = endpoint_address(app);
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family(address),
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": app.settings.https_port, "protocol": "TCP"}],
+    })
+}
+
+/// Endpoints may not be loopback addresses. A server that only listens there is reached by nobody else, so any other
+/// address of the host stands for it.
+fn endpoint_address(app: &App) -> std::net::IpAddr {
+    app.settings.advertise_address
+}
+
+fn service_cidr(app: &App) -> Value {
+    json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": [app.settings.service_cidr.to_string()]},
+    })
+}
+
+/// Where aggregated API servers and kubelets learn whom to believe.
+fn authentication(material: &Material) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
+        "data": {
+            "client-ca-file": material.cluster_ca.certificate_pem,
+            "requestheader-client-ca-file": material.front_proxy_ca.certificate_pem,
+            "requestheader-allowed-names": "[\"front-proxy-client\"]",
+            "requestheader-username-headers": "[\"X-Remote-User\"]",
+            "requestheader-group-headers": "[\"X-Remote-Group\"]",
+            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
+            "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
+        },
+    })
+}
