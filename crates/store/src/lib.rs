@@ -11,6 +11,8 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 pub mod cache;
+pub mod conformance;
+pub mod embedded;
 pub mod etcd;
 
 /// A point in the history. Every write makes the next one; they are shown to users as resourceVersion.
