@@ -72,6 +72,8 @@ pub enum Empty {
     Kept,
     /// A plain field with `omitempty`: 0, false, "", [] and {} vanish.
     Dropped,
+    /// A plain field that Go always writes: a missing one comes back as its zero value, such as `status: {}`.
+    Written,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
