@@ -20,6 +20,8 @@ pub mod serviceaccount;
 
 pub(crate) mod check;
 pub(crate) mod print;
+pub(crate) mod resources;
+pub(crate) mod selectors;
 pub(crate) mod words;
 
 #[cfg(test)]
