@@ -11,6 +11,7 @@ pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
 pub mod certificates;
+mod check;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
@@ -22,7 +23,10 @@ pub mod policy;
 pub mod rbac;
 pub mod resource;
 pub mod scheduling;
+mod show;
+mod status;
 pub mod storage;
+mod webhook_client;
 
 /// Every kind that is served, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.
 pub static KINDS: &[&Kind] = &[
