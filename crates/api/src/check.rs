@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use machinery::field::{Errors, FieldError, Path, Problem};
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 use serde_json::{Map, Value};
 

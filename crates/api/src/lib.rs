@@ -17,6 +17,7 @@ pub mod core;
 pub mod discovery;
 pub mod events;
 pub mod flowcontrol;
+mod names;
 pub mod networking;
 pub mod node;
 pub mod policy;
@@ -25,6 +26,7 @@ pub mod resource;
 pub mod scheduling;
 mod show;
 mod status;
+pub mod schema;
 pub mod storage;
 mod webhook_client;
 

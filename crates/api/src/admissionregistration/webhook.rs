@@ -1,7 +1,7 @@
 //! What a webhook of either kind may not say.
 
 use machinery::field::Errors;
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 
 use super::rules;

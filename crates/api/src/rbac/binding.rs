@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::kind::age;
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use machinery::table::Cell;

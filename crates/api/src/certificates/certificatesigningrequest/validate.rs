@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::field::{Errors, FieldError, Problem};
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 use serde_json::Value;
 

@@ -1,7 +1,7 @@
 //! What an Ingress may not say.
 
 use machinery::field::{Errors, FieldError, Path, Problem};
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use machinery::field::Errors;
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 
 use crate::check;

@@ -1,7 +1,7 @@
 //! What a RuntimeClass may not say. Its handler is for ever.
 
 use machinery::field::Errors;
-use machinery::names;
+use crate::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 
