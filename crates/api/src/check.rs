@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use machinery::field::{Errors, FieldError, Path, Problem};
 use crate::names;
+use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::node::Node;
 use serde_json::{Map, Value};
 

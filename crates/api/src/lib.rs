@@ -24,9 +24,9 @@ pub mod policy;
 pub mod rbac;
 pub mod resource;
 pub mod scheduling;
+pub mod schema;
 mod show;
 mod status;
-pub mod schema;
 pub mod storage;
 mod webhook_client;
 

@@ -1,7 +1,7 @@
 //! How the server reaches a webhook: a URL or a Service. Admission, conversion and aggregation share these rules.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 
 use crate::check;

@@ -1,7 +1,7 @@
 //! What ValidatingAdmissionPolicy and MutatingAdmissionPolicy may not say. Expressions are compiled by admission.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 
 use super::rules;

@@ -42,10 +42,5 @@ pub(super) fn binding(binding: &Value, now: Timestamp) -> Vec<Cell> {
         ("", name) => name.to_string(),
         (namespace, name) => format!("{namespace}/{name}"),
     };
-    vec![
-        binding.name().into(),
-        spec["policyName"].as_str().unwrap_or("").into(),
-        parameters.into(),
-        age(binding, now),
-    ]
+    vec![binding.name().into(), spec["policyName"].as_str().unwrap_or("").into(), parameters.into(), age(binding, now)]
 }

@@ -1,7 +1,7 @@
 //! Which requests a webhook or policy is about: rules, match resources, match conditions.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 
 use crate::check;

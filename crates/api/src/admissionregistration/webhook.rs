@@ -1,7 +1,7 @@
 //! What a webhook of either kind may not say.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 
 use super::rules;

@@ -1,7 +1,7 @@
 //! Typed references that Ingress and IngressClass share.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 
 use crate::check;

@@ -1,9 +1,9 @@
 //! What RoleBinding and ClusterRoleBinding share: subjects, the reference to a role, rows.
 
+use crate::names;
 use jiff::Timestamp;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::kind::age;
-use crate::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use machinery::table::Cell;

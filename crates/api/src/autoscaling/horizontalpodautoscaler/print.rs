@@ -60,7 +60,8 @@ fn metric(spec: &Value, status: &Value) -> String {
             format!("{}: {now}/{}", text(&source["name"]), text(&target["averageValue"]))
         }
         _ => {
-            let percent = |value: &Value, none: &str| value.as_i64().map_or(none.to_string(), |part| format!("{part}%"));
+            let percent =
+                |value: &Value, none: &str| value.as_i64().map_or(none.to_string(), |part| format!("{part}%"));
             let now = percent(&current["averageUtilization"], UNKNOWN);
             let wanted = percent(&target["averageUtilization"], "<auto>");
             format!("{}: {now}/{wanted}", text(&source["name"]))

@@ -105,12 +105,12 @@ fn external(source: &Node, errors: &mut Errors) {
     let target = source.at("target");
     validate_target(&target, errors);
     match (target.has("value"), target.has("averageValue")) {
-        (false, false) => errors.required(
-            &target.at("averageValue"),
-            "must set either a target value for metric or a per-pod target",
-        ),
-        (true, true) => errors
-            .forbidden(&target.at("value"), "may not set both a target value for metric and a per-pod target"),
+        (false, false) => {
+            errors.required(&target.at("averageValue"), "must set either a target value for metric or a per-pod target")
+        }
+        (true, true) => {
+            errors.forbidden(&target.at("value"), "may not set both a target value for metric and a per-pod target")
+        }
         _ => {}
     }
 }
@@ -138,12 +138,11 @@ fn container_resource(source: &Node, errors: &mut Errors) {
 fn resource_target(target: &Node, errors: &mut Errors) {
     validate_target(target, errors);
     match (target.has("averageUtilization"), target.has("averageValue")) {
-        (false, false) => errors.required(
-            &target.at("averageUtilization"),
-            "must set either a target raw value or a target utilization",
-        ),
+        (false, false) => errors
+            .required(&target.at("averageUtilization"), "must set either a target raw value or a target utilization"),
         (true, true) => {
-            errors.forbidden(&target.at("averageValue"), "may not set both a target raw value and a target utilization");
+            errors
+                .forbidden(&target.at("averageValue"), "may not set both a target raw value and a target utilization");
         }
         _ => {}
     }

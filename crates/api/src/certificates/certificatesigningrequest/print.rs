@@ -21,9 +21,8 @@ pub(super) fn row(object: &Value, now: Timestamp) -> Vec<Cell> {
 }
 
 fn condition(status: &Value) -> String {
-    let has = |kind: &str| {
-        status["conditions"].as_array().into_iter().flatten().any(|condition| condition["type"] == kind)
-    };
+    let has =
+        |kind: &str| status["conditions"].as_array().into_iter().flatten().any(|condition| condition["type"] == kind);
     let mut text = String::from(match () {
         () if has("Denied") => "Denied",
         () if has("Approved") => "Approved",

@@ -1,7 +1,7 @@
 //! What an Ingress may not say.
 
-use machinery::field::{Errors, FieldError, Path, Problem};
 use crate::names;
+use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::node::Node;
 use machinery::object::Meta;
 

@@ -27,4 +27,3 @@ pub(crate) static KIND: Kind = Kind {
 };
 
 const COLUMNS: &[Column] = &[Column::name(""), Column::new("ParentRef", "string", 0)];
-

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 
 use crate::check;

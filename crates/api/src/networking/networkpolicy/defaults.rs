@@ -14,7 +14,8 @@ pub(super) fn defaults(policy: &mut Value) {
     }
     if is_empty(spec.get("policyTypes")) {
         // A policy that says nothing about egress must not cut it off.
-        spec["policyTypes"] = if is_empty(spec.get("egress")) { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
+        spec["policyTypes"] =
+            if is_empty(spec.get("egress")) { json!(["Ingress"]) } else { json!(["Ingress", "Egress"]) };
     }
 }
 

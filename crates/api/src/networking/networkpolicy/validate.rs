@@ -1,7 +1,7 @@
 //! What a NetworkPolicy may not say.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 use serde_json::Value;
 

@@ -20,7 +20,10 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
     if let [first, second] = networks.as_slice()
         && first.addr().is_ipv4() == second.addr().is_ipv4()
     {
-        errors.invalid(&cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
+        errors.invalid(
+            &cidrs,
+            "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
+        );
     }
 }
 

@@ -4,7 +4,7 @@ mod validate;
 
 use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use machinery::kind::{Kind, age, Scope};
+use machinery::kind::{Kind, Scope, age};
 use machinery::object::Meta;
 use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;

@@ -1,7 +1,7 @@
 //! What a RuntimeClass may not say. Its handler is for ever.
 
-use machinery::field::Errors;
 use crate::names;
+use machinery::field::Errors;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 

@@ -4,7 +4,7 @@ mod validate;
 
 use jiff::Timestamp;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use machinery::kind::{Kind, age, Scope};
+use machinery::kind::{Kind, Scope, age};
 use machinery::object::{Meta, set_default};
 use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;

@@ -8,8 +8,7 @@ use crate::check;
 
 const USER_MAX: i64 = 1_000_000_000;
 /// The system's own classes, which only these names and values may claim.
-const SYSTEM: [(&str, i64); 2] =
-    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
+const SYSTEM: [(&str, i64); 2] = [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)];
 
 pub(super) fn validate(class: &Node, errors: &mut Errors) {
     let value = class.at("value");
