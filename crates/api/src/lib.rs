@@ -11,11 +11,13 @@ pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
 pub mod certificates;
+mod check;
 pub mod coordination;
 pub mod core;
 pub mod discovery;
 pub mod events;
 pub mod flowcontrol;
+mod names;
 pub mod networking;
 pub mod node;
 pub mod policy;
@@ -23,7 +25,10 @@ pub mod rbac;
 pub mod resource;
 pub mod scheduling;
 pub mod schema;
+mod show;
+mod status;
 pub mod storage;
+mod webhook_client;
 
 /// Every kind that is served, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.
 pub static KINDS: &[&Kind] = &[

@@ -1,8 +1,14 @@
 //! Kinds of the API group admissionregistration.k8s.io.
 
+mod binding;
+mod defaults;
 pub mod mutatingadmissionpolicy;
 pub mod mutatingadmissionpolicybinding;
 pub mod mutatingwebhookconfiguration;
+mod policy;
+mod print;
+mod rules;
 pub mod validatingadmissionpolicy;
 pub mod validatingadmissionpolicybinding;
 pub mod validatingwebhookconfiguration;
+mod webhook;

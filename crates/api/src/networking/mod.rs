@@ -4,4 +4,5 @@ pub mod ingress;
 pub mod ingressclass;
 pub mod ipaddress;
 pub mod networkpolicy;
+mod reference;
 pub mod servicecidr;

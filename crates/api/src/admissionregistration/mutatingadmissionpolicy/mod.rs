@@ -5,6 +5,8 @@ use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::{defaults, policy, print};
+
 pub(crate) static KIND: Kind = Kind {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -16,6 +18,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<MutatingAdmissionPolicy>,
     storage: "mutatingadmissionpolicies",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    defaults: defaults::policy,
+    validate: policy::mutating,
+    row: print::mutating_policy,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,9 @@ use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::{defaults, policy, print};
+use crate::status;
+
 pub(crate) static KIND: Kind = Kind {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -17,6 +20,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ValidatingAdmissionPolicy>,
     storage: "validatingadmissionpolicies",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    defaults: defaults::policy,
+    prepare_create: status::set_empty,
+    prepare_update: status::keep,
+    validate: policy::validating,
+    row: print::validating_policy,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,8 @@ use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::{binding, defaults, print};
+
 pub(crate) static KIND: Kind = Kind {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -16,6 +18,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ValidatingAdmissionPolicyBinding>,
     storage: "validatingadmissionpolicybindings",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    defaults: defaults::binding,
+    validate: binding::validating,
+    row: print::binding,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,8 @@ use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::{defaults, print, webhook};
+
 pub(crate) static KIND: Kind = Kind {
     group: "admissionregistration.k8s.io",
     version: "v1",
@@ -16,6 +18,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ValidatingWebhookConfiguration>,
     storage: "validatingwebhookconfigurations",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    defaults: defaults::validating_webhooks,
+    validate: webhook::validate,
+    row: print::webhooks,
     ..Kind::COMMON
 };
 

@@ -1,9 +1,17 @@
 //! HorizontalPodAutoscaler.
 
+mod defaults;
+mod print;
+mod strategy;
+mod validate;
+
+pub(super) use defaults::default_metric;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+
+use crate::status;
 
 pub(crate) static KIND: Kind = Kind {
     group: "autoscaling",
@@ -17,6 +25,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<HorizontalPodAutoscaler>,
     storage: "horizontalpodautoscalers",
     columns: COLUMNS,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: status::keep,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_status: validate::validate_status,
+    row: print::row,
     ..Kind::COMMON
 };
 

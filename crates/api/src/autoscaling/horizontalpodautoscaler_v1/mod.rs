@@ -1,9 +1,18 @@
-//! HorizontalPodAutoscaler.
+//! HorizontalPodAutoscaler of autoscaling/v1, which is stored as v2: rules beyond the defaults are those of v2.
 
+mod behavior;
+mod convert;
+mod metrics;
+
+use jiff::Timestamp;
 use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler;
-use machinery::kind::{Kind, Subresource};
-use machinery::table::Column;
+use machinery::kind::{Convert, Kind, Subresource};
+use machinery::object::set_default;
+use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use super::horizontalpodautoscaler as stored;
 
 pub(crate) static KIND: Kind = Kind {
     group: "autoscaling",
@@ -17,6 +26,9 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<HorizontalPodAutoscaler>,
     storage: "horizontalpodautoscalers",
     columns: COLUMNS,
+    convert: Some(CONVERT),
+    defaults,
+    row,
     ..Kind::COMMON
 };
 
@@ -29,3 +41,22 @@ const COLUMNS: &[Column] = &[
     Column::new("Replicas", "string", 0),
     Column::new("Age", "string", 0),
 ];
+
+const CONVERT: Convert = Convert {
+    group: "autoscaling",
+    version: "v2",
+    to_storage: convert::to_storage,
+    from_storage: convert::from_storage,
+};
+
+/// The CPU target is defaulted on the way to v2, where other metrics are known.
+fn defaults(autoscaler: &mut Value) {
+    if let Some(spec) = autoscaler.get_mut("spec") {
+        set_default(spec, "minReplicas", 1);
+    }
+}
+
+/// The row of the stored version.
+fn row(autoscaler: &Value, now: Timestamp) -> Vec<Cell> {
+    (stored::KIND.row)(&convert::to_storage(autoscaler.clone()), now)
+}

@@ -1,9 +1,18 @@
 //! CertificateSigningRequest.
 
+mod pem;
+mod print;
+mod strategy;
+mod validate;
+
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use machinery::kind::{Kind, Scope, Subresource};
+use machinery::kind::{Kind, Scope, Selectable, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+pub use self::strategy::prepare_approval;
+pub use self::validate::validate_approval;
 
 pub(crate) static KIND: Kind = Kind {
     group: "certificates.k8s.io",
@@ -26,6 +35,14 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<CertificateSigningRequest>,
     storage: "certificatesigningrequests",
     columns: COLUMNS,
+    name_rule: |_| Vec::new(),
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    selectable: SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 
@@ -37,3 +54,8 @@ const COLUMNS: &[Column] = &[
     Column::new("RequestedDuration", "string", 0),
     Column::new("Condition", "string", 0),
 ];
+
+const SELECTABLE: &[Selectable] = &[Selectable {
+    field: "spec.signerName",
+    read: |object: &Value| object["spec"]["signerName"].as_str().unwrap_or("").to_string(),
+}];

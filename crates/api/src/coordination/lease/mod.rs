@@ -1,9 +1,15 @@
 //! Lease.
 
+mod strategy;
+mod validate;
+
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use machinery::kind::Kind;
-use machinery::table::Column;
+use machinery::kind::{Kind, age};
+use machinery::object::Meta;
+use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;
+use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
     group: "coordination.k8s.io",
@@ -14,7 +20,17 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Lease>,
     storage: "leases",
     columns: COLUMNS,
+    create_on_update: true,
+    unconditional_update: false,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    validate: validate::validate,
+    row,
     ..Kind::COMMON
 };
 
 const COLUMNS: &[Column] = &[Column::name(""), Column::new("Holder", "string", 0), Column::new("Age", "string", 0)];
+
+fn row(lease: &Value, now: Timestamp) -> Vec<Cell> {
+    vec![lease.name().into(), lease["spec"]["holderIdentity"].as_str().unwrap_or("").into(), age(lease, now)]
+}

@@ -1,5 +1,9 @@
 //! Ingress.
 
+mod print;
+mod strategy;
+mod validate;
+
 use k8s_openapi::api::networking::v1::Ingress;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
@@ -16,6 +20,14 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Ingress>,
     storage: "ingress",
     columns: COLUMNS,
+    generation: true,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::keep_status,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_status: validate::validate_status,
+    warnings: strategy::warnings,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,9 +1,14 @@
 //! IngressClass.
 
+mod print;
+mod validate;
+
 use k8s_openapi::api::networking::v1::IngressClass;
 use machinery::kind::{Kind, Scope};
+use machinery::object::set_default;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
     group: "networking.k8s.io",
@@ -15,6 +20,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<IngressClass>,
     storage: "ingressclasses",
     columns: COLUMNS,
+    generation: true,
+    defaults,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: print::row,
     ..Kind::COMMON
 };
 
@@ -24,3 +34,10 @@ const COLUMNS: &[Column] = &[
     Column::new("Parameters", "string", 0),
     Column::new("Age", "string", 0),
 ];
+
+/// Parameters are a cluster-wide object unless they say otherwise.
+fn defaults(class: &mut Value) {
+    if let Some(parameters) = class.pointer_mut("/spec/parameters") {
+        set_default(parameters, "scope", "Cluster");
+    }
+}

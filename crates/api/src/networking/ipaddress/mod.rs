@@ -1,5 +1,8 @@
 //! IPAddress.
 
+mod print;
+mod validate;
+
 use k8s_openapi::api::networking::v1::IPAddress;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
@@ -16,6 +19,10 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<IPAddress>,
     storage: "ipaddresses",
     columns: COLUMNS,
+    name_rule: validate::name_rule,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,5 +1,9 @@
 //! NetworkPolicy.
 
+mod defaults;
+mod print;
+mod validate;
+
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use machinery::kind::Kind;
 use machinery::table::Column;
@@ -15,6 +19,10 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<NetworkPolicy>,
     storage: "networkpolicies",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    validate: validate::validate,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,5 +1,9 @@
 //! ServiceCIDR.
 
+mod print;
+mod strategy;
+mod validate;
+
 use k8s_openapi::api::networking::v1::ServiceCIDR;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
@@ -16,6 +20,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ServiceCIDR>,
     storage: "servicecidrs",
     columns: COLUMNS,
+    unconditional_update: false,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::keep_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    row: print::row,
     ..Kind::COMMON
 };
 

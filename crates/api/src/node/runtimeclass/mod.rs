@@ -1,9 +1,14 @@
 //! RuntimeClass.
 
+mod validate;
+
+use jiff::Timestamp;
 use k8s_openapi::api::node::v1::RuntimeClass;
-use machinery::kind::{Kind, Scope};
-use machinery::table::Column;
+use machinery::kind::{Kind, Scope, age};
+use machinery::object::Meta;
+use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;
+use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
     group: "node.k8s.io",
@@ -15,7 +20,15 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<RuntimeClass>,
     storage: "runtimeclasses",
     columns: COLUMNS,
+    unconditional_update: false,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row,
     ..Kind::COMMON
 };
 
 const COLUMNS: &[Column] = &[Column::name(""), Column::new("Handler", "string", 0), Column::new("Age", "string", 0)];
+
+fn row(class: &Value, now: Timestamp) -> Vec<Cell> {
+    vec![class.name().into(), class["handler"].as_str().unwrap_or("").into(), age(class, now)]
+}

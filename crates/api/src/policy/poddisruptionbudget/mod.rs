@@ -1,9 +1,15 @@
 //! PodDisruptionBudget.
 
+mod print;
+mod strategy;
+mod validate;
+
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+
+use crate::status;
 
 pub(crate) static KIND: Kind = Kind {
     group: "policy",
@@ -16,6 +22,14 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<PodDisruptionBudget>,
     storage: "poddisruptionbudgets",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    prepare_create: strategy::prepare_create,
+    prepare_update: status::keep,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_status: validate::validate_status,
+    row: print::row,
     ..Kind::COMMON
 };
 

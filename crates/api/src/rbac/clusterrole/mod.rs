@@ -1,9 +1,14 @@
 //! ClusterRole.
 
+mod validate;
+
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+
+use super::rules;
+use crate::check;
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -15,6 +20,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ClusterRole>,
     storage: "clusterroles",
     columns: COLUMNS,
+    name_rule: check::path_segment,
+    create_on_update: true,
+    defaults: rules::defaults,
+    validate: validate::validate,
+    row: rules::row,
     ..Kind::COMMON
 };
 

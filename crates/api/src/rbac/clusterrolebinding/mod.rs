@@ -5,6 +5,9 @@ use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::binding;
+use crate::check;
+
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
     version: "v1",
@@ -15,6 +18,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ClusterRoleBinding>,
     storage: "clusterrolebindings",
     columns: COLUMNS,
+    name_rule: check::path_segment,
+    create_on_update: true,
+    defaults: binding::defaults,
+    validate: |object, errors| binding::validate(object, binding::Reach::Cluster, errors),
+    validate_update: binding::validate_update,
+    row: binding::row,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,9 @@ use machinery::kind::Kind;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::rules;
+use crate::check;
+
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
     version: "v1",
@@ -14,6 +17,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Role>,
     storage: "roles",
     columns: COLUMNS,
+    name_rule: check::path_segment,
+    create_on_update: true,
+    defaults: rules::defaults,
+    validate: |role, errors| rules::validate(role, rules::Reach::Namespace, errors),
+    row: rules::row,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,9 @@ use machinery::kind::Kind;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+use super::binding;
+use crate::check;
+
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
     version: "v1",
@@ -14,6 +17,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<RoleBinding>,
     storage: "rolebindings",
     columns: COLUMNS,
+    name_rule: check::path_segment,
+    create_on_update: true,
+    defaults: binding::defaults,
+    validate: |object, errors| binding::validate(object, binding::Reach::Namespace, errors),
+    validate_update: binding::validate_update,
+    row: binding::row,
     ..Kind::COMMON
 };
 

@@ -1,0 +1,69 @@
+//! What bindings of admission policies may not say.
+
+use crate::names;
+use machinery::field::Errors;
+use machinery::node::Node;
+
+use super::rules;
+use crate::check;
+
+const ACTIONS: &[&str] = &["Audit", "Deny", "Warn"];
+
+pub(super) fn validating(binding: &Node, errors: &mut Errors) {
+    let spec = binding.at("spec");
+    common(&spec, errors);
+    let actions = spec.at("validationActions");
+    if actions.is_empty() {
+        errors.required(&actions, "");
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for action in actions.items() {
+        check::one_of(&action, ACTIONS, errors);
+        if seen.contains(&action.str()) {
+            errors.duplicate(&action);
+        }
+        seen.push(action.str());
+    }
+    if seen.contains(&"Deny") && seen.contains(&"Warn") {
+        errors.invalid(
+            &actions,
+            "must not contain both Deny and Warn (repeating the same validation failure information in the API \
+             response and headers serves no purpose)",
+        );
+    }
+}
+
+pub(super) fn mutating(binding: &Node, errors: &mut Errors) {
+    common(&binding.at("spec"), errors);
+}
+
+fn common(spec: &Node, errors: &mut Errors) {
+    check::required_rule(&spec.at("policyName"), names::dns_subdomain, errors);
+    if spec.has("paramRef") {
+        param_ref(&spec.at("paramRef"), errors);
+    }
+    if spec.has("matchResources") {
+        rules::match_resources(&spec.at("matchResources"), errors);
+    }
+}
+
+fn param_ref(reference: &Node, errors: &mut Errors) {
+    let name = reference.at("name");
+    check::rule(&name, check::path_segment(name.str()), errors);
+    match (!name.str().is_empty(), reference.has("selector")) {
+        (true, true) => {
+            errors.forbidden(&name, "name and selector are mutually exclusive");
+            errors.forbidden(&reference.at("selector"), "name and selector are mutually exclusive");
+        }
+        (false, false) => errors.required(reference, "one of name or selector must be specified"),
+        _ => {}
+    }
+    if reference.has("selector") {
+        check::label_selector(&reference.at("selector"), errors);
+    }
+    let action = reference.at("parameterNotFoundAction");
+    match action.str() {
+        "" => errors.required(&action, ""),
+        _ => check::one_of(&action, &["Deny", "Allow"], errors),
+    }
+}

@@ -1,0 +1,90 @@
+//! What a webhook of either kind may not say.
+
+use crate::names;
+use machinery::field::Errors;
+use machinery::node::Node;
+
+use super::rules;
+use crate::{check, webhook_client};
+
+const SIDE_EFFECTS: &[&str] = &["None", "NoneOnDryRun"];
+const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
+
+pub(super) fn validate(configuration: &Node, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for webhook in configuration.each("webhooks") {
+        validate_webhook(&webhook, errors);
+        review_versions(&webhook.at("admissionReviewVersions"), errors);
+        let name = webhook.at("name");
+        if !name.str().is_empty() {
+            if seen.contains(&name.str()) {
+                errors.duplicate(&name);
+            }
+            seen.push(name.str());
+        }
+    }
+}
+
+fn validate_webhook(webhook: &Node, errors: &mut Errors) {
+    qualified_domain(&webhook.at("name"), errors);
+    for rule in webhook.each("rules") {
+        rules::validate_rule(&rule, errors);
+    }
+    if webhook.has("failurePolicy") {
+        check::one_of(&webhook.at("failurePolicy"), rules::FAILURE_POLICIES, errors);
+    }
+    if webhook.has("matchPolicy") {
+        check::one_of(&webhook.at("matchPolicy"), rules::MATCH_POLICIES, errors);
+    }
+    let effects = webhook.at("sideEffects");
+    match effects.exists() {
+        true => check::one_of(&effects, SIDE_EFFECTS, errors),
+        false => errors.required(&effects, format!("must specify one of {}", SIDE_EFFECTS.join(", "))),
+    }
+    let timeout = webhook.at("timeoutSeconds");
+    if timeout.int().is_some_and(|seconds| !(1..=30).contains(&seconds)) {
+        errors.invalid(&timeout, "the timeout value must be between 1 and 30 seconds");
+    }
+    for selector in ["namespaceSelector", "objectSelector"] {
+        check::label_selector(&webhook.at(selector), errors);
+    }
+    if webhook.has("reinvocationPolicy") {
+        check::one_of(&webhook.at("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
+    }
+    webhook_client::client_config(&webhook.at("clientConfig"), errors);
+    rules::match_conditions(&webhook.at("matchConditions"), errors);
+}
+
+/// A name with at least three segments, so that it belongs to somebody.
+fn qualified_domain(name: &Node, errors: &mut Errors) {
+    if name.str().is_empty() {
+        errors.required(name, "");
+        return;
+    }
+    let problems = names::dns_subdomain(name.str());
+    if !problems.is_empty() {
+        errors.invalid(name, problems.join(","));
+    } else if name.str().split('.').count() < 3 {
+        errors.invalid(name, "should be a domain with at least three segments separated by dots");
+    }
+}
+
+fn review_versions(versions: &Node, errors: &mut Errors) {
+    let known = REVIEW_VERSIONS.join(", ");
+    if versions.is_empty() {
+        errors.required(versions, format!("must specify one of {known}"));
+        return;
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for version in versions.items() {
+        if seen.contains(&version.str()) {
+            errors.invalid(&version, "duplicate version");
+            continue;
+        }
+        seen.push(version.str());
+        check::rule(&version, names::dns1035_label(version.str()), errors);
+    }
+    if !seen.iter().any(|version| REVIEW_VERSIONS.contains(version)) {
+        errors.invalid(versions, format!("must include at least one of {known}"));
+    }
+}

@@ -1,0 +1,206 @@
+//! What a CertificateSigningRequest may not say, on create and on writes to `approval` and `status`.
+
+use crate::names;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::node::Node;
+use serde_json::Value;
+
+use super::pem;
+use crate::check;
+
+const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
+const SIGNER_MAX: usize = 571;
+const EXPIRATION_SECONDS_MIN: i64 = 600;
+/// The conditions that decide a request; once set they stay.
+const DECISIONS: [&str; 3] = ["Approved", "Denied", "Failed"];
+const USAGES: &[&str] = &[
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+pub(super) fn validate(object: &Node, errors: &mut Errors) {
+    let spec = object.at("spec");
+    let request = spec.at("request");
+    if let Err(problem) = pem::request(&STANDARD.decode(request.str()).unwrap_or_default()) {
+        errors.invalid_value(&request.path, &shown_request(request.value), problem.to_string());
+    }
+    usages(&spec.at("usages"), errors);
+    let signer = spec.at("signerName");
+    match signer.str() {
+        LEGACY_SIGNER => errors.invalid(&signer, "the legacy signerName is not allowed via this API version"),
+        _ => signer_name(&signer, errors),
+    }
+    let expiration = spec.at("expirationSeconds");
+    if expiration.int().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
+        errors.invalid(&expiration, "may not specify a duration less than 600 seconds (10 minutes)");
+    }
+    let status = object.at("status");
+    conditions(&status.at("conditions"), errors);
+    let certificate = status.at("certificate");
+    if !certificate.str().is_empty()
+        && let Err(problem) = pem::certificates(&STANDARD.decode(certificate.str()).unwrap_or_default())
+    {
+        let detail = problem.to_string();
+        errors.push(FieldError::new(Problem::Invalid, &certificate.path, "\"<certificate data>\"", detail));
+    }
+}
+
+/// A missing request is an empty list of bytes to upstream.
+fn shown_request(value: &Value) -> Value {
+    if value.is_null() { "".into() } else { value.clone() }
+}
+
+/// A write to the main resource changes neither decisions nor the certificate.
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    changes(new, old, Allowed { decisions: false, certificate: false }, errors);
+}
+
+/// A write to `approval`: approvers decide, they do not issue.
+pub fn validate_approval(new: &Node, old: &Node, errors: &mut Errors) {
+    changes(new, old, Allowed { decisions: true, certificate: false }, errors);
+}
+
+/// A write to `status`: signers issue, they do not decide.
+pub fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
+    changes(new, old, Allowed { decisions: false, certificate: true }, errors);
+}
+
+/// What a write may change beside the conditions that are free.
+struct Allowed {
+    decisions: bool,
+    certificate: bool,
+}
+
+fn changes(new: &Node, old: &Node, allowed: Allowed, errors: &mut Errors) {
+    let (new, old) = (new.at("status"), old.at("status"));
+    let list = new.at("conditions");
+    for kind in DECISIONS {
+        if of_type(&list, kind).len() < of_type(&old.at("conditions"), kind).len() {
+            errors.forbidden(&list, format!("updates may not remove a condition of type {kind:?}"));
+        }
+    }
+    if !allowed.decisions {
+        for kind in ["Approved", "Denied"] {
+            let (after, before) = (of_type(&list, kind), of_type(&old.at("conditions"), kind));
+            if after.len() > before.len() {
+                errors.forbidden(&list, format!("updates may not add a condition of type {kind:?}"));
+            } else if after.len() == before.len() && after != before {
+                errors.forbidden(&list, format!("updates may not modify a condition of type {kind:?}"));
+            }
+        }
+    }
+    let certificate = new.at("certificate");
+    if certificate.str() != old.text("certificate") {
+        if !allowed.certificate {
+            errors.forbidden(&certificate, "updates may not set certificate content");
+        } else if !old.text("certificate").is_empty() {
+            errors.forbidden(&certificate, "updates may not modify existing certificate content");
+        }
+    }
+}
+
+fn of_type<'a>(conditions: &Node<'a>, kind: &str) -> Vec<&'a Value> {
+    conditions.items().filter(|condition| condition.text("type") == kind).map(|condition| condition.value).collect()
+}
+
+fn usages(list: &Node, errors: &mut Errors) {
+    if list.is_empty() {
+        errors.required(list, "usages must be provided");
+    }
+    for usage in list.items() {
+        check::one_of(&usage, USAGES, errors);
+    }
+    let mut seen: Vec<&str> = Vec::new();
+    for usage in list.items() {
+        if seen.contains(&usage.str()) {
+            errors.duplicate(&usage);
+        }
+        seen.push(usage.str());
+    }
+}
+
+/// `example.com/signer-name`.
+fn signer_name(signer: &Node, errors: &mut Errors) {
+    let name = signer.str();
+    if name.is_empty() {
+        errors.required(signer, "");
+        return;
+    }
+    let segments: Vec<&str> = name.split('/').collect();
+    let [domain, path] = segments.as_slice() else {
+        errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
+        return;
+    };
+    if domain.is_empty() || path.is_empty() {
+        errors.invalid(signer, "must be a fully qualified domain and path of the form 'example.com/signer-name'");
+        return;
+    }
+    if name.len() > SIGNER_MAX {
+        errors.too_long(signer, SIGNER_MAX);
+        return;
+    }
+    for problem in names::dns_subdomain(domain) {
+        errors.invalid_value(&signer.path, &(*domain).into(), format!("validating label {domain:?}: {problem}"));
+    }
+    if domain.split('.').count() < 2 {
+        errors.invalid_value(
+            &signer.path,
+            &(*domain).into(),
+            "should be a domain with at least two segments separated by dots",
+        );
+    }
+    for problem in names::dns_subdomain(path) {
+        errors.invalid_value(&signer.path, &(*path).into(), format!("validating label {path:?}: {problem}"));
+    }
+}
+
+fn conditions(list: &Node, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for condition in list.items() {
+        let (kind, status) = (condition.at("type"), condition.at("status"));
+        check::required(&kind, "", errors);
+        let allowed: &[&str] = match DECISIONS.contains(&kind.str()) {
+            true => &["True"],
+            false => &["False", "True", "Unknown"],
+        };
+        match status.str() {
+            "" => errors.required(&status, ""),
+            _ => check::one_of(&status, allowed, errors),
+        }
+        let opposite = match kind.str() {
+            "Approved" => "Denied",
+            "Denied" => "Approved",
+            _ => "",
+        };
+        if !opposite.is_empty() && seen.contains(&opposite) {
+            errors.invalid(&kind, "Approved and Denied conditions are mutually exclusive");
+        }
+        if seen.contains(&kind.str()) {
+            errors.duplicate(&kind);
+        }
+        seen.push(kind.str());
+    }
+}

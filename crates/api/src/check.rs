@@ -1,0 +1,328 @@
+//! Checks that kinds of several groups share: references, addresses, selectors, counts. Each adds upstream's sentence
+//! for what it finds. The rules of names themselves are in `machinery::names`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::names;
+use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::node::Node;
+use serde_json::{Map, Value};
+
+pub(crate) const IMMUTABLE: &str = "field is immutable";
+pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+
+/// One error for each sentence of a name rule.
+pub(crate) fn rule(at: &Node, problems: Vec<String>, errors: &mut Errors) {
+    for problem in problems {
+        errors.invalid(at, problem);
+    }
+}
+
+/// A text that must be there and must follow a rule.
+pub(crate) fn required_rule(at: &Node, rule_of: fn(&str) -> Vec<String>, errors: &mut Errors) {
+    match at.str() {
+        "" => errors.required(at, ""),
+        text => rule(at, rule_of(text), errors),
+    }
+}
+
+/// A text that must follow a rule where it is there.
+pub(crate) fn optional_rule(at: &Node, rule_of: fn(&str) -> Vec<String>, errors: &mut Errors) {
+    if !at.str().is_empty() {
+        rule(at, rule_of(at.str()), errors);
+    }
+}
+
+pub(crate) fn immutable(new: &Node, old: &Node, errors: &mut Errors) {
+    if !same(new.value, old.value) {
+        errors.invalid(new, IMMUTABLE);
+    }
+}
+
+/// Equal as Go's semantic equality sees it: a missing field, null and an empty list or map are the same.
+pub(crate) fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Object(left), Value::Object(right)) => {
+            let covers = |one: &Map<String, Value>, other: &Map<String, Value>| {
+                one.iter().all(|(key, value)| same(value, other.get(key).unwrap_or(&Value::Null)))
+            };
+            covers(left, right) && covers(right, left)
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Value::Null, other) | (other, Value::Null) => match other {
+            Value::Null => true,
+            Value::Object(map) => map.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            _ => false,
+        },
+        _ => left == right,
+    }
+}
+
+pub(crate) fn not_negative(at: &Node, errors: &mut Errors) {
+    if at.int().is_some_and(|number| number < 0) {
+        errors.invalid(at, NOT_NEGATIVE);
+    }
+}
+
+/// The sentence for a port number out of range.
+pub(crate) fn port_number(number: i64) -> Vec<String> {
+    match number {
+        1..=65535 => Vec::new(),
+        _ => vec!["must be between 1 and 65535, inclusive".into()],
+    }
+}
+
+/// A text with a `%` at its end, of which there may be at most 100 of 100, or a count that is not negative.
+pub(crate) fn count_or_percent(at: &Node, errors: &mut Errors) {
+    match at.value {
+        Value::String(text) => {
+            let digits = text.strip_suffix('%').unwrap_or("");
+            if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+                errors.invalid(
+                    at,
+                    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', \
+                     regex used for validation is '[0-9]+%')",
+                );
+            } else if digits.parse::<i64>().map_or(true, |percent| percent > 100) {
+                errors.invalid(at, "must not be greater than 100%");
+            }
+        }
+        _ => not_negative(at, errors),
+    }
+}
+
+/// A value of a list of allowed ones; upstream shows that list in its own order.
+pub(crate) fn one_of(at: &Node, supported: &[&str], errors: &mut Errors) {
+    if !supported.contains(&at.str()) {
+        errors.not_supported(at, supported);
+    }
+}
+
+/// `metav1.LabelSelector`.
+pub(crate) fn label_selector(selector: &Node, errors: &mut Errors) {
+    labels(&selector.at("matchLabels"), errors);
+    for expression in selector.each("matchExpressions") {
+        let values = expression.at("values");
+        match expression.text("operator") {
+            "In" | "NotIn" => {
+                if values.is_empty() {
+                    errors.required(&values, "must be specified when `operator` is 'In' or 'NotIn'");
+                }
+            }
+            "Exists" | "DoesNotExist" => {
+                if !values.is_empty() {
+                    errors.forbidden(&values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'");
+                }
+            }
+            _ => errors.invalid_value(
+                &expression.at("operator").path,
+                &expression.text("operator").into(),
+                "not a valid selector operator",
+            ),
+        }
+        let key = expression.at("key");
+        for problem in names::qualified_name(key.str()) {
+            errors.invalid_value(&key.path, &key.str().into(), problem);
+        }
+        for value in values.items() {
+            rule(&value, names::label_value(value.str()), errors);
+        }
+    }
+}
+
+/// A map of labels. Upstream's errors name the map, and show the key or the value.
+pub(crate) fn labels(map: &Node, errors: &mut Errors) {
+    for (key, value) in map.entries() {
+        for problem in names::qualified_name(key) {
+            errors.invalid_value(&map.path, &key.into(), problem);
+        }
+        for problem in names::label_value(value.str()) {
+            errors.invalid_value(&map.path, value.value, problem);
+        }
+    }
+}
+
+/// `metav1.Condition` lists of status.
+pub(crate) fn conditions(list: &Node, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for condition in list.items() {
+        let kind = condition.at("type");
+        if !kind.str().is_empty() {
+            if seen.contains(&kind.str()) {
+                errors.duplicate(&kind);
+            }
+            seen.push(kind.str());
+        }
+        required_rule(&kind, names::qualified_name, errors);
+        one_of_texts(&condition.at("status"), &["False", "True", "Unknown"], errors);
+        if condition.number("observedGeneration").is_some_and(|generation| generation < 0) {
+            errors.invalid(&condition.at("observedGeneration"), NOT_NEGATIVE);
+        }
+        if condition.text("lastTransitionTime").is_empty() {
+            errors.required(&condition.at("lastTransitionTime"), "must be set");
+        }
+        let reason = condition.at("reason");
+        match reason.str() {
+            "" => errors.required(&reason, ""),
+            text if text.len() > REASON_MAX => errors.too_long(&reason, REASON_MAX),
+            text if !is_condition_reason(text) => errors.invalid(
+                &reason,
+                "a condition reason must start with alphabetic character, optionally followed by a string of \
+                 alphanumeric characters or '_,:', and must end with an alphanumeric character or '_' (e.g. \
+                 'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for \
+                 validation is '[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')",
+            ),
+            _ => {}
+        }
+        if condition.text("message").len() > MESSAGE_MAX {
+            errors.too_long(&condition.at("message"), MESSAGE_MAX);
+        }
+    }
+}
+
+const REASON_MAX: usize = 1024;
+const MESSAGE_MAX: usize = 32768;
+
+fn is_condition_reason(text: &str) -> bool {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(|byte| word(*byte))
+        && bytes.iter().all(|byte| word(*byte) || matches!(byte, b',' | b':'))
+}
+
+/// As `one_of`, where a missing text is shown as `""`.
+pub(crate) fn one_of_texts(at: &Node, supported: &[&str], errors: &mut Errors) {
+    if !supported.contains(&at.str()) {
+        let text = Value::from(at.str());
+        errors.not_supported(&Node::new(&text, at.path.clone()), supported);
+    }
+}
+
+/// `Required value` where a text is missing or empty.
+pub(crate) fn required(at: &Node, detail: &str, errors: &mut Errors) {
+    if at.str().is_empty() {
+        errors.required(at, detail);
+    }
+}
+
+/// `Invalid value: ""` at a struct, which is how upstream points at a whole that contradicts itself.
+pub(crate) fn invalid_whole(path: &Path, detail: &str, errors: &mut Errors) {
+    errors.push(FieldError::new(Problem::Invalid, path, "\"\"", detail));
+}
+
+const IP_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+
+/// An address of a field that once took leading zeros and IPv4-mapped IPv6; both are refused now.
+pub(crate) fn ip_address(at: &Node, errors: &mut Errors) {
+    match parse_ip_sloppy(at.str()) {
+        None => errors.invalid(at, IP_ADDRESS),
+        Some(_) if at.str().parse::<IpAddr>().is_err() => errors.invalid(at, "must not have leading 0s"),
+        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            errors.invalid(at, "must not be an IPv4-mapped IPv6 address");
+        }
+        Some(_) => {}
+    }
+}
+
+/// A network of such a field. Answers with the network wherever it can be read at all.
+pub(crate) fn cidr(at: &Node, errors: &mut Errors) -> Option<ipnet::IpNet> {
+    let Some((network, zeros)) = parse_cidr_sloppy(at.str()) else {
+        errors.invalid(at, CIDR);
+        return None;
+    };
+    if zeros {
+        errors.invalid(at, "must not have leading 0s in IP or prefix length");
+    } else if matches!(network.addr(), IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
+        errors.invalid(at, "must not have an IPv4-mapped IPv6 address");
+    } else if network.addr() != network.network() {
+        errors.invalid(at, "must not have bits set beyond the prefix length");
+    }
+    Some(network)
+}
+
+/// As `cidr`, for newer fields that also take only one spelling of a network.
+pub(crate) fn canonical_cidr(at: &Node, errors: &mut Errors) -> Option<ipnet::IpNet> {
+    let found_before = errors.0.len();
+    let network = cidr(at, errors)?;
+    let canonical = network.trunc().to_string();
+    if errors.0.len() == found_before && canonical != at.str() {
+        errors.invalid(at, format!("must be in canonical form ({canonical:?})"));
+    }
+    Some(network)
+}
+
+/// Whether a text is an IP address in any spelling, leading zeros included.
+pub(crate) fn is_ip(text: &str) -> bool {
+    parse_ip_sloppy(text).is_some()
+}
+
+fn parse_ip_sloppy(text: &str) -> Option<IpAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some(address);
+    }
+    let mut octets = [0u8; 4];
+    let mut parts = text.split('.');
+    for octet in &mut octets {
+        let part = parts.next()?;
+        let is_digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        *octet = if is_digits { part.trim_start_matches('0').parse().or(zero(part)).ok()? } else { return None };
+    }
+    if parts.next().is_some() {
+        return None;
+    }
+    Some(IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// Digits of which trimming left nothing are a zero.
+fn zero(part: &str) -> Result<u8, ()> {
+    if part.bytes().all(|byte| byte == b'0') { Ok(0) } else { Err(()) }
+}
+
+/// The network, and whether it was written with leading zeros.
+fn parse_cidr_sloppy(text: &str) -> Option<(ipnet::IpNet, bool)> {
+    let (address_text, prefix_text) = text.split_once('/')?;
+    let address = parse_ip_sloppy(address_text)?;
+    if prefix_text.is_empty() || !prefix_text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let prefix: u8 = prefix_text.parse().ok()?;
+    let zeros = address_text.parse::<IpAddr>().is_err() || (prefix_text.len() > 1 && prefix_text.starts_with('0'));
+    ipnet::IpNet::new(address, prefix).ok().map(|network| (network, zeros))
+}
+
+/// `example.com/path`, as controllers and finalizers are named.
+pub(crate) fn domain_prefixed_path(at: &Node, errors: &mut Errors) {
+    let text = at.str();
+    if text.is_empty() {
+        errors.required(at, "");
+        return;
+    }
+    let (host, path) = text.split_once('/').unwrap_or((text, ""));
+    if host.is_empty() || path.is_empty() {
+        errors.invalid(at, "must be a domain-prefixed path (such as \"acme.io/foo\")");
+        return;
+    }
+    for problem in names::dns_subdomain(host) {
+        errors.invalid_value(&at.path, &host.into(), problem);
+    }
+    if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&byte)) {
+        errors.invalid_value(
+            &at.path,
+            &path.into(),
+            "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
+        );
+    }
+}
+
+/// The sentences of a name as a segment of a URL's path.
+pub(crate) fn path_segment(name: &str) -> Vec<String> {
+    if name == "." || name == ".." {
+        return vec![format!("may not be '{name}'")];
+    }
+    ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
+}

@@ -1,0 +1,14 @@
+//! What the server sets on a ServiceCIDR.
+
+use serde_json::{Value, json};
+
+use crate::status;
+
+/// Go writes the status even while it says nothing.
+pub(super) fn prepare_create(object: &mut Value) {
+    status::set(object, json!({}));
+}
+
+pub(super) fn keep_status(new: &mut Value, old: &Value) {
+    status::keep(new, old);
+}

@@ -1,0 +1,59 @@
+//! What a RuntimeClass may not say. Its handler is for ever.
+
+use crate::names;
+use machinery::field::Errors;
+use machinery::node::Node;
+use machinery::quantity::Quantity;
+
+use crate::check;
+
+pub(super) fn validate(class: &Node, errors: &mut Errors) {
+    check::required_rule(&class.at("handler"), names::dns_label, errors);
+    for (_, amount) in class.at("overhead").at("podFixed").entries() {
+        let is_negative = Quantity::from_value(amount.value).is_ok_and(|quantity| quantity.sign() < 0);
+        if is_negative {
+            errors.invalid(&amount, check::NOT_NEGATIVE);
+        }
+    }
+    let scheduling = class.at("scheduling");
+    check::labels(&scheduling.at("nodeSelector"), errors);
+    tolerations(&scheduling.at("tolerations"), errors);
+}
+
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    check::immutable(&new.at("handler"), &old.at("handler"), errors);
+}
+
+fn tolerations(list: &Node, errors: &mut Errors) {
+    let mut seen = Vec::new();
+    for toleration in list.items() {
+        let (key, operator, value) = (toleration.at("key"), toleration.at("operator"), toleration.at("value"));
+        if !key.str().is_empty() {
+            check::rule(&key, names::qualified_name(key.str()), errors);
+        }
+        if key.str().is_empty() && operator.str() != "Exists" {
+            let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            errors.invalid_value(&operator.path, &operator.str().into(), detail);
+        }
+        if toleration.has("tolerationSeconds") && toleration.text("effect") != "NoExecute" {
+            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            errors.invalid_value(&toleration.at("effect").path, &toleration.text("effect").into(), detail);
+        }
+        match operator.str() {
+            "" | "Equal" => check::rule(&value, names::label_value(value.str()), errors),
+            "Exists" if !value.str().is_empty() => {
+                errors.invalid(&operator, "value must be empty when `operator` is 'Exists'");
+            }
+            "Exists" => {}
+            _ => errors.not_supported(&operator, &["Equal", "Exists"]),
+        }
+        if !toleration.text("effect").is_empty() {
+            let effects = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+            check::one_of(&toleration.at("effect"), &effects, errors);
+        }
+        if seen.contains(&toleration.value) {
+            errors.duplicate(&toleration);
+        }
+        seen.push(toleration.value);
+    }
+}
