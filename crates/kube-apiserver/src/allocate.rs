@@ -28,3 +28,8 @@ impl Allocators {
 
     pub fn release(&self, _resource: &Resource, _old: &Value) {}
 }
+
+/// The first address of the range belongs to the Service `kubernetes`.
+pub fn first_address(range: &ipnet::IpNet) -> std::net::IpAddr {
+    range.hosts().next().unwrap_or(range.addr())
+}

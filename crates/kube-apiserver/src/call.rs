@@ -108,9 +108,11 @@ impl Call {
     /// Whether this user may also do something else, as some verbs must ask.
     pub fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, namespace: &str, name: &str) -> bool {
         let attributes = Attributes {
-            verb, group, resource, subresource, namespace, name,
+            subresource,
+            namespace,
+            name,
             version: "*",
-            ..Attributes::of(&self.user)
+            ..Attributes::resource(&self.user, verb, group, resource)
         };
         matches!(self.app.authorizer.authorize(&attributes, &self.app.views), Decision::Allow(_))
     }

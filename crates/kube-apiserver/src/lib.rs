@@ -121,12 +121,12 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         https_port: address.port(),
         service_cidr: config.service_cidr,
         node_ports: 30000..=32767,
-        issuer: authn::ISSUER.into(),
+        issuer: "https://kubernetes.default.svc.cluster.local".into(),
         event_ttl: config.event_ttl,
     };
     let app = Arc::new(App {
         views: views(&table),
-        allocators: allocate::Allocators::new(&settings, &table),
+        allocators: allocate::Allocators::default(),
         table: ArcSwap::from_pointee(table),
         cache,
         authenticator: authenticator(&config, &material, &settings)?,
@@ -189,6 +189,26 @@ fn views(table: &resources::Table) -> views::Views {
         views.add(plural, resource.kind.storage, resource.kind.namespaced(), state);
     }
     views
+}
+
+fn authenticator(config: &Config, material: &pki::Material, settings: &Settings) -> Result<authn::Authenticator, Error> {
+    let accounts = authn::service_account::ServiceAccounts::new(&settings.issuer, &[], &material.service_account_key_pem, &[]);
+    let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?;
+    let token_file = match &config.token_auth_file {
+        None => Default::default(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| Error::Tokens(format!("{}: {error}", path.display())))?;
+            authn::token_file::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
+        }
+    };
+    Ok(authn::Authenticator::new(authn::Config {
+        clock: Arc::new(Timestamp::now),
+        service_accounts: Arc::new(accounts),
+        token_file,
+        bootstrap_tokens: true,
+        front_proxy_names: vec!["front-proxy-client".into()],
+        anonymous: true,
+    }))
 }
 
 fn write_private(path: &std::path::Path, text: &str) -> Result<(), Error> {

@@ -79,14 +79,19 @@ async fn steps(
     let target = target::parse(&parts.method, path, query)?;
     *seen = target.clone();
     let user = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?;
-    let user = authn::impersonation::impersonate(user, &parts.headers, &app.authorizer, &app.views)?;
+    let attributes = attributes_of(&user, &target, path, query);
+    let impersonated = authn::impersonation::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
+    let user = match impersonated {
+        Some(other) => other,
+        None => user,
+    };
     let long_running = is_long_running(&target);
     let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
     let _running = match long_running {
         true => None,
         false => Some(admit_load(app, &user, mutating)?),
     };
-    authorize(app, &user, &target, path, query)?;
+    authorize(app, &attributes_of(&user, &target, path, query))?;
     if target.verb.is_empty() {
         return Err(Status::method_not_allowed());
     }
@@ -136,31 +141,30 @@ fn admit_load(app: &App, user: &User, mutating: bool) -> Result<crate::metrics::
     Ok(app.metrics.running(mutating))
 }
 
-fn authorize(app: &App, user: &User, target: &Target, path: &str, query: &Query) -> Result<(), Status> {
+fn authorize(app: &App, attributes: &Attributes) -> Result<(), Status> {
+    match app.authorizer.authorize(attributes, &app.views) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+    }
+}
+
+fn attributes_of<'a>(user: &'a User, target: &'a Target, path: &'a str, query: &'a Query) -> Attributes<'a> {
+    if !target.is_resource {
+        return Attributes::path(user, target.verb, path);
+    }
     // A list or watch of one name may be allowed for that name alone.
     let selected = match target.verb {
         "list" | "watch" | "deletecollection" if target.name.is_empty() => one_name(query.get("fieldSelector")),
         _ => "",
     };
-    let name = if target.name.is_empty() { selected } else { &target.name };
-    let attributes = match target.is_resource {
-        true => Attributes {
-            verb: target.verb,
-            group: &target.group,
-            version: &target.version,
-            resource: &target.resource,
-            subresource: &target.subresource,
-            namespace: &target.namespace,
-            name,
-            field_selector: query.get("fieldSelector"),
-            label_selector: query.get("labelSelector"),
-            ..Attributes::of(user)
-        },
-        false => Attributes { verb: target.verb, path, ..Attributes::of(user) },
-    };
-    match app.authorizer.authorize(&attributes, &app.views) {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(&attributes, &reason)),
+    Attributes {
+        version: &target.version,
+        subresource: &target.subresource,
+        namespace: &target.namespace,
+        name: if target.name.is_empty() { selected } else { &target.name },
+        field_selector: query.get("fieldSelector"),
+        label_selector: query.get("labelSelector"),
+        ..Attributes::resource(user, target.verb, &target.group, &target.resource)
     }
 }
 
@@ -194,8 +198,15 @@ async fn non_resource(
             let text = app.metrics.render(app);
             return Ok(respond::bytes_reply(200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text));
         }
-        "/.well-known/openid-configuration" => return Ok(app.authenticator.service_accounts().discovery_reply()),
-        "/openid/v1/jwks" => return Ok(app.authenticator.service_accounts().jwks_reply()),
+        "/.well-known/openid-configuration" => {
+            let keys = format!("https://{}:{}/openid/v1/jwks", app.settings.advertise_address, app.settings.https_port);
+            let document = app.authenticator.service_accounts().discovery(&keys);
+            return Ok(respond::bytes_reply(200, "application/json", document.to_string()));
+        }
+        "/openid/v1/jwks" => {
+            let keys = app.authenticator.service_accounts().web_keys();
+            return Ok(respond::bytes_reply(200, "application/jwk-set+json", keys.to_string()));
+        }
         _ => {}
     }
     match discovery::answer(app, path, headers, answer)? {

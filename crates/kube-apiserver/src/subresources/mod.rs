@@ -1,4 +1,15 @@
-//! Subresources: one file each. `status` and kinds' other views of themselves go through the common write path.
+//! Subresources: one file each. Those that are only another view of the object go through the common write path.
+
+mod approval;
+mod binding;
+mod component_status;
+mod eviction;
+mod finalize;
+mod kubelet;
+mod pod_changes;
+mod reviews;
+mod scale;
+mod token;
 
 use bytes::Bytes;
 use machinery::status::Status;
@@ -16,14 +27,30 @@ pub async fn dispatch(call: &Call, body: Bytes) -> Result<Reply, Status> {
         return Err(Status::method_not_allowed());
     }
     match (known.name, target.verb) {
-        ("status", "get") => verbs::get::get(call).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", "get") => verbs::get::get(call).await,
         ("status", "update") => verbs::update::update(call, Part::Status, body).await,
         ("status", "patch") => verbs::patch::patch(call, Part::Status, body).await,
+        ("scale", "get") => scale::get(call).await,
+        ("scale", "update") => scale::update(call, body).await,
+        ("scale", "patch") => scale::patch(call, body).await,
+        ("finalize", "update") => finalize::update(call, body).await,
+        ("binding", "create") => binding::create(call, &target.name, body).await,
+        ("eviction", "create") => eviction::create(call, body).await,
+        ("token", "create") => token::create(call, body).await,
+        ("approval", verb) => approval::write(call, verb, body).await,
+        ("ephemeralcontainers" | "resize", verb) => pod_changes::write(call, known.name, verb, body).await,
+        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => kubelet::connect(call).await,
         _ => Err(Status::method_not_allowed()),
     }
 }
 
 /// Kinds that are answered but never stored.
-pub async fn unstored(_call: &Call, _body: Bytes) -> Result<Reply, Status> {
-    Err(Status::method_not_allowed())
+pub async fn unstored(call: &Call, body: Bytes) -> Result<Reply, Status> {
+    match (call.resource.kind.kind, call.target.verb) {
+        ("ComponentStatus", "get") => component_status::get(call).await,
+        ("ComponentStatus", "list") => component_status::list(call).await,
+        ("Binding", "create") => binding::create_by_body(call, body).await,
+        (_, "create") => reviews::create(call, body).await,
+        _ => Err(Status::method_not_allowed()),
+    }
 }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::object::Meta;
-use machinery::status::Status;
+use machinery::status::{GroupResource, Status};
 use serde_json::{Value, json};
 use store::cache::Item;
 use store::{Change, Expect, Written};
@@ -111,9 +111,9 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         let next = marked(resource, &old, options, app.clock.now());
         let change = match &next {
             Next::Unchanged => return Ok(Outcome::Marked(value.clone(), revision.0)),
-            Next::Mark(_) | Next::Delete if options.dry_run => None,
+            Next::Mark(_) | Next::Delete(_) if options.dry_run => None,
             Next::Mark(object) => Some(Change::Put { value: encode(object.clone()), ttl: None }),
-            Next::Delete => Some(Change::Delete),
+            Next::Delete(_) => Some(Change::Delete),
         };
         let written = match change.clone() {
             None => None,
@@ -129,12 +129,13 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
             app.cache.wait_for(written, super::get::REVISION_TIMEOUT).await.map_err(store_status)?;
         }
         return Ok(match next {
+            Next::Unchanged => unreachable!("answered above"),
             Next::Mark(object) => Outcome::Marked(encode(object), written.unwrap_or(*revision).0),
-            _ => {
+            Next::Delete(object) => {
                 if written.is_some() {
                     app.allocators.release(resource, &old);
                 }
-                Outcome::Gone(old)
+                Outcome::Gone(object)
             }
         });
     }
@@ -144,7 +145,8 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
 enum Next {
     Unchanged,
     Mark(Value),
-    Delete,
+    /// Carries the object as it was when it went.
+    Delete(Value),
 }
 
 /// What becomes of an object that somebody asked to delete.
@@ -161,7 +163,7 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
         new.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
         begin_termination(resource, &mut new);
         return match write::ends(&new) {
-            true => Next::Delete,
+            true => Next::Delete(new),
             false if new == *old => Next::Unchanged,
             false => Next::Mark(new),
         };
@@ -243,13 +245,18 @@ fn set_finalizers(resource: &Resource, object: &mut Value, options: &Options) {
 
 fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &Options) -> Result<(), Status> {
     let checks = [
-        ("UID", options.uid.as_deref(), old.uid()),
-        ("ResourceVersion", options.resource_version.as_deref(), old.resource_version()),
+        ("UID", options.uid.as_deref(), old.uid(), "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version.as_deref(), old.resource_version(), "modified"),
     ];
-    for (what, wanted, found) in checks {
+    for (what, wanted, found, meanwhile) in checks {
         if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-            return Err(Status::conflict(resource.group_resource(), name, &why));
+            let why = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object \
+                 might have been {meanwhile}"
+            );
+            // Upstream names the kind here, not the resource.
+            let kind = GroupResource { group: resource.kind.group, resource: resource.kind.kind };
+            return Err(Status::conflict(kind, name, &why));
         }
     }
     Ok(())
@@ -265,48 +272,71 @@ fn returns_object(resource: &Resource) -> bool {
 
 impl Options {
     fn read(call: &Call, body: &[u8]) -> Result<Options, Status> {
-        let mut options = Options { dry_run: call.dry_run("DeleteOptions")?, ..Options::default() };
-        let mut policy = call.query.get("propagationPolicy").to_string();
-        let mut orphan = call.query.has("orphanDependents").then(|| call.query.flag("orphanDependents"));
-        options.grace_period_seconds = call.query.number("gracePeriodSeconds")?;
-        if !body.is_empty() {
-            let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-            let decoded = machinery::codec::decode_body(content_type.unwrap_or(""), body)
-                .map_err(|error| Status::bad_request(format!("cannot read DeleteOptions: {error}")))?;
-            let given = decoded.value;
-            let wrong = |field: &str| Status::bad_request(format!("DeleteOptions: {field} has the wrong type"));
-            match &given["gracePeriodSeconds"] {
-                Value::Null => {}
-                seconds => options.grace_period_seconds = Some(seconds.as_i64().ok_or_else(|| wrong("gracePeriodSeconds"))?),
+        let given = match body.is_empty() {
+            true => Value::Null,
+            false => {
+                let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+                machinery::codec::decode_body(content_type.unwrap_or(""), body)
+                    .map_err(|error| Status::bad_request(format!("cannot read DeleteOptions: {error}")))?
+                    .value
             }
-            if let Some(text) = given["propagationPolicy"].as_str() {
-                policy = text.into();
-            }
-            orphan = given["orphanDependents"].as_bool().or(orphan);
-            options.uid = given.pointer("/preconditions/uid").and_then(Value::as_str).map(Into::into);
-            options.resource_version = given.pointer("/preconditions/resourceVersion").and_then(Value::as_str).map(Into::into);
-            match given["dryRun"].as_array().map(Vec::as_slice) {
-                None | Some([]) => {}
-                Some([all]) if all == "All" => options.dry_run = true,
-                Some(other) => {
-                    let mut errors = Errors::default();
-                    let shown = Value::from(other.to_vec()).to_string();
-                    errors.push(FieldError::new(Problem::NotSupported, "dryRun", shown, "supported values: \"All\""));
-                    return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
-                }
-            }
+        };
+        let mut options = Options::from_value(&given)?;
+        options.dry_run |= call.dry_run("DeleteOptions")?;
+        if let Some(seconds) = call.query.number("gracePeriodSeconds")? {
+            options.grace_period_seconds = Some(seconds);
         }
-        options.propagation = match (policy.as_str(), orphan) {
+        let orphan = call.query.has("orphanDependents").then(|| call.query.flag("orphanDependents"));
+        if let Some(propagation) = Propagation::read(call.query.get("propagationPolicy"), orphan)? {
+            options.propagation = Some(propagation);
+        }
+        Ok(options)
+    }
+
+    /// From a DeleteOptions object; null means nothing was said.
+    pub fn from_value(given: &Value) -> Result<Options, Status> {
+        let wrong = |field: &str| Status::bad_request(format!("DeleteOptions: {field} has the wrong type"));
+        let text = |path: &str| given.pointer(path).and_then(Value::as_str).map(str::to_string);
+        let dry_run = match given["dryRun"].as_array().map(Vec::as_slice) {
+            None | Some([]) => false,
+            Some([all]) if all == "All" => true,
+            Some(other) => {
+                let mut errors = Errors::default();
+                let shown = Value::from(other.to_vec()).to_string();
+                errors.push(FieldError::new(Problem::NotSupported, "dryRun", shown, "supported values: \"All\""));
+                return Err(Status::invalid("meta.k8s.io", "DeleteOptions", "", &errors));
+            }
+        };
+        Ok(Options {
+            grace_period_seconds: match &given["gracePeriodSeconds"] {
+                Value::Null => None,
+                seconds => Some(seconds.as_i64().ok_or_else(|| wrong("gracePeriodSeconds"))?),
+            },
+            propagation: Propagation::read(given["propagationPolicy"].as_str().unwrap_or(""), given["orphanDependents"].as_bool())?,
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+            dry_run,
+        })
+    }
+}
+
+impl Propagation {
+    fn read(policy: &str, orphan: Option<bool>) -> Result<Option<Propagation>, Status> {
+        Ok(match (policy, orphan) {
             ("", None) => None,
             ("", Some(true)) => Some(Propagation::Orphan),
             ("", Some(false)) => Some(Propagation::Background),
             ("Orphan", None) => Some(Propagation::Orphan),
             ("Background", None) => Some(Propagation::Background),
             ("Foreground", None) => Some(Propagation::Foreground),
-            (_, Some(_)) => return Err(bad_policy(Problem::Invalid, &policy, "orphanDependents and deletionPropagation cannot be both set")),
-            _ => return Err(bad_policy(Problem::NotSupported, &policy, "supported values: \"Background\", \"Foreground\", \"Orphan\"")),
-        };
-        Ok(options)
+            (_, Some(_)) => {
+                return Err(bad_policy(Problem::Invalid, policy, "orphanDependents and deletionPropagation cannot be both set"));
+            }
+            _ => {
+                let detail = "supported values: \"Background\", \"Foreground\", \"Orphan\"";
+                return Err(bad_policy(Problem::NotSupported, policy, detail));
+            }
+        })
     }
 }
 

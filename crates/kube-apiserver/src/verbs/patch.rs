@@ -7,6 +7,7 @@ use machinery::object::Meta;
 use machinery::patch::apply::{self, ApplyError};
 use machinery::patch::managed::{Manager, Operation};
 use machinery::patch::{json, merge, strategic};
+use machinery::schema::TypeRef;
 use machinery::status::{Cause, Details, Status};
 use serde_json::Value;
 
@@ -16,21 +17,11 @@ use crate::respond::{self, Reply};
 use crate::write::{self, Owner, Part};
 
 pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
-    let resource = &call.resource;
-    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let media = content_type.split(';').next().unwrap_or("").trim();
-    let patch = match media {
-        "application/apply-patch+yaml" | "application/apply-patch+json" => return apply(call, part, body).await,
-        "application/json-patch+json" => Patch::Json(json_body(&body)?),
-        "application/merge-patch+json" => Patch::Merge(json_body(&body)?),
-        "application/strategic-merge-patch+json" if resource.custom.is_none() => Patch::Strategic(json_body(&body)?),
-        _ => return Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()),
-    };
-    if call.query.flag("force") {
-        let mut errors = Errors::default();
-        errors.push(FieldError::new(Problem::Forbidden, "force", "", "may not be specified for non-apply patch"));
-        return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
+    if matches!(media(call), "application/apply-patch+yaml" | "application/apply-patch+json") {
+        return apply(call, part, body).await;
     }
+    let resource = &call.resource;
+    let patch = PatchBody::read(call, &body)?;
     let dry_run = call.dry_run("PatchOptions")?;
     let strictness = call.strictness("PatchOptions")?;
     let owner = Owner::Update(call.field_manager()?);
@@ -42,10 +33,44 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
     respond::stored(call, resource, 200, &stored.value, stored.revision)
 }
 
-enum Patch {
+fn media(call: &Call) -> &str {
+    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    content_type.split(';').next().unwrap_or("").trim()
+}
+
+/// A patch that changes what is there, whatever owns it.
+pub enum PatchBody {
     Json(Value),
     Merge(Value),
     Strategic(Value),
+}
+
+impl PatchBody {
+    pub fn read(call: &Call, body: &[u8]) -> Result<PatchBody, Status> {
+        if call.query.flag("force") {
+            let mut errors = Errors::default();
+            errors.push(FieldError::new(Problem::Forbidden, "force", "", "may not be specified for non-apply patch"));
+            return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
+        }
+        match media(call) {
+            "application/json-patch+json" => Ok(PatchBody::Json(json_body(body)?)),
+            "application/merge-patch+json" => Ok(PatchBody::Merge(json_body(body)?)),
+            "application/strategic-merge-patch+json" if call.resource.custom.is_none() => {
+                Ok(PatchBody::Strategic(json_body(body)?))
+            }
+            _ => Err(Status::new(415, "UnsupportedMediaType", "415: Unsupported Media Type").with_empty_details()),
+        }
+    }
+
+    pub fn apply(&self, shape: TypeRef, current: &Value) -> Result<Value, Status> {
+        let mut next = current.clone();
+        match self {
+            PatchBody::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
+            PatchBody::Merge(patch) => merge::apply(&mut next, patch).map_err(|error| error.status())?,
+            PatchBody::Strategic(patch) => strategic::apply(shape, &mut next, patch).map_err(|error| error.status())?,
+        }
+        Ok(next)
+    }
 }
 
 fn json_body(body: &[u8]) -> Result<Value, Status> {
@@ -56,16 +81,9 @@ fn json_body(body: &[u8]) -> Result<Value, Status> {
     }
 }
 
-fn patched(call: &Call, patch: &Patch, current: &Value, strictness: Strictness) -> Result<Value, Status> {
+fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictness) -> Result<Value, Status> {
     let resource = &call.resource;
-    let mut next = current.clone();
-    match patch {
-        Patch::Json(patch) => json::apply(&mut next, patch).map_err(|error| error.status())?,
-        Patch::Merge(patch) => merge::apply(&mut next, patch).map_err(|error| error.status())?,
-        Patch::Strategic(patch) => {
-            strategic::apply(resource.shape(), &mut next, patch).map_err(|error| error.status())?;
-        }
-    }
+    let mut next = patch.apply(resource.shape(), current)?;
     if next == *current {
         return Ok(next);
     }

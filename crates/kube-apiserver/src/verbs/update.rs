@@ -25,7 +25,15 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
             return Err(unversioned(call, name));
         }
     }
-    let outcome = write::update(call, resource, namespace, name, part, &owner, dry_run, |_| Ok(object.clone())).await;
+    let outcome = write::update(call, resource, namespace, name, part, &owner, dry_run, |current| {
+        let uid = object.uid();
+        if !uid.is_empty() && uid != current.uid() {
+            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.uid());
+            return Err(Status::conflict(resource.group_resource(), name, &why));
+        }
+        Ok(object.clone())
+    });
+    let outcome = outcome.await;
     match outcome {
         Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision),
         // Some kinds may be created by writing to their name.

@@ -1,0 +1,79 @@
+//! `certificatesigningrequests/approval`: only the Approved and Denied conditions can be written here.
+
+use bytes::Bytes;
+use machinery::object::child_mut;
+use machinery::status::Status;
+use serde_json::Value;
+
+use crate::call::{Call, decode_object};
+use crate::decode::{self, Expected};
+use crate::respond::{self, Reply};
+use crate::verbs::patch::PatchBody;
+use crate::write::{self, Owner, Part};
+
+pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status> {
+    let signer = signer(call)?;
+    let (group, resource) = ("certificates.k8s.io", "signers");
+    let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
+    if !call.may("approve", group, resource, "", "", &signer) && !call.may("approve", group, resource, "", "", &domain) {
+        let why = format!("user not permitted to approve requests with signerName \"{signer}\"");
+        return Err(Status::forbidden(call.resource.group_resource(), &call.target.name, &why));
+    }
+    let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
+    let (dry_run, strictness) = (call.dry_run(options)?, call.strictness(options)?);
+    let owner = Owner::Update(call.field_manager()?);
+    let patch = match verb {
+        "patch" => Some(PatchBody::read(call, &body)?),
+        _ => None,
+    };
+    let whole = match verb {
+        "patch" => Value::Null,
+        _ => decode_object(call, &call.resource, &body, strictness)?,
+    };
+    let now = call.app.clock.stamp();
+    let change = |current: &Value| {
+        let proposed = match &patch {
+            Some(patch) => {
+                let mut next = patch.apply(call.resource.shape(), current)?;
+                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| call.warn(text))?;
+                next
+            }
+            None => whole.clone(),
+        };
+        Ok(approved(current, &proposed, &now))
+    };
+    let stored = write::update(call, &call.resource, "", &call.target.name, Part::Sub("approval"), &owner, dry_run, change).await?;
+    respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
+}
+
+fn signer(call: &Call) -> Result<String, Status> {
+    let key = call.resource.key("", &call.target.name)?;
+    let item = call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), &call.target.name))?;
+    let object = call.resource.decode(&item)?;
+    Ok(object.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or("").to_string())
+}
+
+fn is_decision(condition: &Value) -> bool {
+    condition["type"] == "Approved" || condition["type"] == "Denied"
+}
+
+fn approved(current: &Value, proposed: &Value, now: &str) -> Value {
+    let list = |object: &Value| object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut conditions: Vec<Value> = list(current).into_iter().filter(|condition| !is_decision(condition)).collect();
+    for mut decision in list(proposed).into_iter().filter(is_decision) {
+        for field in ["lastUpdateTime", "lastTransitionTime"] {
+            if decision.get(field).is_none_or(Value::is_null) {
+                decision[field] = now.into();
+            }
+        }
+        conditions.push(decision);
+    }
+    let mut next = current.clone();
+    if !conditions.is_empty() {
+        child_mut(&mut next, "status").insert("conditions".into(), conditions.into());
+    }
+    if let Some(version) = proposed.pointer("/metadata/resourceVersion") {
+        child_mut(&mut next, "metadata").insert("resourceVersion".into(), version.clone());
+    }
+    next
+}

@@ -1,0 +1,102 @@
+//! `pods/ephemeralcontainers` and `pods/resize`: the two changes to a running pod's spec that have a door of their own.
+
+use bytes::Bytes;
+use machinery::field::Errors;
+use machinery::node::Node;
+use machinery::object::{Meta, child_mut};
+use machinery::status::Status;
+use serde_json::Value;
+
+use crate::call::{Call, decode_object};
+use crate::decode::{self, Expected};
+use crate::respond::{self, Reply};
+use crate::verbs::patch::PatchBody;
+use crate::write::{self, Owner, Part};
+
+pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Bytes) -> Result<Reply, Status> {
+    let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
+    let (dry_run, strictness) = (call.dry_run(options)?, call.strictness(options)?);
+    let owner = Owner::Update(call.field_manager()?);
+    let patch = match verb {
+        "patch" => Some(PatchBody::read(call, &body)?),
+        _ => None,
+    };
+    let whole = match verb {
+        "patch" => Value::Null,
+        _ => decode_object(call, &call.resource, &body, strictness)?,
+    };
+    let change = |current: &Value| {
+        let mut proposed = match &patch {
+            Some(patch) => {
+                let mut next = patch.apply(call.resource.shape(), current)?;
+                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| call.warn(text))?;
+                next
+            }
+            None => whole.clone(),
+        };
+        write::default(&call.resource, &mut proposed);
+        let next = match subresource {
+            "resize" => resized(current, &proposed),
+            _ => with_ephemeral_containers(current, &proposed),
+        };
+        let mut errors = Errors::default();
+        let (new, old) = (Node::root(&next), Node::root(current));
+        match subresource {
+            "resize" => api::core::pod::validate_resize_update(&new, &old, &mut errors),
+            _ => api::core::pod::validate_ephemeral_containers_update(&new, &old, &mut errors),
+        }
+        match errors.is_empty() {
+            true => Ok(next),
+            false => Err(Status::invalid("", "Pod", current.name(), &errors)),
+        }
+    };
+    let (namespace, name) = (&call.target.namespace, &call.target.name);
+    let stored = write::update(call, &call.resource, namespace, name, Part::Sub(subresource), &owner, dry_run, change).await?;
+    respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
+}
+
+fn with_ephemeral_containers(current: &Value, proposed: &Value) -> Value {
+    let mut next = versioned(current, proposed);
+    let spec = child_mut(&mut next, "spec");
+    match proposed.pointer("/spec/ephemeralContainers") {
+        Some(list) => spec.insert("ephemeralContainers".into(), list.clone()),
+        None => spec.remove("ephemeralContainers"),
+    };
+    next
+}
+
+/// Only resources and resize policies come through.
+fn resized(current: &Value, proposed: &Value) -> Value {
+    let mut next = versioned(current, proposed);
+    for field in ["containers", "initContainers"] {
+        let wanted = proposed.pointer(&format!("/spec/{field}")).and_then(Value::as_array).cloned().unwrap_or_default();
+        let list = next.pointer_mut(&format!("/spec/{field}")).and_then(Value::as_array_mut);
+        for container in list.into_iter().flatten() {
+            let Some(wanted) = wanted.iter().find(|wanted| wanted["name"] == container["name"]) else { continue };
+            for part in ["resources", "resizePolicy"] {
+                match wanted.get(part) {
+                    Some(value) => container[part] = value.clone(),
+                    None => {
+                        container.as_object_mut().map(|map| map.remove(part));
+                    }
+                }
+            }
+        }
+    }
+    match proposed.pointer("/spec/resources") {
+        Some(resources) => next["spec"]["resources"] = resources.clone(),
+        None => {
+            child_mut(&mut next, "spec").remove("resources");
+        }
+    }
+    next
+}
+
+/// The current object under the version that the writer believes in.
+fn versioned(current: &Value, proposed: &Value) -> Value {
+    let mut next = current.clone();
+    if !proposed.resource_version().is_empty() {
+        next.meta_mut().insert("resourceVersion".into(), proposed.resource_version().into());
+    }
+    next
+}

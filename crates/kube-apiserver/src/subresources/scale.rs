@@ -1,0 +1,155 @@
+//! `scale`: the number of replicas of anything that has one, as one small kind.
+
+use bytes::Bytes;
+use machinery::object::Meta;
+use machinery::selector;
+use machinery::status::Status;
+use serde_json::{Map, Value, json};
+
+use crate::call::Call;
+use crate::decode::{self, Expected};
+use crate::respond::{self, Reply};
+use crate::verbs::patch::PatchBody;
+use crate::write::{self, Owner, Part, store_status};
+
+/// Where a kind keeps what a Scale shows.
+struct Paths {
+    spec: String,
+    status: String,
+    selector: Option<String>,
+}
+
+pub async fn get(call: &Call) -> Result<Reply, Status> {
+    call.app.cache.fresh().await.map_err(store_status)?;
+    let resource = &call.resource;
+    let key = resource.key(&call.target.namespace, &call.target.name)?;
+    let item = resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
+    let object = resource.decode(&item)?;
+    Ok(respond::value(200, &call.answer, &scale_of(call, &object)?))
+}
+
+pub async fn update(call: &Call, body: Bytes) -> Result<Reply, Status> {
+    let strictness = call.strictness("UpdateOptions")?;
+    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let scale = decode::object(content_type, &body, &expected()?, strictness, &mut |warning| call.warn(warning))?;
+    if !scale.name().is_empty() && scale.name() != call.target.name {
+        let message = format!("the name of the object ({}) does not match the name on the URL ({})", scale.name(), call.target.name);
+        return Err(Status::bad_request(message));
+    }
+    write(call, "UpdateOptions", |_| Ok(scale.clone())).await
+}
+
+pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
+    let patch = PatchBody::read(call, &body)?;
+    let strictness = call.strictness("PatchOptions")?;
+    write(call, "PatchOptions", |current| {
+        let shape = expected()?;
+        let mut next = patch.apply(shape.shape, current)?;
+        decode::typed(&mut next, &shape, Vec::new(), strictness, &mut |warning| call.warn(warning))?;
+        Ok(next)
+    })
+    .await
+}
+
+async fn write(call: &Call, options: &'static str, mut change: impl FnMut(&Value) -> Result<Value, Status>) -> Result<Reply, Status> {
+    let dry_run = call.dry_run(options)?;
+    let owner = Owner::Update(call.field_manager()?);
+    let (namespace, name) = (&call.target.namespace, &call.target.name);
+    let paths = paths(call)?;
+    let stored = write::update(call, &call.resource, namespace, name, Part::Sub("scale"), &owner, dry_run, |current| {
+        let scale = change(&scale_of(call, current)?)?;
+        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+        if replicas < 0 {
+            return Err(negative(name, replicas));
+        }
+        let mut next = current.clone();
+        set(&mut next, &paths.spec, replicas.into());
+        // A Scale's version is that of the object it shows.
+        if !scale.resource_version().is_empty() {
+            next.meta_mut().insert("resourceVersion".into(), scale.resource_version().into());
+        }
+        Ok(next)
+    })
+    .await?;
+    let mut object: Value = serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;
+    if let Some(revision) = stored.revision {
+        object.meta_mut().insert("resourceVersion".into(), revision.to_string().into());
+    }
+    Ok(respond::value(200, &call.answer, &scale_of(call, &object)?))
+}
+
+fn expected() -> Result<Expected<'static>, Status> {
+    let shape = api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
+    Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape })
+}
+
+fn paths(call: &Call) -> Result<Paths, Status> {
+    match &call.resource.custom {
+        Some(custom) => {
+            let scale = custom.scale().ok_or_else(Status::no_such_resource)?;
+            Ok(Paths { spec: scale.spec_path.clone(), status: scale.status_path.clone(), selector: scale.selector_path.clone() })
+        }
+        None => Ok(Paths { spec: "/spec/replicas".into(), status: "/status/replicas".into(), selector: None }),
+    }
+}
+
+fn scale_of(call: &Call, object: &Value) -> Result<Value, Status> {
+    let paths = paths(call)?;
+    let mut metadata = Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = object.meta(field) {
+            metadata.insert(field.into(), value.clone());
+        }
+    }
+    let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or(0);
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata,
+        "spec": {}, "status": {"replicas": number(&paths.status)},
+    });
+    if number(&paths.spec) != 0 {
+        scale["spec"]["replicas"] = number(&paths.spec).into();
+    }
+    let selector = match (&paths.selector, &call.resource.custom) {
+        (Some(path), _) => object.pointer(path).and_then(Value::as_str).unwrap_or("").to_string(),
+        (None, Some(_)) => String::new(),
+        (None, None) => selector_text(object.pointer("/spec/selector").unwrap_or(&Value::Null)),
+    };
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    Ok(scale)
+}
+
+/// A selector as `key=value,...`; replication controllers have a plain map, the others a LabelSelector.
+fn selector_text(selector: &Value) -> String {
+    let plain = selector.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    match plain {
+        true => {
+            let pairs = selector.as_object().into_iter().flatten();
+            pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect::<Vec<_>>().join(",")
+        }
+        false => selector::LabelSelector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default(),
+    }
+}
+
+fn set(object: &mut Value, path: &str, value: Value) {
+    let mut at = object;
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        if !at.is_object() {
+            *at = Value::Object(Map::new());
+        }
+        at = &mut at[part];
+    }
+    *at = value;
+}
+
+fn negative(name: &str, replicas: i64) -> Status {
+    let mut errors = machinery::field::Errors::default();
+    errors.push(machinery::field::FieldError::new(
+        machinery::field::Problem::Invalid,
+        "spec.replicas",
+        replicas.to_string(),
+        "must be greater than or equal to 0",
+    ));
+    Status::invalid("autoscaling", "Scale", name, &errors)
+}
