@@ -140,6 +140,35 @@ async fn a_tail_cut_at_every_byte_costs_only_what_was_cut() {
     assert_eq!(store.write_if("/new", Expect::Absent, change).await.expect("it takes writes"), Written::Done(newest));
 }
 
+/// A sector that reads as zero is a torn tail only at the very end. Before that, acknowledged writes are behind it.
+#[tokio::test]
+async fn a_lost_sector_in_the_middle_is_told() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let whole = dir.path().join("whole");
+    let truth = fill(&whole, ONE_SEGMENT).await;
+    let newest = Revision(1 + ONE_SEGMENT.writes as u64);
+    let log = files(&whole).pop().expect("a segment");
+    let bytes = std::fs::read(&log).expect("the segment");
+    let used = bytes.iter().rposition(|byte| *byte != 0).expect("records");
+    let broken = dir.path().join("broken");
+    copy(&whole, &broken);
+    let target = broken.join(log.file_name().expect("a name"));
+    for sector in (0..used - 2 * ONE_SEGMENT.value_bytes).step_by(512) {
+        let mut torn = bytes.clone();
+        torn[sector..sector + 512].fill(0);
+        std::fs::write(&target, &torn).expect("it can be changed");
+        let place = format!("sector at {sector}");
+        match EmbeddedStore::open(config(&broken, ONE_SEGMENT)) {
+            Err(StoreError::Damaged { offset, .. }) => assert!(offset < sector as u64 + 512, "{place}: {offset}"),
+            Err(other) => panic!("{place}: {other}"),
+            Ok(store) => {
+                assert_ne!(store.damaged(), [], "{place}");
+                check_served(&store, &truth, &state_at(&truth, newest), newest, &place).await;
+            }
+        }
+    }
+}
+
 /// Flips one bit at a time in any file and opens the store.
 async fn check_flips(shape: Shape, seed: u64) {
     let dir = tempfile::tempdir().expect("a temporary directory");

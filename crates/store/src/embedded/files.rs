@@ -68,10 +68,17 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
-/// Makes the store's directory. What is in it is as secret as a Secret.
+/// Makes the store's directory, durably. What is in it is as secret as a Secret.
 pub(super) fn create_dir(dir: &Path) -> Result<(), StoreError> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-    made.map_err(|error| failed("create", dir, &error))
+    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(dir)
+            .and_then(|()| sync_dir(dir.parent().unwrap_or(dir)))
+            .map_err(|error| failed("create", dir, &error))?;
+    }
+    Ok(())
 }
 
 fn owner_only() -> std::fs::OpenOptions {
