@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -52,7 +53,7 @@ pub(super) fn list(dir: &Path) -> io::Result<Listing> {
 /// Keeps every other process out of the directory for as long as the file is held.
 pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     let path = dir.join(LOCK);
-    let file = File::options()
+    let file = owner_only()
         .create(true)
         .truncate(false)
         .write(true)
@@ -67,6 +68,25 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     }
 }
 
+/// Makes the store's directory, durably. What is in it is as secret as a Secret.
+pub(super) fn create_dir(dir: &Path) -> Result<(), StoreError> {
+    let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists()).collect();
+    for dir in missing.into_iter().rev() {
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(dir)
+            .and_then(|()| sync_dir(dir.parent().unwrap_or(dir)))
+            .map_err(|error| failed("create", dir, &error))?;
+    }
+    Ok(())
+}
+
+fn owner_only() -> std::fs::OpenOptions {
+    let mut options = File::options();
+    options.mode(0o600);
+    options
+}
+
 /// Makes a file that is either there in full or not at all: `fill` writes it under another name, it is synced,
 /// renamed, and the directory is synced.
 pub(super) fn create_whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
@@ -74,7 +94,7 @@ pub(super) fn create_whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Resu
     unfinished.push(UNFINISHED_SUFFIX);
     let unfinished = PathBuf::from(unfinished);
     let made = (|| {
-        let mut file = File::options().create(true).truncate(true).read(true).write(true).open(&unfinished)?;
+        let mut file = owner_only().create(true).truncate(true).read(true).write(true).open(&unfinished)?;
         fill(&mut file)?;
         file.sync_all()?;
         std::fs::rename(&unfinished, path)?;

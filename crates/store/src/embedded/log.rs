@@ -149,9 +149,9 @@ impl Log {
         let mut paths: Vec<PathBuf> =
             self.checkpoints.drain(..base).map(|revision| files::checkpoint_path(&self.dir, revision)).collect();
         let base = self.checkpoints[0];
-        let next_starts =
-            self.sealed.iter().skip(1).map(|next| next.first_revision).chain([self.active.first_revision]);
-        let covered = next_starts.take_while(|starts| starts.0 <= base.0 + 1).count();
+        // A segment is covered where the next one starts no later than right behind the checkpoint.
+        let starts = self.sealed.iter().map(|segment| segment.first_revision).chain([self.active.first_revision]);
+        let covered = starts.skip(1).take_while(|next_starts| next_starts.0 <= base.0 + 1).count();
         paths.extend(self.sealed.drain(..covered).map(|segment| files::segment_path(&self.dir, segment.number)));
         paths
     }

@@ -103,7 +103,7 @@ struct Shared {
 impl EmbeddedStore {
     /// Recovers what the directory holds and starts the writer thread. Blocks for as long as that takes.
     pub fn open(config: Config) -> Result<Arc<EmbeddedStore>, StoreError> {
-        std::fs::create_dir_all(&config.dir).map_err(|error| files::failed("create", &config.dir, &error))?;
+        files::create_dir(&config.dir)?;
         let lock = files::lock(&config.dir)?;
         let recovered = recover::recover(&config)?;
         let queue = Queue::new(&config);

@@ -37,24 +37,24 @@ pub(super) fn recover(config: &Config) -> Result<Recovered, StoreError> {
     let mut worst = None;
     for base in bases(&segments, &checkpoints) {
         match replay(config, base, &segments) {
-            Ok(replayed) if replayed.state.lost.is_empty() => {
-                best = Some(replayed);
-                break;
-            }
-            Ok(replayed) => {
-                survived.extend(replayed.state.lost.values().cloned());
+            Ok(mut replayed) => {
+                survived.append(&mut replayed.found);
+                if replayed.state.lost.is_empty() {
+                    best = Some(replayed);
+                    break;
+                }
                 best.get_or_insert(replayed);
             }
             Err(error) => {
                 tracing::error!(%error, ?base, "recovery from this checkpoint failed");
                 if let StoreError::Damaged { file, offset, why } = &error {
-                    survived.push(survived_damage(file, *offset, why));
+                    survived.push(damage_at(file, *offset, why));
                 }
                 worst = Some(error);
             }
         }
     }
-    let Some(Replayed { state, tail, log_bytes }) = best else {
+    let Some(Replayed { state, tail, log_bytes, .. }) = best else {
         return Err(worst.unwrap_or_else(|| {
             damaged(
                 &segment_path(dir, segments[0].number),
@@ -63,11 +63,11 @@ pub(super) fn recover(config: &Config) -> Result<Recovered, StoreError> {
             )
         }));
     };
-    for damage in &mut survived {
-        damage.key = None;
-    }
-    survived
-        .retain(|damage| !state.lost.values().any(|lost| (&lost.file, lost.offset) == (&damage.file, damage.offset)));
+    let lost_at =
+        |damage: &Damage| state.lost.values().any(|lost| (&lost.file, lost.offset) == (&damage.file, damage.offset));
+    survived.retain(|damage| !lost_at(damage));
+    survived.iter_mut().for_each(|damage| damage.key = None);
+    survived.dedup();
     let (sealed, active) = open_active(config, &state, segments, tail)?;
     let log = Log::new(config, sealed, active, checkpoints, log_bytes);
     Ok(Recovered { state, log, survived })
@@ -86,6 +86,8 @@ struct Replayed {
     state: State,
     tail: Tail,
     log_bytes: u64,
+    /// All damage met on the way, also of values that a later record replaces.
+    found: Vec<Damage>,
 }
 
 /// Where the records of the last segment end.
@@ -100,6 +102,7 @@ fn replay(config: &Config, base: Option<Revision>, segments: &[Sealed]) -> Resul
         Some(revision) => checkpoint::read(&files::checkpoint_path(&config.dir, revision))?,
         None => State::empty_at(REVISION_EMPTY),
     };
+    let mut found: Vec<Damage> = state.lost.values().cloned().collect();
     let mut tail = Tail { end: HEADER_BYTES, last_revision: state.revision };
     let mut log_bytes = 0;
     for (at, segment) in segments.iter().enumerate() {
@@ -116,13 +119,15 @@ fn replay(config: &Config, base: Option<Revision>, segments: &[Sealed]) -> Resul
         let bytes = std::fs::read(&path).map_err(|error| failed("read", &path, &error))?;
         let until = next.map(|next| next.first_revision);
         let Sealed { number, first_revision } = *segment;
-        tail =
-            Replay { path: &path, bytes: &bytes, segment: number, first_revision, until, state: &mut state }.run()?;
+        let mut replay =
+            Replay { path: &path, bytes: &bytes, segment: number, first_revision, until, state: &mut state, found };
+        tail = replay.run()?;
+        found = replay.found;
         log_bytes += tail.end as u64;
         // Trimmed here too, so that a long log does not bring back more history than is ever kept.
         state.trim_history(0, config.history_bytes);
     }
-    Ok(Replayed { state, tail, log_bytes })
+    Ok(Replayed { state, tail, log_bytes, found })
 }
 
 /// One segment being replayed.
@@ -134,6 +139,7 @@ struct Replay<'a> {
     /// The first revision of the next segment. None for the newest segment, which alone may have a torn tail.
     until: Option<Revision>,
     state: &'a mut State,
+    found: Vec<Damage>,
 }
 
 enum Step<'a> {
@@ -146,7 +152,7 @@ enum Step<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn run(mut self) -> Result<Tail, StoreError> {
+    fn run(&mut self) -> Result<Tail, StoreError> {
         let mut offset = HEADER_BYTES;
         // Of the last record, also of those that the checkpoint already covers.
         let mut last = None;
@@ -163,7 +169,9 @@ impl<'a> Replay<'a> {
                     if self.is_torn(offset, *end) {
                         return Ok(self.cut(offset, last));
                     }
-                    offset = self.resume(offset).ok_or_else(|| damaged(self.path, offset as u64, *why))?;
+                    let at = self.resume(offset).ok_or_else(|| damaged(self.path, offset as u64, *why))?;
+                    self.found.push(damage_at(&self.path.display().to_string(), offset as u64, why));
+                    offset = at;
                     last = None;
                     continue;
                 }
@@ -248,6 +256,7 @@ impl<'a> Replay<'a> {
         let (revision, created) = (header.revision, header.created);
         tracing::error!(%file, offset, %key, %revision, "damaged record: this key cannot be read");
         let damage = Damage { file, offset: offset as u64, why, key: Some(key.clone()), revision, created };
+        self.found.push(damage.clone());
         self.state.lose(key, damage);
     }
 
@@ -327,7 +336,7 @@ fn open_active(
     Ok((segments, Segment { file, number: last.number, first_revision: last.first_revision, end, allocated: end }))
 }
 
-fn survived_damage(file: &str, offset: u64, why: &str) -> Damage {
+fn damage_at(file: &str, offset: u64, why: &str) -> Damage {
     Damage {
         file: file.to_owned(),
         offset,

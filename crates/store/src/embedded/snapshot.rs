@@ -13,7 +13,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<Revision, StoreError> {
     if let Some(damage) = state.lost.values().next() {
         return Err(damage.error());
     }
-    std::fs::create_dir_all(dir).map_err(|error| files::failed("create", dir, &error))?;
+    files::create_dir(dir)?;
     let mut found = std::fs::read_dir(dir).map_err(|error| files::failed("list", dir, &error))?;
     if found.next().is_some() {
         return Err(StoreError::Other(format!("restore into {}: the directory is not empty", dir.display())));

@@ -129,9 +129,13 @@ impl State {
     }
 
     /// Applies the next revision.
-    pub(super) fn apply(&mut self, commit: Commit) {
+    pub(super) fn apply(&mut self, mut commit: Commit) {
         assert_eq!(commit.revision.0, self.revision.0 + 1, "revisions are applied in order, without gaps");
         self.revision = commit.revision;
+        // All changes of a key share one copy of its name.
+        if let Some((known, _)) = self.live.get_key_value(&commit.key) {
+            commit.key = known.clone();
+        }
         let previous = match &commit.new {
             Some(new) => {
                 self.live_bytes += live_bytes(&commit.key, new);
