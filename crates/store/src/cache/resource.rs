@@ -103,14 +103,21 @@ impl Resource {
     /// Snapshot and a watcher that starts exactly behind it.
     pub fn list_and_watch(&self, scope: WatchScope) -> (Snapshot, Watcher) {
         let published = self.published.get();
-        let mut state = self.state.write();
-        let snapshot = state.snapshot(published);
-        let end = state.history.end();
-        let watcher = match scope.key_prefix {
-            None => self.watcher_of_all(end, snapshot.revision),
-            Some(prefix) => self.watcher_of(&mut state, &prefix, end, snapshot.revision),
-        };
-        (snapshot, watcher)
+        match scope.key_prefix {
+            None => {
+                let state = self.state.read();
+                let snapshot = state.snapshot(published);
+                let watcher = self.watcher_of_all(state.history.end(), snapshot.revision);
+                (snapshot, watcher)
+            }
+            Some(prefix) => {
+                let mut state = self.state.write();
+                let snapshot = state.snapshot(published);
+                let end = state.history.end();
+                let watcher = self.watcher_of(&mut state, &prefix, end, snapshot.revision);
+                (snapshot, watcher)
+            }
+        }
     }
 }
 

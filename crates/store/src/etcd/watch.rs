@@ -76,8 +76,15 @@ impl Follower {
             self.check_revision().await?;
             self.open = Some(self.begin().await?);
         }
-        let Some((_, stream)) = &mut self.open else { unreachable!("it was opened above") };
-        match stream.message().await {
+        let Some((member, stream)) = &mut self.open else { unreachable!("it was opened above") };
+        // A member that hangs is found out by calls sooner than by the silence of its watch.
+        let message = tokio::select! {
+            message = stream.message() => message,
+            () = self.cluster.turned_from(member) => {
+                return Err(Failure::NotDone("another member is asked now".to_owned()));
+            }
+        };
+        match message {
             Ok(Some(response)) => Ok(response),
             Ok(None) => Err(Failure::Unknown("the watch ended".to_owned())),
             Err(error) => Err(Failure::of(error)),

@@ -87,12 +87,8 @@ async fn certificates_are_checked_both_ways() {
     let tls = certificates();
     let etcd = Etcd::start(1, Some(&tls)).await;
     let pem = |text: &str| Some(text.as_bytes().to_vec());
-    let good = Config {
-        ca: pem(&tls.ca),
-        cert: pem(&tls.client_cert),
-        key: pem(&tls.client_key),
-        ..without_compaction()
-    };
+    let good =
+        Config { ca: pem(&tls.ca), cert: pem(&tls.client_cert), key: pem(&tls.client_key), ..without_compaction() };
     let store = etcd.connect(good.clone()).await;
     let change = Change::Put { value: Bytes::from_static(b"x"), ttl: None };
     let written = store.write_if("/registry/pods/default/a", Expect::Absent, change).await;
