@@ -14,6 +14,9 @@ use super::watcher::{Look, Queue, Source, in_scope};
 use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
 use crate::{Entry, Event, Revision, StoreError};
 
+/// How many values a load decodes before it lets others run.
+const DECODE_AT_ONCE_MAX: usize = 200;
+
 pub struct Resource {
     /// Watchers hold the resource.
     me: Weak<Resource>,
@@ -154,7 +157,15 @@ impl Resource {
     }
 
     /// Puts the first state in place, and behind it the changes that came in the meantime.
-    pub(super) fn load(&self, entries: Vec<Entry>, revision: Revision) -> Loaded {
+    pub(super) async fn load(&self, entries: Vec<Entry>, revision: Revision) -> Loaded {
+        // Decoded before the lock is taken, and not all at once: others are served meanwhile.
+        let mut items = Vec::with_capacity(entries.len());
+        for (number, entry) in entries.into_iter().enumerate() {
+            if number % DECODE_AT_ONCE_MAX == DECODE_AT_ONCE_MAX - 1 {
+                tokio::task::yield_now().await;
+            }
+            items.push(self.arrival(entry.key, entry.revision, Some(entry.value), Some(entry.created)));
+        }
         let mut state = self.state.write();
         let waiting = match &mut state.phase {
             Phase::Loading { at_least, .. } if revision < *at_least => return Loaded::TooOld,
@@ -162,10 +173,6 @@ impl Resource {
             Phase::Ready => return Loaded::Done,
             Phase::Gone => return Loaded::Gone,
         };
-        let items = entries.into_iter().map(|entry| {
-            let created = Some(entry.created);
-            self.arrival(entry.key, entry.revision, Some(entry.value), created)
-        });
         state.load(items, revision);
         state.apply(waiting);
         Loaded::Done
@@ -181,7 +188,7 @@ impl Resource {
     }
 
     /// Takes in the whole state anew where the changes since are lost, and makes changes from the differences.
-    pub(super) fn relist(&self, entries: Vec<Entry>, revision: Revision, history: Past) {
+    pub(super) fn relist(&self, entries: Vec<Entry>, revision: Revision, past: Past) {
         let mut state = self.state.write();
         match &mut state.phase {
             Phase::Gone => return,
@@ -192,7 +199,9 @@ impl Resource {
             }
             Phase::Ready => {}
         }
-        match history {
+        match past {
+            // Loaded for the first time while the others were listed, and newer than this.
+            Past::Known if revision <= state.loaded => return,
             Past::Known => {}
             Past::Rewritten => state.reset(),
         }

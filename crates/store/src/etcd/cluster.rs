@@ -129,7 +129,7 @@ impl Cluster {
     {
         let member = self.member();
         let result = match timeout(patience, call(member.clone())).await {
-            Ok(result) => result.map_err(Failure::of),
+            Ok(result) => result.map_err(|error| Failure::of(error, &member.endpoint)),
             Err(_) => Err(Failure::Unknown(format!("{} did not answer in {patience:?}", member.endpoint))),
         };
         if let Err(why @ (Failure::NotDone(_) | Failure::Unknown(_))) = &result {

@@ -87,7 +87,7 @@ impl Follower {
         match message {
             Ok(Some(response)) => Ok(response),
             Ok(None) => Err(Failure::Unknown("the watch ended".to_owned())),
-            Err(error) => Err(Failure::of(error)),
+            Err(error) => Err(Failure::of(error, &member.endpoint)),
         }
     }
 
@@ -110,7 +110,7 @@ impl Follower {
             .with_prev_key()
             .with_progress_notify();
         let stream = match timeout(OPEN_TIMEOUT, member.watch.watch("", Some(options))).await {
-            Ok(stream) => stream.map_err(Failure::of),
+            Ok(stream) => stream.map_err(|error| Failure::of(error, &member.endpoint)),
             Err(_) => Err(Failure::Unknown("did not begin to watch".to_owned())),
         };
         stream.map(|stream| (member.clone(), stream)).inspect_err(|failure| self.cluster.turn_from(&member, failure))

@@ -214,6 +214,28 @@ async fn a_member_that_hangs_is_left() {
     println!("went on after {:?}", began.elapsed());
 }
 
+/// Nothing was sent to a member that refuses the connection, so the write goes to the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_do_not_notice_a_member_that_is_gone() {
+    if !installed() {
+        return;
+    }
+    let mut etcd = Etcd::start(3, None).await;
+    let (leader, _) = with_leader_first(&etcd).await;
+    let follower = (leader + 1) % 3;
+    let mut endpoints = etcd.endpoints();
+    endpoints.swap(0, follower);
+    // Alone at first, so that it is surely the one being asked.
+    let alone = Config { endpoints: endpoints[..1].to_vec(), ..without_compaction() };
+    while EtcdStore::connect(alone.clone()).await.is_err() {}
+    let store = EtcdStore::connect(Config { endpoints, ..without_compaction() }).await.expect("it serves");
+    etcd.kill(follower);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let change = Change::Put { value: Bytes::from_static(b"x"), ttl: None };
+    let written = store.write_if("/registry/load/a", Expect::Absent, change).await;
+    assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_etcd_that_was_put_back_ends_watchers() {
     if !installed() {

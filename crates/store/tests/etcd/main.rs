@@ -94,6 +94,7 @@ async fn certificates_are_checked_both_ways() {
     let written = store.write_if("/registry/pods/default/a", Expect::Absent, change).await;
     assert!(matches!(written, Ok(Written::Done(revision)) if revision > Revision(0)));
 
+    drop(store);
     let stranger = certificates();
     for (what, bad) in [
         ("no client certificate", Config { cert: None, key: None, ..good.clone() }),
@@ -105,7 +106,8 @@ async fn certificates_are_checked_both_ways() {
         ("a certificate without its key", Config { key: None, ..good.clone() }),
     ] {
         let refused = EtcdStore::connect(Config { endpoints: etcd.endpoints(), ..bad }).await;
-        assert!(refused.is_err(), "{what}");
+        let error = refused.err().unwrap_or_else(|| panic!("{what} was accepted"));
+        println!("{what}: {error}");
     }
 }
 

@@ -97,7 +97,10 @@ impl Etcd {
                 }
             }
         };
-        tokio::time::timeout(START_PATIENCE, connect).await.expect("etcd starts")
+        tokio::time::timeout(START_PATIENCE, connect).await.unwrap_or_else(|_| {
+            let logs = self.members.iter().map(|member| std::fs::read_to_string(&member.log).unwrap_or_default());
+            panic!("etcd does not serve: {}", logs.collect::<String>())
+        })
     }
 
     pub fn run(&mut self, at: usize) {
