@@ -10,7 +10,7 @@ use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::state::{Arrival, Phase, State};
-use super::watcher::{Look, Queue, Source, in_scope};
+use super::watcher::{Look, Pending, Queue, Source, in_scope};
 use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
 use crate::{Entry, Event, Revision, StoreError};
 
@@ -258,10 +258,18 @@ impl Resource {
         }
     }
 
-    /// The revision of the next change for a watcher of the whole resource, where there is one.
-    pub(super) fn pending(&self, position: u64, after: Revision) -> Option<Revision> {
+    /// What comes next for a watcher of the whole resource.
+    pub(super) fn pending(&self, position: u64, after: Revision) -> Pending {
         let state = self.state.read();
-        state.history.from(position).map(|change| change.revision).find(|revision| *revision > after)
+        if position < state.history.first() {
+            return Pending::End;
+        }
+        let next = state.history.from(position).map(|change| change.revision).find(|revision| *revision > after);
+        match (next, &state.phase) {
+            (Some(next), _) => Pending::Change(next),
+            (None, Phase::Gone) => Pending::End,
+            (None, Phase::Loading { .. } | Phase::Ready) => Pending::Nothing,
+        }
     }
 
     pub(super) fn forget(&self, queue: &Arc<Queue>) {
@@ -269,7 +277,7 @@ impl Resource {
     }
 
     fn watcher_of_all(&self, position: u64, after: Revision) -> Watcher {
-        self.watcher(Source::All { position, after }, after)
+        self.watcher(Source::All { position }, after)
     }
 
     fn watcher_of(&self, state: &mut State, scope: &str, position: u64, after: Revision) -> Watcher {
@@ -285,7 +293,7 @@ impl Resource {
 
     fn watcher(&self, source: Source, after: Revision) -> Watcher {
         let resource = self.me.upgrade().expect("a resource is only reached through its Arc");
-        Watcher { resource, source, shown: after, ended: false }
+        Watcher { resource, source, after, delivered: Revision(0), ended: false }
     }
 
     fn arrival(&self, key: Arc<str>, revision: Revision, value: Option<Bytes>, created: Option<Revision>) -> Arrival {
