@@ -15,7 +15,7 @@ use super::{Published, Resource};
 use crate::{Entry, Event, Range, RangeRequest, Revision, Store, StoreError};
 
 /// How many entries a load asks for at once.
-const LOAD_PAGE: usize = 2_000;
+const LOAD_PAGE: usize = 1_000;
 /// How often a load begins again because the history moved away under its pages.
 const LOAD_RETRIES_MAX: usize = 5;
 const RELIST_WAIT_MIN: Duration = Duration::from_millis(50);

@@ -45,7 +45,7 @@ impl History {
     pub fn push(&mut self, now: Instant, change: Arc<Change>) {
         self.bytes += change.item.value.len();
         self.changes.push_back((now, change));
-        if self.changes.len() > HISTORY_CHANGES_MAX || self.bytes > HISTORY_BYTES_MAX {
+        while self.changes.len() > HISTORY_CHANGES_MAX || self.bytes > HISTORY_BYTES_MAX {
             self.drop_oldest();
         }
     }

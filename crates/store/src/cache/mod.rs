@@ -98,7 +98,7 @@ impl Cache {
                 break revision;
             }
             let (entries, revision) = dispatch::load(&*self.store, resource.prefix(), None).await?;
-            match resource.load(entries, revision) {
+            match resource.load(entries, revision).await {
                 Loaded::Done | Loaded::TooOld => {}
                 Loaded::Gone => return Err(StoreError::Other(format!("{} was unregistered", resource.prefix()))),
             }

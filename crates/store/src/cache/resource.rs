@@ -10,9 +10,12 @@ use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
 use super::state::{Arrival, Phase, State};
-use super::watcher::{Look, Queue, Source, in_scope};
+use super::watcher::{Look, Pending, Queue, Source, in_scope};
 use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
 use crate::{Entry, Event, Revision, StoreError};
+
+/// How many values a load decodes before it lets others run.
+const DECODE_AT_ONCE_MAX: usize = 200;
 
 pub struct Resource {
     /// Watchers hold the resource.
@@ -103,14 +106,21 @@ impl Resource {
     /// Snapshot and a watcher that starts exactly behind it.
     pub fn list_and_watch(&self, scope: WatchScope) -> (Snapshot, Watcher) {
         let published = self.published.get();
-        let mut state = self.state.write();
-        let snapshot = state.snapshot(published);
-        let end = state.history.end();
-        let watcher = match scope.key_prefix {
-            None => self.watcher_of_all(end, snapshot.revision),
-            Some(prefix) => self.watcher_of(&mut state, &prefix, end, snapshot.revision),
-        };
-        (snapshot, watcher)
+        match scope.key_prefix {
+            None => {
+                let state = self.state.read();
+                let snapshot = state.snapshot(published);
+                let watcher = self.watcher_of_all(state.history.end(), snapshot.revision);
+                (snapshot, watcher)
+            }
+            Some(prefix) => {
+                let mut state = self.state.write();
+                let snapshot = state.snapshot(published);
+                let end = state.history.end();
+                let watcher = self.watcher_of(&mut state, &prefix, end, snapshot.revision);
+                (snapshot, watcher)
+            }
+        }
     }
 }
 
@@ -147,7 +157,15 @@ impl Resource {
     }
 
     /// Puts the first state in place, and behind it the changes that came in the meantime.
-    pub(super) fn load(&self, entries: Vec<Entry>, revision: Revision) -> Loaded {
+    pub(super) async fn load(&self, entries: Vec<Entry>, revision: Revision) -> Loaded {
+        // Decoded before the lock is taken, and not all at once: others are served meanwhile.
+        let mut items = Vec::with_capacity(entries.len());
+        for (number, entry) in entries.into_iter().enumerate() {
+            if number % DECODE_AT_ONCE_MAX == DECODE_AT_ONCE_MAX - 1 {
+                tokio::task::yield_now().await;
+            }
+            items.push(self.arrival(entry.key, entry.revision, Some(entry.value), Some(entry.created)));
+        }
         let mut state = self.state.write();
         let waiting = match &mut state.phase {
             Phase::Loading { at_least, .. } if revision < *at_least => return Loaded::TooOld,
@@ -155,10 +173,6 @@ impl Resource {
             Phase::Ready => return Loaded::Done,
             Phase::Gone => return Loaded::Gone,
         };
-        let items = entries.into_iter().map(|entry| {
-            let created = Some(entry.created);
-            self.arrival(entry.key, entry.revision, Some(entry.value), created)
-        });
         state.load(items, revision);
         state.apply(waiting);
         Loaded::Done
@@ -174,7 +188,7 @@ impl Resource {
     }
 
     /// Takes in the whole state anew where the changes since are lost, and makes changes from the differences.
-    pub(super) fn relist(&self, entries: Vec<Entry>, revision: Revision, history: Past) {
+    pub(super) fn relist(&self, entries: Vec<Entry>, revision: Revision, past: Past) {
         let mut state = self.state.write();
         match &mut state.phase {
             Phase::Gone => return,
@@ -185,7 +199,9 @@ impl Resource {
             }
             Phase::Ready => {}
         }
-        match history {
+        match past {
+            // Loaded for the first time while the others were listed, and newer than this.
+            Past::Known if revision <= state.loaded => return,
             Past::Known => {}
             Past::Rewritten => state.reset(),
         }
@@ -242,10 +258,18 @@ impl Resource {
         }
     }
 
-    /// The revision of the next change for a watcher of the whole resource, where there is one.
-    pub(super) fn pending(&self, position: u64, after: Revision) -> Option<Revision> {
+    /// What comes next for a watcher of the whole resource.
+    pub(super) fn pending(&self, position: u64, after: Revision) -> Pending {
         let state = self.state.read();
-        state.history.from(position).map(|change| change.revision).find(|revision| *revision > after)
+        if position < state.history.first() {
+            return Pending::End;
+        }
+        let next = state.history.from(position).map(|change| change.revision).find(|revision| *revision > after);
+        match (next, &state.phase) {
+            (Some(next), _) => Pending::Change(next),
+            (None, Phase::Gone) => Pending::End,
+            (None, Phase::Loading { .. } | Phase::Ready) => Pending::Nothing,
+        }
     }
 
     pub(super) fn forget(&self, queue: &Arc<Queue>) {
@@ -253,7 +277,7 @@ impl Resource {
     }
 
     fn watcher_of_all(&self, position: u64, after: Revision) -> Watcher {
-        self.watcher(Source::All { position, after }, after)
+        self.watcher(Source::All { position }, after)
     }
 
     fn watcher_of(&self, state: &mut State, scope: &str, position: u64, after: Revision) -> Watcher {
@@ -269,7 +293,7 @@ impl Resource {
 
     fn watcher(&self, source: Source, after: Revision) -> Watcher {
         let resource = self.me.upgrade().expect("a resource is only reached through its Arc");
-        Watcher { resource, source, shown: after, ended: false }
+        Watcher { resource, source, after, delivered: Revision(0), ended: false }
     }
 
     fn arrival(&self, key: Arc<str>, revision: Revision, value: Option<Bytes>, created: Option<Revision>) -> Arrival {

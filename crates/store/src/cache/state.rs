@@ -25,7 +25,7 @@ pub(super) struct State {
     /// Revision of the last change of this resource, or of its load where that is newer.
     pub last_changed: Revision,
     /// The revision of the last load or relist; changes up to here are in it.
-    loaded: Revision,
+    pub loaded: Revision,
     damaged: BTreeMap<Arc<str>, Damage>,
 }
 
@@ -81,7 +81,7 @@ impl State {
     }
 
     /// Puts the first state in place.
-    pub fn load(&mut self, items: impl Iterator<Item = Arrival>, revision: Revision) {
+    pub fn load(&mut self, items: Vec<Arrival>, revision: Revision) {
         for arrival in items {
             let created = arrival.created.unwrap_or(arrival.revision);
             match arrival.value {

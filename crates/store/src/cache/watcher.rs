@@ -23,19 +23,28 @@ pub struct WatchScope {
 pub struct Watcher {
     pub(super) resource: Arc<Resource>,
     pub(super) source: Source,
-    /// Everything up to here has been shown, or was not asked for.
-    pub(super) shown: Revision,
+    /// Nothing up to here was asked for.
+    pub(super) after: Revision,
+    /// The revision of the last change that was handed out.
+    pub(super) delivered: Revision,
     pub(super) ended: bool,
 }
 
 pub(super) enum Source {
-    All { position: u64, after: Revision },
+    All { position: u64 },
     Scoped(Arc<Queue>),
 }
 
 /// What a look at the source found.
 pub(super) enum Look {
     Found,
+    Nothing,
+    End,
+}
+
+/// What comes next, without taking it.
+pub(super) enum Pending {
+    Change(Revision),
     Nothing,
     End,
 }
@@ -76,40 +85,40 @@ impl Watcher {
     /// The revision up to which this watcher has been shown everything it asked for, for bookmarks. It moves
     /// with the whole store, not only with the changes in scope.
     pub fn revision(&self) -> Revision {
-        if self.ended {
-            return self.shown;
-        }
         // Read first: what is published is already in the sources looked at below.
         let published = self.resource.published();
-        match self.pending() {
-            Some(next) => Revision(next.0.saturating_sub(1)).max(self.shown_floor()),
-            None => published.max(self.shown),
-        }
+        let pending = if self.ended { Pending::End } else { self.pending() };
+        let shown = match pending {
+            Pending::Change(next) => before(next),
+            Pending::Nothing => published.max(self.delivered),
+            // Of several changes with one revision perhaps not all were shown.
+            Pending::End => before(self.delivered),
+        };
+        shown.max(self.after)
     }
 
     fn look(&mut self, max: usize, into: &mut Vec<Arc<Change>>) -> Look {
         let before = into.len();
         let look = match &mut self.source {
-            Source::All { position, after } => self.resource.read(position, *after, max, into),
+            Source::All { position } => self.resource.read(position, self.after, max, into),
             Source::Scoped(queue) => queue.take(max, into),
         };
         if let Some(last) = into[before..].last() {
-            self.shown = self.shown.max(last.revision);
+            self.delivered = self.delivered.max(last.revision);
         }
         look
     }
 
-    fn pending(&self) -> Option<Revision> {
+    fn pending(&self) -> Pending {
         match &self.source {
-            Source::All { position, after } => self.resource.pending(*position, *after),
-            Source::Scoped(queue) => queue.state.lock().changes.front().map(|change| change.revision),
+            Source::All { position } => self.resource.pending(*position, self.after),
+            Source::Scoped(queue) => queue.pending(),
         }
     }
+}
 
-    /// Of several changes with one revision perhaps only the first was shown, so that revision is not done.
-    fn shown_floor(&self) -> Revision {
-        Revision(self.shown.0.saturating_sub(1))
-    }
+fn before(revision: Revision) -> Revision {
+    Revision(revision.0.saturating_sub(1))
 }
 
 impl Drop for Watcher {
@@ -180,6 +189,15 @@ impl Queue {
         let count = max.min(state.changes.len());
         into.extend(state.changes.drain(..count));
         Look::Found
+    }
+
+    fn pending(&self) -> Pending {
+        let state = self.state.lock();
+        match state.changes.front() {
+            Some(change) => Pending::Change(change.revision),
+            None if state.closed => Pending::End,
+            None => Pending::Nothing,
+        }
     }
 }
 

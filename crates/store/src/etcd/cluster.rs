@@ -2,10 +2,10 @@
 //! not, the next one is taken. Every call has a deadline.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchClient};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use super::Config;
@@ -31,8 +31,8 @@ pub(super) struct Member {
 
 pub(super) struct Cluster {
     members: Vec<Member>,
-    /// Counts up; the rest by the number of members is the one to ask.
-    preferred: AtomicUsize,
+    /// The index of the member to ask.
+    preferred: watch::Sender<usize>,
 }
 
 impl Cluster {
@@ -54,23 +54,35 @@ impl Cluster {
                 index,
             });
         }
-        Ok(Cluster { members, preferred: AtomicUsize::new(0) })
+        Ok(Cluster { members, preferred: watch::Sender::new(0) })
     }
 
     /// The member to ask.
     pub fn member(&self) -> Member {
-        self.members[self.preferred.load(Ordering::Relaxed) % self.members.len()].clone()
+        self.members[*self.preferred.borrow()].clone()
     }
 
     /// Turns to the next member, unless someone already did.
     pub fn turn_from(&self, failed: &Member, why: &Failure) {
-        let preferred = self.preferred.load(Ordering::Relaxed);
-        if self.members.len() == 1 || preferred % self.members.len() != failed.index {
-            return;
-        }
-        let next = preferred.wrapping_add(1);
-        if self.preferred.compare_exchange(preferred, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let next = (failed.index + 1) % self.members.len();
+        let turned = self.preferred.send_if_modified(|preferred| {
+            let turns = *preferred == failed.index && next != failed.index;
+            if turns {
+                *preferred = next;
+            }
+            turns
+        });
+        if turned {
             tracing::warn!(endpoint = %failed.endpoint, ?why, "etcd member does not serve, turning to the next");
+        }
+    }
+
+    /// Comes back when another member is asked instead of this one.
+    pub async fn turned_from(&self, member: &Member) {
+        let mut preferred = self.preferred.subscribe();
+        if preferred.wait_for(|preferred| *preferred != member.index).await.is_err() {
+            // The sender lives in `self`, so this does not happen; then nothing is turned either.
+            std::future::pending::<()>().await;
         }
     }
 
@@ -117,7 +129,7 @@ impl Cluster {
     {
         let member = self.member();
         let result = match timeout(patience, call(member.clone())).await {
-            Ok(result) => result.map_err(Failure::of),
+            Ok(result) => result.map_err(|error| Failure::of(error, &member.endpoint)),
             Err(_) => Err(Failure::Unknown(format!("{} did not answer in {patience:?}", member.endpoint))),
         };
         if let Err(why @ (Failure::NotDone(_) | Failure::Unknown(_))) = &result {

@@ -23,26 +23,42 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub fn of(error: etcd_client::Error) -> Failure {
-        let text = error.to_string();
+    /// What a call to this member came to.
+    pub fn of(error: etcd_client::Error, endpoint: &str) -> Failure {
         match error {
             etcd_client::Error::GRpcStatus(status) => {
                 let message = status.message();
                 if let Some(failure) = known(message) {
                     return failure;
                 }
+                let text = format!("{endpoint}: {}", explain(message, &status));
                 match status.code() as i32 {
-                    INVALID_ARGUMENT | PERMISSION_DENIED | UNAUTHENTICATED | UNIMPLEMENTED => {
-                        Failure::Refused(message.to_owned())
-                    }
+                    INVALID_ARGUMENT | PERMISSION_DENIED | UNAUTHENTICATED | UNIMPLEMENTED => Failure::Refused(text),
                     _ if never_connected(&status) => Failure::NotDone(text),
                     _ => Failure::Unknown(text),
                 }
             }
-            etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_) => Failure::Refused(text),
-            _ => Failure::Unknown(text),
+            error @ (etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_)) => {
+                Failure::Refused(format!("{endpoint}: {error}"))
+            }
+            error => Failure::Unknown(format!("{endpoint}: {error}")),
         }
     }
+}
+
+/// The message and the cause at the bottom, which names the certificate or the port.
+fn explain(message: &str, status: &(dyn std::error::Error + 'static)) -> String {
+    let cause = causes(status).last().map(|cause| cause.to_string());
+    match cause {
+        Some(cause) if cause != message => format!("{message}: {cause}"),
+        _ => message.to_owned(),
+    }
+}
+
+fn causes<'a>(
+    status: &'a (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
+    std::iter::successors(status.source(), |error| error.source())
 }
 
 impl From<Failure> for StoreError {
@@ -81,13 +97,7 @@ fn known(message: &str) -> Option<Failure> {
 
 /// A call that found nobody to connect to was not sent.
 fn never_connected(status: &(dyn std::error::Error + 'static)) -> bool {
-    let mut source = status.source();
-    while let Some(error) = source {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
-            return matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable);
-        }
-        source = error.source();
-    }
-    false
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let kind = causes(status).find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    matches!(kind, Some(ConnectionRefused | HostUnreachable | NetworkUnreachable))
 }

@@ -27,7 +27,7 @@ use failure::Failure;
 use lease::Leases;
 
 /// How many entries are asked for at once where the caller wants all.
-const RANGE_PAGE: usize = 5_000;
+const RANGE_PAGE: usize = 1_000;
 /// How long one try of a small read may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long one try of a page of a range may take.
@@ -35,7 +35,8 @@ const RANGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a write may take. Longer than etcd's own patience (about seven seconds), so that its word is heard.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Debug)]
+/// Not printable, since it holds a private key.
+#[derive(Clone)]
 pub struct Config {
     /// `http://` or `https://` addresses of the members.
     pub endpoints: Vec<String>,

@@ -76,11 +76,18 @@ impl Follower {
             self.check_revision().await?;
             self.open = Some(self.begin().await?);
         }
-        let Some((_, stream)) = &mut self.open else { unreachable!("it was opened above") };
-        match stream.message().await {
+        let Some((member, stream)) = &mut self.open else { unreachable!("it was opened above") };
+        // A member that hangs is found out by calls sooner than by the silence of its watch.
+        let message = tokio::select! {
+            message = stream.message() => message,
+            () = self.cluster.turned_from(member) => {
+                return Err(Failure::NotDone("another member is asked now".to_owned()));
+            }
+        };
+        match message {
             Ok(Some(response)) => Ok(response),
             Ok(None) => Err(Failure::Unknown("the watch ended".to_owned())),
-            Err(error) => Err(Failure::of(error)),
+            Err(error) => Err(Failure::of(error, &member.endpoint)),
         }
     }
 
@@ -103,7 +110,7 @@ impl Follower {
             .with_prev_key()
             .with_progress_notify();
         let stream = match timeout(OPEN_TIMEOUT, member.watch.watch("", Some(options))).await {
-            Ok(stream) => stream.map_err(Failure::of),
+            Ok(stream) => stream.map_err(|error| Failure::of(error, &member.endpoint)),
             Err(_) => Err(Failure::Unknown("did not begin to watch".to_owned())),
         };
         stream.map(|stream| (member.clone(), stream)).inspect_err(|failure| self.cluster.turn_from(&member, failure))

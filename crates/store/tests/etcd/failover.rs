@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::StreamExt;
 use store::cache::{Cache, Description, WatchScope};
+use store::etcd::{Config, EtcdStore};
 use store::{Change, Entry, Event, Expect, Revision, Store, StoreError, Written};
 
 use crate::processes::{Etcd, installed};
@@ -32,14 +33,8 @@ async fn the_leader_dies_under_load() {
         return;
     }
     let mut etcd = Etcd::start(3, None).await;
-    // The leader is the first to be asked, so that the store must turn to another.
-    etcd.connect(without_compaction()).await;
-    let leader = etcd.leader().await;
-    let mut endpoints = etcd.endpoints();
-    endpoints.swap(0, leader);
-    let config = store::etcd::Config { endpoints, ..without_compaction() };
-    let store: Arc<dyn Store> = Arc::new(store::etcd::EtcdStore::connect(config).await.expect("it serves"));
-
+    let (_, store) = with_leader_first(&etcd).await;
+    let store: Arc<dyn Store> = Arc::new(store);
     let start = store.revision().await.expect("it serves");
     let mut live = store.watch_from(start).await.expect("it watches");
     let (seen_by, mut seen) = tokio::sync::mpsc::unbounded_channel::<Event>();
@@ -119,6 +114,16 @@ async fn the_leader_dies_under_load() {
     assert_eq!(values.iter().collect::<BTreeSet<_>>().len(), values.len());
 }
 
+/// A store that asks the leader first, so that it must turn to another when the leader fails.
+async fn with_leader_first(etcd: &Etcd) -> (usize, EtcdStore) {
+    etcd.connect(without_compaction()).await;
+    let leader = etcd.leader().await;
+    let mut endpoints = etcd.endpoints();
+    endpoints.swap(0, leader);
+    let config = Config { endpoints, ..without_compaction() };
+    (leader, EtcdStore::connect(config).await.expect("it serves"))
+}
+
 /// Creates, changes and deletes keys of its own without pause. Nobody else touches them, so a conflict can only
 /// come from a write of its own that it was not told of.
 async fn write(store: Arc<dyn Store>, writer: usize, stop: Arc<AtomicBool>, acknowledged: Arc<AtomicUsize>) -> Told {
@@ -181,4 +186,83 @@ async fn history(store: &dyn Store, after: Revision, newest: Revision) -> Vec<Ev
 async fn all(store: &dyn Store, at: Option<Revision>) -> Vec<Entry> {
     let request = store::RangeRequest { prefix: PREFIX.to_owned(), at, ..Default::default() };
     store.range(request).await.expect("it serves").entries
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_hangs_is_left() {
+    if !installed() {
+        return;
+    }
+    let etcd = Etcd::start(3, None).await;
+    let (leader, store) = with_leader_first(&etcd).await;
+    let start = store.revision().await.expect("it serves");
+    let mut events = store.watch_from(start).await.expect("it watches");
+    let put = |value: &'static str| Change::Put { value: Bytes::from_static(value.as_bytes()), ttl: None };
+    let Ok(Written::Done(_)) = store.write_if("/registry/load/a", Expect::Absent, put("1")).await else {
+        panic!("it takes writes")
+    };
+    assert_eq!(events.next().await.expect("it goes on").expect("it goes on")[0].value.as_deref(), Some(&b"1"[..]));
+    etcd.hang(leader, true);
+    let began = std::time::Instant::now();
+    let entry = store.get("/registry/load/a").await.expect("another member answers").expect("it was written");
+    let written = store.write_if("/registry/load/a", Expect::At(entry.revision), put("2")).await;
+    let event = tokio::time::timeout(Duration::from_secs(10), events.next()).await;
+    etcd.hang(leader, false);
+    assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");
+    let event = event.expect("the watch moves too").expect("it goes on").expect("it goes on");
+    assert_eq!(event[0].value.as_deref(), Some(&b"2"[..]));
+    println!("went on after {:?}", began.elapsed());
+}
+
+/// Nothing was sent to a member that refuses the connection, so the write goes to the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn writers_do_not_notice_a_member_that_is_gone() {
+    if !installed() {
+        return;
+    }
+    let mut etcd = Etcd::start(3, None).await;
+    let (leader, _) = with_leader_first(&etcd).await;
+    let follower = (leader + 1) % 3;
+    let mut endpoints = etcd.endpoints();
+    endpoints.swap(0, follower);
+    // Alone at first, so that it is surely the one being asked.
+    let alone = Config { endpoints: endpoints[..1].to_vec(), ..without_compaction() };
+    while EtcdStore::connect(alone.clone()).await.is_err() {}
+    let store = EtcdStore::connect(Config { endpoints, ..without_compaction() }).await.expect("it serves");
+    etcd.kill(follower);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let change = Change::Put { value: Bytes::from_static(b"x"), ttl: None };
+    let written = store.write_if("/registry/load/a", Expect::Absent, change).await;
+    assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_etcd_that_was_put_back_ends_watchers() {
+    if !installed() {
+        return;
+    }
+    let mut etcd = Etcd::start(1, None).await;
+    let store: Arc<dyn Store> = Arc::new(etcd.connect(without_compaction()).await);
+    let cache = Cache::start(store.clone()).await.expect("it serves");
+    let resource = cache.register("load", Arc::new(|_| Ok(Description::default()))).await.expect("it loads");
+    let put = || Change::Put { value: Bytes::from_static(b"x"), ttl: None };
+    for number in 0..10 {
+        let key = format!("{PREFIX}{number}");
+        store.write_if(&key, Expect::Absent, put()).await.expect("it takes writes");
+    }
+    cache.fresh().await.expect("it catches up");
+    let (snapshot, mut watcher) = resource.list_and_watch(WatchScope::default());
+    assert_eq!(snapshot.items.len(), 10);
+    etcd.kill(0);
+    etcd.wipe(0);
+    etcd.run(0);
+    let end = tokio::time::timeout(Duration::from_secs(30), watcher.next()).await.expect("the watcher learns of it");
+    assert!(end.is_none());
+    let written = store.write_if("/registry/load/new", Expect::Absent, put()).await;
+    let Ok(Written::Done(revision)) = written else { panic!("{written:?}") };
+    assert!(revision < snapshot.revision);
+    cache.fresh().await.expect("it catches up");
+    let snapshot = resource.snapshot();
+    assert_eq!(snapshot.items.keys().map(|key| &**key).collect::<Vec<_>>(), ["/registry/load/new"]);
+    assert_eq!(snapshot.revision, revision);
 }

@@ -87,17 +87,14 @@ async fn certificates_are_checked_both_ways() {
     let tls = certificates();
     let etcd = Etcd::start(1, Some(&tls)).await;
     let pem = |text: &str| Some(text.as_bytes().to_vec());
-    let good = Config {
-        ca: pem(&tls.ca),
-        cert: pem(&tls.client_cert),
-        key: pem(&tls.client_key),
-        ..without_compaction()
-    };
+    let good =
+        Config { ca: pem(&tls.ca), cert: pem(&tls.client_cert), key: pem(&tls.client_key), ..without_compaction() };
     let store = etcd.connect(good.clone()).await;
     let change = Change::Put { value: Bytes::from_static(b"x"), ttl: None };
     let written = store.write_if("/registry/pods/default/a", Expect::Absent, change).await;
     assert!(matches!(written, Ok(Written::Done(revision)) if revision > Revision(0)));
 
+    drop(store);
     let stranger = certificates();
     for (what, bad) in [
         ("no client certificate", Config { cert: None, key: None, ..good.clone() }),
@@ -109,7 +106,8 @@ async fn certificates_are_checked_both_ways() {
         ("a certificate without its key", Config { key: None, ..good.clone() }),
     ] {
         let refused = EtcdStore::connect(Config { endpoints: etcd.endpoints(), ..bad }).await;
-        assert!(refused.is_err(), "{what}");
+        let error = refused.err().unwrap_or_else(|| panic!("{what} was accepted"));
+        println!("{what}: {error}");
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal};
 use store::etcd::{Config, EtcdStore};
 use tempfile::TempDir;
 
@@ -38,7 +39,8 @@ pub struct Etcd {
 struct Member {
     arguments: Vec<String>,
     client_port: u16,
-    log: std::path::PathBuf,
+    data: PathBuf,
+    log: PathBuf,
     process: Option<Child>,
 }
 
@@ -70,7 +72,7 @@ impl Etcd {
             .collect();
             arguments.extend(security.iter().cloned());
             let log = folder.path().join(format!("m{at}.log"));
-            Member { arguments, client_port: ports[at], log, process: None }
+            Member { arguments, client_port: ports[at], data, log, process: None }
         });
         let mut etcd = Etcd { members: members.collect(), scheme, _folder: folder };
         for at in 0..size {
@@ -95,7 +97,10 @@ impl Etcd {
                 }
             }
         };
-        tokio::time::timeout(START_PATIENCE, connect).await.expect("etcd starts")
+        tokio::time::timeout(START_PATIENCE, connect).await.unwrap_or_else(|_| {
+            let logs = self.members.iter().map(|member| std::fs::read_to_string(&member.log).unwrap_or_default());
+            panic!("etcd does not serve: {}", logs.collect::<String>())
+        })
     }
 
     pub fn run(&mut self, at: usize) {
@@ -116,6 +121,18 @@ impl Etcd {
             process.kill().expect("it was running");
             process.wait().expect("it ends");
         }
+    }
+
+    /// Makes a member hang without closing its connections, or goes on with it.
+    pub fn hang(&self, at: usize, hangs: bool) {
+        let process = self.members[at].process.as_ref().expect("it runs");
+        let signal = if hangs { Signal::STOP } else { Signal::CONT };
+        rustix::process::kill_process(Pid::from_child(process), signal).expect("it runs");
+    }
+
+    /// Takes away all that a dead member knows.
+    pub fn wipe(&self, at: usize) {
+        std::fs::remove_dir_all(&self.members[at].data).expect("it has data");
     }
 
     /// The member that leads now.
@@ -150,18 +167,15 @@ async fn leads(endpoint: &str) -> Option<bool> {
 
 /// Held together until all are known, so that they differ.
 fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> =
-        (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port")).collect();
+    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind(("127.0.0.1", 0)).expect("a free port")).collect();
     listeners.iter().map(|listener| listener.local_addr().expect("it is bound").port()).collect()
 }
 
 fn write_certificates(folder: &Path, tls: &Tls) -> Vec<String> {
     let mut arguments = vec!["--client-cert-auth=true".to_owned()];
-    for (flag, pem) in [
-        ("--trusted-ca-file", &tls.ca),
-        ("--cert-file", &tls.server_cert),
-        ("--key-file", &tls.server_key),
-    ] {
+    for (flag, pem) in
+        [("--trusted-ca-file", &tls.ca), ("--cert-file", &tls.server_cert), ("--key-file", &tls.server_key)]
+    {
         let path = folder.join(format!("{}.pem", flag.trim_start_matches('-')));
         std::fs::write(&path, pem).expect("a writable folder");
         arguments.push(format!("{flag}={}", path.display()));

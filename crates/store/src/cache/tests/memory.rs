@@ -41,6 +41,20 @@ struct State {
     floor: u64,
 }
 
+impl State {
+    /// What was there at that revision, from the log.
+    fn at(&self, at: Revision) -> BTreeMap<Arc<str>, Entry> {
+        let mut entries: BTreeMap<Arc<str>, Entry> = BTreeMap::new();
+        for Event { key, revision, value, .. } in self.log.iter().filter(|event| event.revision <= at).cloned() {
+            let created = entries.remove(&key).map_or(revision, |entry| entry.created);
+            if let Some(value) = value {
+                entries.insert(key.clone(), Entry { key, value, revision, created });
+            }
+        }
+        entries
+    }
+}
+
 impl Memory {
     pub fn new() -> Memory {
         Memory(Arc::new(Inner {
@@ -82,7 +96,6 @@ impl Memory {
         let revision = {
             let mut state = self.state.lock();
             state.floor = state.revision;
-            state.log.clear();
             state.revision
         };
         self.newest.send_replace(revision);
@@ -111,10 +124,13 @@ impl Store for Memory {
 
     async fn range(&self, request: RangeRequest) -> Result<Range, StoreError> {
         let state = self.state.lock();
+        let entries = request.at.map_or_else(|| state.entries.clone(), |at| state.at(at));
         let prefix = request.prefix.as_str();
         let after = request.after.as_deref().unwrap_or_default();
-        let found = state.entries.values().filter(|entry| entry.key.starts_with(prefix) && &*entry.key > after);
-        Ok(Range { entries: found.cloned().collect(), revision: Revision(state.revision), more: false })
+        let found = entries.values().filter(|entry| entry.key.starts_with(prefix) && &*entry.key > after);
+        let entries = found.cloned().collect();
+        let revision = request.at.unwrap_or(Revision(state.revision));
+        Ok(Range { entries, revision, more: false })
     }
 
     async fn write_if(&self, key: &str, _: Expect, change: Change) -> Result<Written, StoreError> {

@@ -1,6 +1,7 @@
 //! The cache over a store in memory.
 
 mod memory;
+mod race;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
+use crate::RangeRequest;
 use memory::Memory;
 
 const POD_A: &str = "/registry/pods/default/a";
@@ -140,13 +142,18 @@ async fn resources_come_and_go() {
     memory.write(&[(SECRET, Some("2"))]);
     caught_up(&cache).await;
     cache.unregister("secrets").await;
+    memory.write(&[(SECRET, Some("3"))]);
+    caught_up(&cache).await;
     for watcher in [&mut all, &mut one] {
         assert_eq!(watcher.next().await.map(|change| text(&change)).as_deref(), Some("2 s=2 was 1"));
+        // What comes after the end is not shown, and must not be claimed to be.
+        assert!(watcher.revision() <= Revision(2));
         assert!(watcher.next().await.is_none());
+        assert!(watcher.revision() <= Revision(2));
     }
     let secrets = cache.register("secrets", describe()).await.expect("loads again");
-    assert_eq!(names(&secrets.snapshot()), "2: s=2");
-    assert_eq!(pods.snapshot().revision, Revision(2));
+    assert_eq!(names(&secrets.snapshot()), "3: s=3");
+    assert_eq!(pods.snapshot().revision, Revision(3));
 }
 
 #[tokio::test]
@@ -222,6 +229,7 @@ async fn a_slow_watcher_is_cut_and_others_go_on() {
         memory.write(&[(POD_A, Some(&big))]);
     }
     caught_up(&cache).await;
+    assert_eq!((slow.revision(), slow_all.revision()), (Revision(0), Revision(0)));
     assert!(slow.next().await.is_none());
     assert!(slow_all.next().await.is_none());
     memory.write(&[(POD_B, Some("1"))]);
