@@ -11,8 +11,8 @@ use super::fields::{Comparison, Set, compare};
 use crate::object::Meta;
 use crate::schema::TypeRef;
 
+pub(super) use entry::Entries;
 pub use entry::Operation;
-pub(super) use entry::{Entries, Entry};
 
 /// Who writes, and how.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 //! Ways to change an object: JSON patch, merge patch, strategic merge patch and server-side apply; and who changed
 //! what, which every write records in `metadata.managedFields`. All of it is pure: values in, values out.
 
+pub mod apply;
 pub mod fields;
 pub mod json;
 pub mod managed;

@@ -15,7 +15,7 @@ pub use compare::{Comparison, compare};
 pub use extract::extract;
 pub use json::{FieldsError, from_json, to_json};
 
-pub(super) use element::{KeyError, element};
+pub(super) use element::element;
 pub(super) use shape::{Shape, shape};
 
 use crate::schema::TypeRef;

@@ -1,5 +1,7 @@
 //! The entries of `metadata.managedFields`, with their sets read in.
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 use super::Manager;
@@ -74,6 +76,16 @@ impl<'a> Entry<'a> {
             && (operation == Operation::Apply || self.api_version == manager.api_version)
     }
 
+    fn as_manager(&self) -> Manager<'a> {
+        let &Entry { manager: name, api_version, subresource, time, .. } = self;
+        Manager { name, api_version, subresource, time: time.unwrap_or_default() }
+    }
+
+    /// Whether this is the entry of what the manager applies.
+    pub fn is_applier(&self, manager: &Manager) -> bool {
+        self.is(Operation::Apply, manager)
+    }
+
     pub fn lose(&mut self, fields: &Set) {
         if !self.set.intersection(fields).is_empty() {
             self.set = self.set.difference(fields);
@@ -105,6 +117,20 @@ impl<'a> Entry<'a> {
     }
 }
 
+/// The manager as conflicts show it.
+impl fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.manager)?;
+        if !self.subresource.is_empty() {
+            write!(f, " with subresource {:?}", self.subresource)?;
+        }
+        match self.operation {
+            Operation::Apply => Ok(()),
+            Operation::Update => write!(f, " using {}", self.api_version),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Entries<'a>(Vec<Entry<'a>>);
 
@@ -113,12 +139,7 @@ impl<'a> Entries<'a> {
         let mut entries: Vec<Entry> = Vec::with_capacity(list.len() + 1);
         for (index, value) in list.iter().enumerate() {
             let entry = Entry::decode(index, value)?;
-            let manager = Manager {
-                name: entry.manager,
-                api_version: entry.api_version,
-                subresource: entry.subresource,
-                time: "",
-            };
+            let manager = entry.as_manager();
             // Of two entries for one manager the later counts.
             entries.retain(|earlier| !earlier.is(entry.operation, &manager));
             entries.push(entry);
@@ -186,6 +207,16 @@ impl<'a> Entries<'a> {
                 source: None,
             }),
         }
+    }
+
+    /// Whether the same managers own the same fields, whatever the times say.
+    pub fn owns_the_same(&self, other: &Entries) -> bool {
+        let same = |entry: &Entry| {
+            let manager = entry.as_manager();
+            let found = other.get(entry.operation, &manager);
+            found.is_some_and(|found| found.api_version == entry.api_version && found.set == entry.set)
+        };
+        self.0.len() == other.0.len() && self.iter().all(same)
     }
 
     pub fn drop_empty(&mut self) {

@@ -158,3 +158,29 @@ fn replay(live: Option<&Value>, step: &Value) {
     );
     assert_eq!(new["metadata"]["managedFields"], answer["metadata"]["managedFields"], "{}", step["body"]);
 }
+
+/// Not a check: prints how long the bookkeeping of a write takes. Run it with `--release -- --ignored --nocapture`.
+#[test]
+#[ignore = "measures"]
+fn speed() {
+    let schemas = testing::deployment();
+    let ty = schemas.by_name("T").expect("named");
+    let first = include_str!("../testdata/strategic-merge.jsonl").lines().next().expect("a step");
+    let step: Value = serde_json::from_str(first).expect("test data is JSON");
+    let live = step["response"].clone();
+    let mut created = live.clone();
+    created.meta_mut().remove("managedFields");
+    let mut scaled = live.clone();
+    scaled["spec"]["replicas"] = 7.into();
+    println!("object of {} bytes", live.to_string().len());
+    for (what, old, new) in
+        [("create", None, created), ("update", Some(&live), scaled), ("no change", Some(&live), live.clone())]
+    {
+        let mut copies = vec![new; 20_000];
+        let start = std::time::Instant::now();
+        for copy in &mut copies {
+            update(ty, old, copy, &manager("m"), &["status"]);
+        }
+        println!("{what}: {:?}", start.elapsed() / 20_000);
+    }
+}
