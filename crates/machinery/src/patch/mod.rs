@@ -1,7 +1,10 @@
 //! Ways to change an object: JSON patch, merge patch, strategic merge patch and server-side apply; and who changed
 //! what, which every write records in `metadata.managedFields`. All of it is pure: values in, values out.
 
+pub mod apply;
+pub mod fields;
 pub mod json;
+pub mod managed;
 pub mod merge;
 pub mod strategic;
 

@@ -1,0 +1,229 @@
+//! Sets of field paths: which fields a manager owns. A set is a tree with sorted children; names are borrowed from
+//! the objects and from the FieldsV1 text they came from, so that most sets are made without copying text.
+
+mod compare;
+mod element;
+mod extract;
+mod json;
+mod shape;
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+pub use compare::{Comparison, compare};
+pub use extract::extract;
+pub use json::{FieldsError, from_json, to_json};
+
+pub(super) use element::element;
+pub(super) use shape::{Shape, shape};
+
+use crate::schema::TypeRef;
+
+/// One step of a path. The text of keys and values is compact JSON with sorted keys, as in FieldsV1.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Element<'a> {
+    Field(Cow<'a, str>),
+    Index(Cow<'a, str>),
+    Key(Cow<'a, str>),
+    Value(Cow<'a, str>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Set<'a> {
+    /// Sorted by element; no node is empty.
+    pub(super) nodes: Vec<Node<'a>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node<'a> {
+    pub element: Element<'a>,
+    /// Whether the path that ends here is in the set; the children are longer paths.
+    pub member: bool,
+    pub children: Set<'a>,
+}
+
+impl<'a> Set<'a> {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub fn union(self, other: Set<'a>) -> Set<'a> {
+        if self.is_empty() {
+            return other;
+        }
+        if other.is_empty() {
+            return self;
+        }
+        let mut out = Vec::with_capacity(self.nodes.len().max(other.nodes.len()));
+        let mut right = other.nodes.into_iter().peekable();
+        for node in self.nodes {
+            while let Some(before) = right.next_if(|next| next.element < node.element) {
+                out.push(before);
+            }
+            match right.next_if(|next| next.element == node.element) {
+                Some(same) => out.push(Node {
+                    member: node.member || same.member,
+                    children: node.children.union(same.children),
+                    element: node.element,
+                }),
+                None => out.push(node),
+            }
+        }
+        out.extend(right);
+        Set { nodes: out }
+    }
+
+    /// The paths that are not in the other set. Longer paths than those of the other stay.
+    pub fn difference(&self, other: &Set) -> Set<'a> {
+        self.subtract(other, false)
+    }
+
+    /// As `difference`, and what lies under a path of the other set goes too.
+    pub fn recursive_difference(&self, other: &Set) -> Set<'a> {
+        self.subtract(other, true)
+    }
+
+    fn subtract(&self, other: &Set, recursive: bool) -> Set<'a> {
+        if other.is_empty() {
+            return self.clone();
+        }
+        let mut right = other.nodes.iter().peekable();
+        let mut out = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            match find(&mut right, &node.element) {
+                None => out.push(node.clone()),
+                Some(found) if recursive && found.member => {}
+                Some(found) => {
+                    let member = node.member && !found.member;
+                    push(&mut out, node, member, node.children.subtract(&found.children, recursive));
+                }
+            }
+        }
+        Set { nodes: out }
+    }
+
+    pub fn intersection(&self, other: &Set) -> Set<'a> {
+        let mut right = other.nodes.iter().peekable();
+        let mut out = Vec::new();
+        for node in &self.nodes {
+            if let Some(found) = find(&mut right, &node.element) {
+                let children = node.children.intersection(&found.children);
+                push(&mut out, node, node.member && found.member, children);
+            }
+        }
+        Set { nodes: out }
+    }
+
+    /// Only the paths that no other path of the set goes on from.
+    pub fn leaves(&self) -> Set<'a> {
+        let leaf = |node: &Node<'a>| Node {
+            element: node.element.clone(),
+            member: node.children.is_empty(),
+            children: node.children.leaves(),
+        };
+        Set { nodes: self.nodes.iter().map(leaf).collect() }
+    }
+
+    /// Adds the named fields of structs on the way to each path, which sets leave out. Without it, taking away
+    /// the last field of a struct would leave the struct behind. Map keys and list items are not added.
+    pub fn ensure_named_fields(&self, ty: Option<TypeRef>) -> Set<'a> {
+        let ensured = |node: &Node<'a>| {
+            let (named, child) = shape::child(ty, &node.element);
+            Node {
+                element: node.element.clone(),
+                member: node.member || named,
+                children: node.children.ensure_named_fields(child),
+            }
+        };
+        Set { nodes: self.nodes.iter().map(ensured).collect() }
+    }
+
+    /// The set of a few known field paths, such as `status` or `metadata.labels`.
+    pub fn of_paths(paths: &[&'a str]) -> Set<'a> {
+        let mut set = Set::default();
+        for path in paths {
+            let mut steps = path.rsplit('.');
+            let node = |step: &'a str, member, children| Set {
+                nodes: vec![Node { element: Element::Field(Cow::Borrowed(step)), member, children }],
+            };
+            let last = node(steps.next().unwrap_or_default(), true, Set::default());
+            set = set.union(steps.fold(last, |children, step| node(step, false, children)));
+        }
+        set
+    }
+
+    /// Every path as text, shorter ones of a level first: `.spec.template.spec.containers[name="c"].image`.
+    pub fn paths(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        self.collect_paths("", &mut out);
+        out
+    }
+
+    fn collect_paths(&self, prefix: &str, out: &mut Vec<String>) {
+        let members = self.nodes.iter().filter(|node| node.member);
+        out.extend(members.map(|node| format!("{prefix}{}", node.element)));
+        for node in self.nodes.iter().filter(|node| !node.children.is_empty()) {
+            node.children.collect_paths(&format!("{prefix}{}", node.element), out);
+        }
+    }
+
+    pub(super) fn get(&self, element: &Element) -> Option<&Node<'a>> {
+        let index = self.nodes.binary_search_by(|node| node.element.cmp(element)).ok()?;
+        Some(&self.nodes[index])
+    }
+
+    /// Adds a node whose element comes after all others, unless it holds nothing.
+    fn append(&mut self, element: &Element<'a>, member: bool, children: Set<'a>) {
+        if member || !children.is_empty() {
+            self.nodes.push(Node { element: element.clone(), member, children });
+        }
+    }
+
+    /// List items are met in the list's order, not in that of sets.
+    fn sort(&mut self) {
+        self.nodes.sort_unstable_by(|left, right| left.element.cmp(&right.element));
+    }
+}
+
+fn push<'a>(out: &mut Vec<Node<'a>>, node: &Node<'a>, member: bool, children: Set<'a>) {
+    if member || !children.is_empty() {
+        out.push(Node { element: node.element.clone(), member, children });
+    }
+}
+
+/// Moves on to the element; both sides are sorted.
+fn find<'s, 'a>(
+    nodes: &mut std::iter::Peekable<std::slice::Iter<'s, Node<'a>>>,
+    element: &Element,
+) -> Option<&'s Node<'a>> {
+    while let Some(next) = nodes.peek() {
+        match next.element.cmp(element) {
+            Ordering::Less => nodes.next(),
+            Ordering::Equal => return nodes.next(),
+            Ordering::Greater => return None,
+        };
+    }
+    None
+}
+
+impl fmt::Display for Element<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Element::Field(name) => write!(f, ".{name}"),
+            Element::Index(index) => write!(f, "[{index}]"),
+            Element::Value(value) => write!(f, "[={value}]"),
+            Element::Key(key) => {
+                f.write_str("[")?;
+                let fields: serde_json::Map<String, serde_json::Value> = serde_json::from_str(key).unwrap_or_default();
+                for (index, (name, value)) in fields.iter().enumerate() {
+                    write!(f, "{}{name}={value}", if index > 0 { "," } else { "" })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! `metadata.managedFields`: who last set which field. Every write passes here, after defaults and mutating admission
+//! and before the server sets what is its own (uid, allocated addresses), which upstream does not track.
+
+mod entry;
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::fields::{Comparison, Set, compare};
+use crate::object::Meta;
+use crate::schema::TypeRef;
+
+pub(super) use entry::Entries;
+pub use entry::Operation;
+
+/// Who writes, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Manager<'a> {
+    pub name: &'a str,
+    /// The version of the request: `apps/v1`.
+    pub api_version: &'a str,
+    /// Empty for the object itself.
+    pub subresource: &'a str,
+    /// Now, as `2026-01-02T03:04:05Z`.
+    pub time: &'a str,
+}
+
+/// What no manager owns, because the server sets it or because it names the object.
+pub(super) static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
+    Set::of_paths(&[
+        "apiVersion",
+        "kind",
+        "metadata",
+        "metadata.clusterName",
+        "metadata.creationTimestamp",
+        "metadata.generation",
+        "metadata.managedFields",
+        "metadata.name",
+        "metadata.namespace",
+        "metadata.resourceVersion",
+        "metadata.selfLink",
+        "metadata.uid",
+    ])
+});
+
+/// Records a create (`old` none), an update or a patch in the managed fields of `new`.
+///
+/// The fields whose value changed go from whoever had them to the manager of this write. `reset` names the fields
+/// this endpoint does not write, which stay as they are: `status` for the object itself, `spec` and
+/// `metadata.labels` for most status subresources. Where nothing changed, nothing is recorded, not even the time.
+pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manager, reset: &[&str]) {
+    let list = start(old, new, manager);
+    let entries = {
+        let mut comparison = compare(ty, old, new);
+        comparison.exclude(&Set::of_paths(reset));
+        record(&list, comparison, manager)
+    };
+    set_managed_fields(new, entries.resolve(list));
+}
+
+/// The managed fields this write starts from, taken out of `new`.
+///
+/// A client may write managed fields itself; one empty entry (`[{}]`) drops them all. No entries, or entries that
+/// cannot be read, count as a client that does not know the field: the live object's stay. Subresources never
+/// change them directly.
+fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Vec<Value> {
+    let live = || match old.and_then(|old| old.meta("managedFields")).and_then(Value::as_array) {
+        Some(list) if Entries::decode(list).is_ok() => list.clone(),
+        _ => Vec::new(),
+    };
+    let sent = match new.get_mut("metadata").and_then(|metadata| metadata.as_object_mut()?.remove("managedFields")) {
+        Some(Value::Array(list)) if !list.is_empty() => list,
+        _ => return live(),
+    };
+    let same_as_live = || old.and_then(|old| old.meta("managedFields")?.as_array()) == Some(&sent);
+    if !manager.subresource.is_empty() && !same_as_live() {
+        return live();
+    }
+    let is_reset = matches!(sent.as_slice(), [Value::Object(entry)] if entry.is_empty());
+    if is_reset {
+        return Vec::new();
+    }
+    match Entries::decode(&sent) {
+        Ok(entries) if !entries.is_empty() => sent,
+        _ => live(),
+    }
+}
+
+fn record(list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
+    let mut entries = Entries::decode(list).expect("only readable entries are started from");
+    let Comparison { added, modified, removed } = comparison;
+    let changed = added.union(modified);
+    for entry in entries.iter_mut() {
+        entry.lose(&changed);
+        entry.lose(&removed);
+    }
+    entries.drop_empty();
+    let taken = changed.difference(&STRIPPED);
+    if !taken.is_empty() {
+        entries.give(Operation::Update, manager, taken);
+    }
+    entries.cap_updates();
+    entries.encode()
+}
+
+/// No entries is no field at all.
+pub(super) fn set_managed_fields(object: &mut Value, list: Vec<Value>) {
+    let metadata = object.meta_mut();
+    match list.is_empty() {
+        true => metadata.remove("managedFields"),
+        false => metadata.insert("managedFields".into(), Value::Array(list)),
+    };
+}
+
+/// An object without its managed fields, which are no part of its content.
+pub(super) fn content(object: &Value) -> Value {
+    let Value::Object(members) = object else { return object.clone() };
+    let without = |metadata: &Map<String, Value>| {
+        let kept = metadata.iter().filter(|(name, _)| *name != "managedFields");
+        Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+    };
+    let member = |(name, value): (&String, &Value)| match (name.as_str(), value) {
+        ("metadata", Value::Object(metadata)) => (name.clone(), without(metadata)),
+        _ => (name.clone(), value.clone()),
+    };
+    Value::Object(members.iter().map(member).collect())
+}
+
+#[cfg(test)]
+mod tests;

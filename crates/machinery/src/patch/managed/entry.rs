@@ -1,0 +1,289 @@
+//! The entries of `metadata.managedFields`, with their sets read in.
+
+use std::fmt;
+
+use serde_json::{Map, Value, json};
+
+use super::Manager;
+use crate::patch::fields::{Set, from_json, to_json};
+
+/// More managers that update than this are merged, the oldest first.
+const UPDATE_ENTRIES_MAX: usize = 10;
+
+/// The manager that holds what merged entries owned.
+const ANCIENT: &str = "ancient-changes";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry<'a> {
+    pub manager: &'a str,
+    pub operation: Operation,
+    pub api_version: &'a str,
+    pub subresource: &'a str,
+    pub time: Option<&'a str>,
+    pub set: Set<'a>,
+    /// Where the entry stands in the list it was read from, as long as it is still the same.
+    source: Option<usize>,
+}
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct EntryError(String);
+
+impl<'a> Entry<'a> {
+    fn decode(index: usize, value: &'a Value) -> Result<Entry<'a>, EntryError> {
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err(EntryError("operation must be `Apply` or `Update`".into())),
+        };
+        if text("apiVersion").is_empty() {
+            return Err(EntryError("apiVersion must not be empty".into()));
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(EntryError(format!("missing fieldsType in managed fields entry {index}"))),
+            other => return Err(EntryError(format!("invalid fieldsType {other:?} in managed fields entry {index}"))),
+        }
+        let set = match value.get("fieldsV1") {
+            None | Some(Value::Null) => Set::default(),
+            Some(fields) => from_json(fields).map_err(|error| {
+                EntryError(format!("error decoding set from managed fields entry {index}: {error}"))
+            })?,
+        };
+        Ok(Entry {
+            manager: text("manager"),
+            operation,
+            api_version: text("apiVersion"),
+            subresource: text("subresource"),
+            time: value.get("time").and_then(Value::as_str),
+            set,
+            source: Some(index),
+        })
+    }
+
+    /// An applier is one manager whatever version it applies; updates of each version stand apart.
+    fn is(&self, operation: Operation, manager: &Manager) -> bool {
+        self.operation == operation
+            && self.manager == manager.name
+            && self.subresource == manager.subresource
+            && (operation == Operation::Apply || self.api_version == manager.api_version)
+    }
+
+    fn as_manager(&self) -> Manager<'a> {
+        let &Entry { manager: name, api_version, subresource, time, .. } = self;
+        Manager { name, api_version, subresource, time: time.unwrap_or_default() }
+    }
+
+    /// Whether this is the entry of what the manager applies.
+    pub fn is_applier(&self, manager: &Manager) -> bool {
+        self.is(Operation::Apply, manager)
+    }
+
+    pub fn lose(&mut self, fields: &Set) {
+        if !self.set.intersection(fields).is_empty() {
+            self.set = self.set.difference(fields);
+            self.source = None;
+        }
+    }
+
+    pub fn set_time(&mut self, time: &'a str) {
+        if self.time != Some(time) {
+            self.time = Some(time);
+            self.source = None;
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut out = Map::new();
+        out.insert("manager".into(), self.manager.into());
+        out.insert("operation".into(), json!(if self.operation == Operation::Apply { "Apply" } else { "Update" }));
+        out.insert("apiVersion".into(), self.api_version.into());
+        if let Some(time) = self.time {
+            out.insert("time".into(), time.into());
+        }
+        out.insert("fieldsType".into(), "FieldsV1".into());
+        out.insert("fieldsV1".into(), to_json(&self.set));
+        if !self.subresource.is_empty() {
+            out.insert("subresource".into(), self.subresource.into());
+        }
+        Value::Object(out)
+    }
+}
+
+/// The manager as conflicts show it.
+impl fmt::Display for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.manager)?;
+        if !self.subresource.is_empty() {
+            write!(f, " with subresource {:?}", self.subresource)?;
+        }
+        match self.operation {
+            Operation::Apply => Ok(()),
+            Operation::Update => write!(f, " using {}", self.api_version),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entries<'a>(Vec<Entry<'a>>);
+
+impl<'a> Entries<'a> {
+    pub fn decode(list: &'a [Value]) -> Result<Entries<'a>, EntryError> {
+        let mut entries: Vec<Entry> = Vec::with_capacity(list.len() + 1);
+        for (index, value) in list.iter().enumerate() {
+            let entry = Entry::decode(index, value)?;
+            let manager = entry.as_manager();
+            // Of two entries for one manager the later counts.
+            entries.retain(|earlier| !earlier.is(entry.operation, &manager));
+            entries.push(entry);
+        }
+        Ok(Entries(entries))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Entry<'a>> {
+        self.0.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry<'a>> {
+        self.0.iter_mut()
+    }
+
+    pub fn get(&self, operation: Operation, manager: &Manager) -> Option<&Entry<'a>> {
+        self.0.iter().find(|entry| entry.is(operation, manager))
+    }
+
+    pub fn get_mut(&mut self, operation: Operation, manager: &Manager) -> Option<&mut Entry<'a>> {
+        self.0.iter_mut().find(|entry| entry.is(operation, manager))
+    }
+
+    /// Adds fields to a manager's entry and stamps it.
+    pub fn give(&mut self, operation: Operation, manager: &Manager<'a>, fields: Set<'a>) {
+        match self.get_mut(operation, manager) {
+            Some(entry) => {
+                entry.set = std::mem::take(&mut entry.set).union(fields);
+                entry.time = Some(manager.time);
+                entry.source = None;
+            }
+            None => self.0.push(Entry {
+                manager: manager.name,
+                operation,
+                api_version: manager.api_version,
+                subresource: manager.subresource,
+                time: Some(manager.time),
+                set: fields,
+                source: None,
+            }),
+        }
+    }
+
+    /// Makes these the fields of a manager, and its time none where it is new.
+    pub fn replace(&mut self, operation: Operation, manager: &Manager<'a>, fields: Set<'a>) {
+        match self.get_mut(operation, manager) {
+            Some(entry) => {
+                if entry.set != fields || entry.api_version != manager.api_version {
+                    entry.source = None;
+                }
+                entry.set = fields;
+                entry.api_version = manager.api_version;
+            }
+            None => self.0.push(Entry {
+                manager: manager.name,
+                operation,
+                api_version: manager.api_version,
+                subresource: manager.subresource,
+                time: None,
+                set: fields,
+                source: None,
+            }),
+        }
+    }
+
+    /// Whether the same managers own the same fields, whatever the times say.
+    pub fn owns_the_same(&self, other: &Entries) -> bool {
+        let same = |entry: &Entry| {
+            let manager = entry.as_manager();
+            let found = other.get(entry.operation, &manager);
+            found.is_some_and(|found| found.api_version == entry.api_version && found.set == entry.set)
+        };
+        self.0.len() == other.0.len() && self.iter().all(same)
+    }
+
+    pub fn drop_empty(&mut self) {
+        self.0.retain(|entry| !entry.set.is_empty());
+    }
+
+    /// Merges the oldest updates of each version until there are few enough.
+    pub fn cap_updates(&mut self) {
+        let mut count = self.0.iter().filter(|entry| entry.operation == Operation::Update).count();
+        if count <= UPDATE_ENTRIES_MAX {
+            return;
+        }
+        self.0.sort_by(|left, right| {
+            let key =
+                |entry: &Entry<'a>| (entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource);
+            key(left).cmp(&key(right))
+        });
+        let (mut kept, updates): (Vec<Entry>, Vec<Entry>) =
+            std::mem::take(&mut self.0).into_iter().partition(|entry| entry.operation == Operation::Apply);
+        let first_update = kept.len();
+        for entry in updates {
+            let same_version = |bucket: &&mut Entry| bucket.api_version == entry.api_version;
+            let bucket = kept[first_update..].iter_mut().find(same_version);
+            match bucket.filter(|_| count > UPDATE_ENTRIES_MAX) {
+                Some(bucket) => {
+                    bucket.manager = ANCIENT;
+                    bucket.subresource = "";
+                    bucket.set = std::mem::take(&mut bucket.set).union(entry.set);
+                    bucket.time = entry.time;
+                    bucket.source = None;
+                    count -= 1;
+                }
+                None => kept.push(entry),
+            }
+        }
+        self.0 = kept;
+    }
+
+    /// The entries in upstream's order: appliers first, then by age.
+    pub fn encode(mut self) -> Plan {
+        self.0.sort_by(|left, right| {
+            let key =
+                |entry: &Entry<'a>| (entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource);
+            key(left).cmp(&key(right))
+        });
+        let write = |entry: &Entry| match entry.source {
+            Some(index) => Written::Kept(index),
+            None => Written::New(entry.to_json()),
+        };
+        Plan(self.0.iter().map(write).collect())
+    }
+}
+
+/// The new list, which takes unchanged entries from the list that was read without writing them anew.
+pub struct Plan(Vec<Written>);
+
+enum Written {
+    Kept(usize),
+    New(Value),
+}
+
+impl Plan {
+    pub fn resolve(self, mut list: Vec<Value>) -> Vec<Value> {
+        let take = |written| match written {
+            Written::Kept(index) => list[index].take(),
+            Written::New(value) => value,
+        };
+        self.0.into_iter().map(take).collect()
+    }
+}
