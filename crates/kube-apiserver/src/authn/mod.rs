@@ -153,17 +153,14 @@ impl Authenticator {
         now: Timestamp,
     ) -> Result<(User, Vec<String>), String> {
         // Tokens of these two kinds name no audience: they are for this server.
-        let ours: Vec<String> =
-            wanted.iter().filter(|one| self.config.service_accounts.audiences().contains(one)).cloned().collect();
-        if !ours.is_empty() {
-            if let Some(user) = self.config.token_file.find(token) {
-                return Ok((user.clone(), ours));
-            }
-            if self.config.bootstrap_tokens
-                && let Some(user) = bootstrap_token::authenticate(token, objects, now)
-            {
-                return Ok((user, ours));
-            }
+        let audiences = self.config.service_accounts.audiences();
+        let plain = self.config.token_file.find(token).cloned().or_else(|| {
+            let enabled = self.config.bootstrap_tokens;
+            enabled.then(|| bootstrap_token::authenticate(token, objects, now)).flatten()
+        });
+        if let Some(user) = plain {
+            let ours: Vec<String> = wanted.iter().filter(|one| audiences.contains(one)).cloned().collect();
+            return if ours.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, ours)) };
         }
         let verified = self.config.service_accounts.verify(token, wanted, objects, now);
         verified.unwrap_or_else(|| Err("invalid bearer token".into()))

@@ -227,7 +227,8 @@ pub(super) fn is_gone(object: &Value, now: Timestamp) -> bool {
 
 fn check(claims: &Node, objects: &dyn Objects, now: Timestamp) -> Result<User, String> {
     let seconds = now.as_second();
-    if claims.number("exp").is_some_and(|end| seconds >= end) {
+    let Some(end) = claims.number("exp") else { return Err("service account token claims are incomplete".into()) };
+    if seconds >= end {
         return Err("service account token has expired".into());
     }
     if claims.number("nbf").is_some_and(|start| seconds < start) {
