@@ -53,3 +53,12 @@ impl Objects for Map {
 pub fn user(name: &str, groups: &[&str]) -> User {
     User { name: name.into(), groups: groups.iter().map(|group| group.to_string()).collect(), ..User::default() }
 }
+
+pub fn headers(lines: &[(&str, &str)]) -> http::HeaderMap {
+    let mut headers = http::HeaderMap::new();
+    for (name, value) in lines {
+        let name: http::HeaderName = name.parse().unwrap();
+        headers.append(name, value.parse().unwrap());
+    }
+    headers
+}

@@ -1,5 +1,6 @@
 //! A certificate authority of the cluster: made once, kept for ten years, signs the leaves.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
@@ -38,7 +39,9 @@ pub struct Pair {
 pub struct Request<'a> {
     pub common_name: &'a str,
     pub organization: Option<&'a str>,
-    pub names: Vec<SanType>,
+    /// Under which hosts and addresses a server is reached; empty for clients.
+    pub host_names: Vec<String>,
+    pub addresses: Vec<IpAddr>,
     pub usage: Usage,
 }
 
@@ -104,7 +107,11 @@ impl Authority {
         let key = new_key(request.common_name)?;
         let (not_before, not_after) = (now - BACKDATE, self.not_after.min(now + LEAF_LIFETIME));
         let mut params = params(request.common_name, request.organization, not_before, not_after);
-        params.subject_alt_names = request.names.clone();
+        for name in &request.host_names {
+            let name = name.as_str().try_into().map_err(issue_error(&format!("a certificate for host {name:?}")))?;
+            params.subject_alt_names.push(SanType::DnsName(name));
+        }
+        params.subject_alt_names.extend(request.addresses.iter().copied().map(SanType::IpAddress));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         params.extended_key_usages = vec![match request.usage {
             Usage::Client => ExtendedKeyUsagePurpose::ClientAuth,

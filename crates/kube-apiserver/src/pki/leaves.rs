@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 use jiff::Timestamp;
-use rcgen::SanType;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::authority::{Authority, Pair, Request, Usage};
@@ -70,10 +69,14 @@ impl Leaf {
 
     pub(super) fn issue(self, material: &Material, options: &Options, now: Timestamp) -> Result<Pair, Error> {
         let (common_name, organization) = self.subject();
-        let request = match self {
-            Leaf::Serving => Request { common_name, organization, names: names(options), usage: Usage::Server },
-            _ => Request { common_name, organization, names: Vec::new(), usage: Usage::Client },
+        let (host_names, addresses, usage) = match self {
+            Leaf::Serving => {
+                let (names, addresses) = names(options);
+                (names.into_iter().collect(), addresses.into_iter().collect(), Usage::Server)
+            }
+            _ => (Vec::new(), Vec::new(), Usage::Client),
         };
+        let request = Request { common_name, organization, host_names, addresses, usage };
         let pair = self.authority(material).issue(&request, now)?;
         pair.write(&material.dir, self.file())?;
         Ok(pair)
@@ -83,53 +86,40 @@ impl Leaf {
         // Where the authority ends first, a new certificate would end no later than this one: nothing is gained.
         let worn = now >= pair.renew_at() && (pair.not_after < authority.not_after || now >= pair.not_after);
         let early = now < pair.not_before;
-        worn || early
-            || !is_signed_by(pair, authority)
-            || (self == Leaf::Serving && names_of(pair) != names(options).iter().map(describe).collect())
+        worn || early || !is_signed_by(pair, authority) || (self == Leaf::Serving && names_of(pair) != names(options))
     }
 }
 
-/// Every name and address under which clients reach the API server.
-fn names(options: &Options) -> Vec<SanType> {
+/// Every name and every address under which clients reach the API server, each once.
+fn names(options: &Options) -> (BTreeSet<String>, BTreeSet<IpAddr>) {
     let service = format!("kubernetes.default.svc.{}", options.cluster_domain);
     let fixed = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", &service, "localhost"];
-    let hosts = fixed.into_iter().chain([options.host_name.as_str()]);
-    let hosts = hosts.chain(options.extra_names.iter().map(String::as_str)).filter(|name| !name.is_empty());
-    // A name that is not ASCII cannot stand in a certificate; the operator's other names must not suffer from it.
-    let hosts = hosts.filter_map(|name| Some(SanType::DnsName(name.try_into().ok()?)));
+    let names = fixed.into_iter().chain([options.host_name.as_str()]);
+    let names = names.chain(options.extra_names.iter().map(String::as_str)).filter(|name| !name.is_empty());
 
     let local = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    let addresses = local.into_iter().chain(options.service_addresses.iter().copied());
-    let addresses = addresses.chain(options.extra_addresses.iter().copied()).map(SanType::IpAddress);
-
-    let mut seen = BTreeSet::new();
-    hosts.chain(addresses).filter(|name| seen.insert(describe(name))).collect()
+    let addresses = local.iter().chain(&options.service_addresses).chain(&options.extra_addresses);
+    (names.map(str::to_string).collect(), addresses.copied().collect())
 }
 
-fn describe(name: &SanType) -> String {
-    match name {
-        SanType::DnsName(name) => name.as_str().to_string(),
-        SanType::IpAddress(address) => address.to_string(),
-        other => format!("{other:?}"),
+fn names_of(pair: &Pair) -> (BTreeSet<String>, BTreeSet<IpAddr>) {
+    let (mut names, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    let Some(der) = pair.der() else { return (names, addresses) };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return (names, addresses) };
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return (names, addresses) };
+    for name in &extension.value.general_names {
+        match name {
+            GeneralName::DNSName(name) => {
+                names.insert(name.to_string());
+            }
+            GeneralName::IPAddress(bytes) => {
+                let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+                addresses.extend(v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)));
+            }
+            _ => {}
+        }
     }
-}
-
-fn names_of(pair: &Pair) -> BTreeSet<String> {
-    let Some(der) = pair.der() else { return BTreeSet::new() };
-    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return BTreeSet::new() };
-    let Ok(Some(extension)) = certificate.subject_alternative_name() else { return BTreeSet::new() };
-    extension.value.general_names.iter().filter_map(describe_parsed).collect()
-}
-
-fn describe_parsed(name: &GeneralName) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some(name.to_string()),
-        GeneralName::IPAddress(bytes) => match bytes.len() {
-            4 => Some(IpAddr::from(<[u8; 4]>::try_from(*bytes).ok()?).to_string()),
-            _ => Some(IpAddr::from(<[u8; 16]>::try_from(*bytes).ok()?).to_string()),
-        },
-        other => Some(format!("{other:?}")),
-    }
+    (names, addresses)
 }
 
 /// False after an operator put another CA into the folder.

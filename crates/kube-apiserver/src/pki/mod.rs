@@ -135,20 +135,21 @@ impl Material {
         ClientAuthorities::new(&self.cluster_ca.certificate_pem, &self.front_proxy_ca.certificate_pem)
     }
 
-    /// The administrator's kubeconfig for a server at `url`.
-    pub fn admin_kubeconfig(&self, url: &str) -> String {
-        let admin = self.leaf(Leaf::Admin);
-        kubeconfig(url, &self.cluster_ca.certificate_pem, &admin.certificate_pem, &admin.key_pem)
+    /// The kubeconfig of one of the clients, such as the administrator, for a server at `url`.
+    pub fn kubeconfig(&self, client: Leaf, url: &str) -> String {
+        let pair = self.leaf(client);
+        kubeconfig(url, &self.cluster_ca.certificate_pem, &pair.certificate_pem, &pair.key_pem)
     }
 }
 
 fn service_account_key(dir: &Path) -> Result<String, Error> {
     let path = dir.join("sa.key");
+    // An existing key is used as it is: whoever signs tokens with it says whether it fits.
     if let Some(text) = files::read(&path)? {
         return Ok(text);
     }
     let key = authority::new_key("the service account key")?;
-    files::write_private(&path, &key.serialize_pem())?;
     files::write_public(&dir.join("sa.pub"), &key.public_key_pem())?;
+    files::write_private(&path, &key.serialize_pem())?;
     Ok(key.serialize_pem())
 }

@@ -119,10 +119,19 @@ fn broken_leaves_are_replaced_but_a_broken_authority_is_an_error() {
 }
 
 #[test]
+fn a_name_that_cannot_stand_in_a_certificate_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { extra_names: vec!["käse.example.com".into()], ..options() };
+    let error = ensure(folder.path(), &options, now()).unwrap_err();
+    assert_eq!(error.to_string(), "make a certificate for host \"käse.example.com\"");
+}
+
+#[test]
 fn no_leaf_outlives_its_authority() {
     let start = now();
     let authority = Authority::create("old", authority::new_key("old").unwrap(), start - days(3600)).unwrap();
-    let request = Request { common_name: "x", organization: None, names: Vec::new(), usage: Usage::Client };
+    let request =
+        Request { common_name: "x", organization: None, host_names: vec![], addresses: vec![], usage: Usage::Client };
     let pair = authority.issue(&request, start).unwrap();
     assert_eq!(pair.not_after, authority.not_after);
     // There is nothing to gain from issuing it over and over.

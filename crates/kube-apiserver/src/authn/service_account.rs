@@ -1,0 +1,312 @@
+//! Service account tokens: issued here, and believed only while the account and what the token is bound to exist.
+
+use jiff::{SignedDuration, Timestamp};
+use machinery::node::Node;
+use serde_json::{Value, json};
+
+use super::jwt::{KeyError, PublicKeyEntry, SigningKey, Unverified};
+use super::token_cache::TokenCache;
+use super::{CREDENTIAL_ID, Objects, User, legacy_token};
+
+/// Where a pod asks for this time, its mounted token really lives for a year, so that clients which never read it
+/// again keep working; `warnafter` says when they should have.
+const EXTENDED_FROM_SECONDS: i64 = 3607;
+const EXTENDED_TO_SECONDS: i64 = 365 * 24 * 3600;
+/// A token outlives the deletion of its object by this much: clocks differ, and a pod's last words take time.
+pub(super) const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
+
+pub struct ServiceAccounts {
+    issuer: String,
+    /// What a token must be for to be accepted by this server.
+    pub(super) audiences: Vec<String>,
+    signing: SigningKey,
+    keys: Vec<PublicKeyEntry>,
+    cache: TokenCache,
+}
+
+/// Name and uid of an object a token refers to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reference<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+}
+
+/// What a token shall say. A pod's token also names the node the pod is on.
+#[derive(Clone, Debug)]
+pub struct TokenRequest<'a> {
+    pub namespace: &'a str,
+    pub account: Reference<'a>,
+    pub pod: Option<Reference<'a>>,
+    pub secret: Option<Reference<'a>>,
+    pub node: Option<Reference<'a>>,
+    /// Empty for the API server's own.
+    pub audiences: &'a [String],
+    pub expiration_seconds: i64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Issued {
+    pub token: String,
+    /// `JTI=<id>`, for the audit log.
+    pub credential_id: String,
+    /// What the status of the TokenRequest says; a token for a pod may be accepted for longer.
+    pub expiration: Timestamp,
+}
+
+impl ServiceAccounts {
+    /// `issuer` is `https://kubernetes.default.svc.<cluster domain>`; empty audiences mean the issuer.
+    /// `older_keys_pem` are public keys of which tokens are still in use.
+    pub fn new(
+        issuer: &str,
+        audiences: &[String],
+        signing_key_pem: &str,
+        older_keys_pem: &[String],
+    ) -> Result<ServiceAccounts, KeyError> {
+        let signing = SigningKey::from_pem(signing_key_pem)?;
+        let mut keys = vec![signing.public().clone()];
+        for pem in older_keys_pem {
+            keys.push(PublicKeyEntry::from_pem(pem)?);
+        }
+        let audiences = if audiences.is_empty() { vec![issuer.to_string()] } else { audiences.to_vec() };
+        Ok(ServiceAccounts { issuer: issuer.into(), audiences, signing, keys, cache: TokenCache::default() })
+    }
+
+    pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Issued {
+        let audiences = if request.audiences.is_empty() { &self.audiences } else { request.audiences };
+        let ours = audiences.iter().all(|audience| self.audiences.contains(audience));
+        let seconds = request.expiration_seconds;
+        let extended = ours && request.pod.is_some() && seconds == EXTENDED_FROM_SECONDS;
+
+        let reference = |reference: Reference| json!({"name": reference.name, "uid": reference.uid});
+        let mut private = json!({"namespace": request.namespace, "serviceaccount": reference(request.account)});
+        for (kind, bound) in [("pod", request.pod), ("secret", request.secret), ("node", request.node)] {
+            if let Some(bound) = bound {
+                private[kind] = reference(bound);
+            }
+        }
+        let issued_at = now.as_second();
+        if extended {
+            private["warnafter"] = (issued_at + seconds).into();
+        }
+        let id = new_uuid();
+        let token = self.signing.sign(&json!({
+            "iss": self.issuer,
+            "sub": user_name(request.namespace, request.account.name),
+            "aud": audiences,
+            "iat": issued_at,
+            "nbf": issued_at,
+            "exp": issued_at + if extended { EXTENDED_TO_SECONDS } else { seconds },
+            "jti": id,
+            "kubernetes.io": private,
+        }));
+        let expiration = Timestamp::from_second(issued_at.saturating_add(seconds)).unwrap_or(Timestamp::MAX);
+        Issued { token, credential_id: format!("JTI={id}"), expiration }
+    }
+
+    /// The token of a Secret of type `kubernetes.io/service-account-token`, which ends with the Secret.
+    pub fn issue_legacy(&self, namespace: &str, account: Reference, secret_name: &str) -> String {
+        self.signing.sign(&legacy_token::claims(namespace, account, secret_name))
+    }
+
+    /// The user and those of the `wanted` audiences the token is good for. `None`: not a token of ours at all.
+    pub fn verify(
+        &self,
+        token: &str,
+        wanted: &[String],
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Option<Result<(User, Vec<String>), String>> {
+        if let Some(found) = self.cache.get(token, wanted, now) {
+            return Some(Ok(found));
+        }
+        let unverified = Unverified::parse(token)?;
+        let issuer = unverified.claims.get("iss").and_then(Value::as_str)?;
+        if issuer != self.issuer && issuer != legacy_token::ISSUER {
+            return None;
+        }
+        let result = self.verify_ours(&unverified, token, wanted, objects, now);
+        if let Ok((user, audiences)) = &result {
+            let end = unverified.claims.get("exp").and_then(Value::as_i64);
+            self.cache.put(token, wanted, user, audiences, end, now);
+        }
+        Some(result)
+    }
+
+    fn verify_ours(
+        &self,
+        unverified: &Unverified,
+        token: &str,
+        wanted: &[String],
+        objects: &dyn Objects,
+        now: Timestamp,
+    ) -> Result<(User, Vec<String>), String> {
+        if !unverified.is_signed_by(&self.keys) {
+            return Err("invalid signature".into());
+        }
+        let claims = Node::root(&unverified.claims);
+        let legacy = claims.text("iss") == legacy_token::ISSUER;
+        let mut meant_for = audiences_of(&claims);
+        if legacy && meant_for.is_empty() {
+            meant_for = self.audiences.clone();
+        }
+        let good_for: Vec<String> = meant_for.iter().filter(|audience| wanted.contains(audience)).cloned().collect();
+        if good_for.is_empty() {
+            let (meant_for, wanted) = (quoted(&meant_for), quoted(wanted));
+            return Err(format!("token audiences {meant_for} is invalid for the target audiences {wanted}"));
+        }
+        let user = match legacy {
+            true => legacy_token::check(&claims, token, objects, now)?,
+            false => check(&claims, objects, now)?,
+        };
+        Ok((user, good_for))
+    }
+
+    /// What `/.well-known/openid-configuration` says; `jwks_uri` is where others find the keys.
+    pub fn discovery(&self, jwks_uri: &str) -> Value {
+        let mut algorithms: Vec<&str> = self.keys.iter().map(PublicKeyEntry::algorithm_name).collect();
+        algorithms.sort_unstable();
+        algorithms.dedup();
+        json!({
+            "issuer": self.issuer,
+            "jwks_uri": jwks_uri,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": algorithms,
+        })
+    }
+
+    /// What `/openid/v1/jwks` says.
+    pub fn web_keys(&self) -> Value {
+        json!({"keys": self.keys.iter().map(|key| &key.web_key).collect::<Vec<&Value>>()})
+    }
+
+    /// The audiences of tokens for this server.
+    pub fn audiences(&self) -> &[String] {
+        &self.audiences
+    }
+}
+
+pub fn user_name(namespace: &str, account: &str) -> String {
+    format!("system:serviceaccount:{namespace}:{account}")
+}
+
+/// Namespace and name of the account behind a user name.
+pub fn split_user_name(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}
+
+pub fn groups(namespace: &str) -> Vec<String> {
+    vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
+}
+
+/// The account must exist under the same uid, or the token belongs to an earlier one of that name.
+pub(super) fn check_account(
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    objects: &dyn Objects,
+    now: Timestamp,
+) -> Result<(), String> {
+    let account = objects.get("serviceaccounts", namespace, name);
+    let account = account.ok_or_else(|| format!("serviceaccounts {name:?} not found"))?;
+    if is_gone(&account, now) {
+        return Err("service account has been deleted".into());
+    }
+    let actual = Node::root(&account).at("metadata").text("uid");
+    if actual != uid {
+        return Err(format!("service account UID ({actual}) does not match claim ({uid})"));
+    }
+    Ok(())
+}
+
+pub(super) fn is_gone(object: &Value, now: Timestamp) -> bool {
+    let deleted = object.pointer("/metadata/deletionTimestamp").and_then(Value::as_str);
+    deleted.and_then(|text| text.parse::<Timestamp>().ok()).is_some_and(|at| at < now - DELETION_LEEWAY)
+}
+
+fn check(claims: &Node, objects: &dyn Objects, now: Timestamp) -> Result<User, String> {
+    let seconds = now.as_second();
+    let Some(end) = claims.number("exp") else { return Err("service account token claims are incomplete".into()) };
+    if seconds >= end {
+        return Err("service account token has expired".into());
+    }
+    if claims.number("nbf").is_some_and(|start| seconds < start) {
+        return Err("service account token is not valid yet".into());
+    }
+    let private = claims.key("kubernetes.io");
+    let account = private.at("serviceaccount");
+    let (namespace, name, uid) = (private.text("namespace"), account.text("name"), account.text("uid"));
+    if namespace.is_empty() || name.is_empty() || uid.is_empty() || claims.text("sub") != user_name(namespace, name) {
+        return Err("service account token claims are incomplete".into());
+    }
+    check_account(namespace, name, uid, objects, now)?;
+
+    let (pod, secret, node) = (private.at("pod"), private.at("secret"), private.at("node"));
+    if secret.exists() {
+        check_bound("secret", "secrets", namespace, &secret, objects, now)?;
+    }
+    if pod.exists() {
+        check_bound("pod", "pods", namespace, &pod, objects, now)?;
+    } else if node.exists() {
+        // The node of a pod's token is told for information; only a token bound to the node itself ends with it.
+        check_bound("node", "nodes", "", &node, objects, now)?;
+    }
+
+    let mut user =
+        User { name: user_name(namespace, name), uid: uid.into(), groups: groups(namespace), ..User::default() };
+    for (reference, kind) in [(&pod, "pod"), (&node, "node")] {
+        if reference.exists() {
+            for field in ["name", "uid"] {
+                let key = format!("authentication.kubernetes.io/{kind}-{field}");
+                user.extra.insert(key, vec![reference.text(field).to_string()]);
+            }
+        }
+    }
+    if !claims.text("jti").is_empty() {
+        user.extra.insert(CREDENTIAL_ID.into(), vec![format!("JTI={}", claims.text("jti"))]);
+    }
+    Ok(user)
+}
+
+fn check_bound(
+    kind: &str,
+    resource: &str,
+    namespace: &str,
+    claim: &Node,
+    objects: &dyn Objects,
+    now: Timestamp,
+) -> Result<(), String> {
+    const INVALIDATED: &str = "service account token has been invalidated";
+    let object = objects.get(resource, namespace, claim.text("name")).ok_or(INVALIDATED)?;
+    if is_gone(&object, now) {
+        return Err(INVALIDATED.into());
+    }
+    let (actual, uid) = (Node::root(&object).at("metadata").text("uid"), claim.text("uid"));
+    if actual != uid {
+        return Err(format!("{kind} UID ({actual}) does not match service account {kind} ref claim ({uid})"));
+    }
+    Ok(())
+}
+
+/// One audience may stand alone instead of in a list.
+fn audiences_of(claims: &Node) -> Vec<String> {
+    match claims.at("aud").value {
+        Value::String(one) => vec![one.clone()],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).map(str::to_string).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn quoted(audiences: &[String]) -> String {
+    let quoted: Vec<String> = audiences.iter().map(|audience| format!("{audience:?}")).collect();
+    format!("[{}]", quoted.join(" "))
+}
+
+fn new_uuid() -> String {
+    let mut bytes: [u8; 16] = rand::random();
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
