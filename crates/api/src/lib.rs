@@ -11,6 +11,7 @@ pub mod authorization;
 pub mod autoscaling;
 pub mod batch;
 pub mod certificates;
+pub mod common;
 pub mod coordination;
 pub mod core;
 pub mod discovery;

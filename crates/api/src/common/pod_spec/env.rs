@@ -1,7 +1,7 @@
 //! Environment variables and references to fields, resources and keys.
 
+use crate::common::names;
 use machinery::field::Errors;
-use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::Value;
@@ -70,9 +70,7 @@ fn value_from(errors: &mut Errors, variable: &Node) {
         file_reference(errors, &from.at("fileKeyRef"));
     }
     let detail = match sources {
-        0 => {
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        }
+        0 => "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`",
         _ if !variable.text("value").is_empty() => "may not be specified when `value` is not empty",
         1 => return,
         _ => "may not have more than one field specified at a time",
@@ -165,8 +163,7 @@ pub(super) fn resource_reference(errors: &mut Errors, reference: &Node, containe
 }
 
 fn divisor(errors: &mut Errors, reference: &Node, resource: &str) {
-    const BYTES: &[&str] =
-        &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    const BYTES: &[&str] = &["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let Ok(divisor) = Quantity::from_value(reference.at("divisor").value) else { return };
     if divisor.is_zero() {
         return;

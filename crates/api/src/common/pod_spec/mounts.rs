@@ -18,13 +18,7 @@ pub(super) fn mounts(errors: &mut Errors, container: &Node, volumes: &Volumes) {
             errors.required(&name, "");
         }
         if !volumes.contains_key(name.str()) {
-            super::text::push(
-                errors,
-                machinery::field::Problem::NotFound,
-                &name.path,
-                &name.str().into(),
-                "",
-            );
+            super::text::push(errors, machinery::field::Problem::NotFound, &name.path, &name.str().into(), "");
         }
         if path.str().is_empty() {
             errors.required(&path, "");
@@ -104,10 +98,8 @@ pub(super) fn devices(errors: &mut Errors, container: &Node, volumes: &Volumes) 
             errors.invalid(&name, "must be unique");
         }
         match volume {
-            Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => errors.invalid(
-                &name,
-                "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode",
-            ),
+            Some(volume) if !volume.has("persistentVolumeClaim") && !volume.has("ephemeral") => errors
+                .invalid(&name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"),
             Some(_) => {}
             None => errors.not_found(&name),
         }

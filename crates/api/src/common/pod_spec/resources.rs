@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::common::names;
 use machinery::field::{Errors, Path, Problem};
-use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::Value;
@@ -210,11 +210,7 @@ pub(super) fn resize_policy(errors: &mut Errors, list: &Node, restart_policy: &s
             super::text::one_of(errors, &Node::new(field.value, list.path.clone()), &supported);
         }
         if restart_policy == "Never" && restart.str() != "NotRequired" {
-            errors.invalid_value(
-                &list.path,
-                restart.value,
-                "must be 'NotRequired' when `restartPolicy` is 'Never'",
-            );
+            errors.invalid_value(&list.path, restart.value, "must be 'NotRequired' when `restartPolicy` is 'Never'");
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::names;
+use crate::common::selector;
 use machinery::field::{Errors, Problem};
-use machinery::names;
 use machinery::node::Node;
-use machinery::selector;
 use serde_json::{Map, Value};
 
 use super::text::{label_name, one_of_if_set, push};
@@ -86,10 +86,8 @@ fn node_term(errors: &mut Errors, term: &Node, allowed: Values) {
         let (operator, values) = (requirement.at("operator"), requirement.at("values"));
         match operator.str() {
             "In" | "NotIn" if values.len() == 1 => {}
-            "In" | "NotIn" => errors.required(
-                &values,
-                "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
-            ),
+            "In" | "NotIn" => errors
+                .required(&values, "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"),
             text => errors.invalid_value(&operator.path, &text.into(), "not a valid selector operator"),
         }
         match requirement.text("key") {
@@ -98,9 +96,7 @@ fn node_term(errors: &mut Errors, term: &Node, allowed: Values) {
                     names::dns_subdomain(value.str()).into_iter().for_each(|problem| errors.invalid(&value, problem));
                 }
             }
-            key => {
-                errors.invalid_value(&requirement.path.child("key"), &key.into(), "not a valid field selector key")
-            }
+            key => errors.invalid_value(&requirement.path.child("key"), &key.into(), "not a valid field selector key"),
         }
     }
 }
@@ -170,9 +166,7 @@ pub fn tolerations(errors: &mut Errors, list: &Node) {
                 }
             }
             "Exists" if value == "" => {}
-            "Exists" => {
-                errors.invalid_value(&operator.path, &value, "value must be empty when `operator` is 'Exists'")
-            }
+            "Exists" => errors.invalid_value(&operator.path, &value, "value must be empty when `operator` is 'Exists'"),
             _ => errors.not_supported(&operator, &["Equal", "Exists"]),
         }
         if !effect.str().is_empty() {
@@ -196,7 +190,9 @@ pub(super) fn spread(errors: &mut Errors, list: &Node) {
         if !["DoNotSchedule", "ScheduleAnyway"].contains(&action.str()) {
             errors.not_supported(&action, &["DoNotSchedule", "ScheduleAnyway"]);
         }
-        let pair = |constraint: &Node| (constraint.value["topologyKey"].clone(), constraint.value["whenUnsatisfiable"].clone());
+        let pair = |constraint: &Node| {
+            (constraint.value["topologyKey"].clone(), constraint.value["whenUnsatisfiable"].clone())
+        };
         if constraints[index + 1..].iter().any(|other| pair(other) == pair(constraint)) {
             let shown = format!("{{{}, {}}}", topology.str(), action.str());
             let path = constraint.path.child("{topologyKey, whenUnsatisfiable}");

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::names;
 use machinery::field::{Errors, FieldError, Problem};
-use machinery::names;
 use machinery::node::Node;
 
 use super::text::{descending_path, go_struct, identity, one_of_if_set};
 
 const LOCALHOST_PROFILE_MAX: usize = 4095;
 const SYSCTL_NAME_MAX: usize = 253;
-const SYSCTL_PATTERN: &str =
-    "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+const SYSCTL_PATTERN: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
 
 pub(super) fn pod_context(errors: &mut Errors, spec: &Node) {
     let context = spec.at("securityContext");
@@ -102,9 +101,7 @@ fn sysctls(errors: &mut Errors, spec: &Node, list: &Node) {
             Some("net") if spec.flag("hostNetwork") => {
                 errors.invalid(&name, "may not be specified when 'hostNetwork' is true")
             }
-            Some("ipc") if spec.flag("hostIPC") => {
-                errors.invalid(&name, "may not be specified when 'hostIPC' is true")
-            }
+            Some("ipc") if spec.flag("hostIPC") => errors.invalid(&name, "may not be specified when 'hostIPC' is true"),
             _ => {}
         }
         seen.insert(name.str());
@@ -126,9 +123,18 @@ fn is_sysctl(name: &str) -> bool {
 fn sysctl_namespace(name: &str) -> Option<&'static str> {
     // The first separator says which one is used throughout.
     let dotted = match name.find(['.', '/']) {
-        Some(place) if name.as_bytes()[place] == b'/' => {
-            name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect()
-        }
+        Some(place) if name.as_bytes()[place] == b'/' => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
         _ => name.to_string(),
     };
     match dotted.as_str() {
@@ -225,16 +231,11 @@ fn windows_options(errors: &mut Errors, options: &Node) {
             _ => (None, text),
         };
         if domain.is_some_and(|domain| domain.len() >= DOMAIN_MAX) {
-            let detail = format!(
-                "runAsUserName's Domain length must be under {DOMAIN_MAX} characters"
-            );
+            let detail = format!("runAsUserName's Domain length must be under {DOMAIN_MAX} characters");
             errors.invalid(&user, detail);
         }
         if domain.is_some_and(str::is_empty) {
-            errors.invalid(
-                &user,
-                "runAsUserName's Domain doesn't match the NetBios nor the DNS format",
-            );
+            errors.invalid(&user, "runAsUserName's Domain doesn't match the NetBios nor the DNS format");
         }
         if account.is_empty() {
             errors.invalid(&user, "runAsUserName's User cannot be empty");
@@ -243,10 +244,7 @@ fn windows_options(errors: &mut Errors, options: &Node) {
         } else if account.chars().all(|c| c == '.' || c == ' ') {
             errors.invalid(&user, "runAsUserName's User cannot contain only periods or spaces");
         } else if account.contains(['"', '/', '\\', '[', ']', ':', ';', '|', '=', ',', '+', '*', '?', '<', '>', '@']) {
-            errors.invalid(
-                &user,
-                "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]",
-            );
+            errors.invalid(&user, "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]");
         }
     }
 }

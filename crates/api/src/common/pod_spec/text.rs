@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::common::names;
 use machinery::field::{Errors, FieldError, Path, Problem, shown};
-use machinery::names;
 use machinery::node::Node;
 use serde_json::{Map, Value};
 

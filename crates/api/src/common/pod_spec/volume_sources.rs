@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::common::names;
+use crate::common::selector;
 use machinery::field::{Errors, Path};
-use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
-use machinery::selector;
 use serde_json::{Map, Value};
 
 use super::env::{self, Container};
@@ -273,11 +273,7 @@ fn flex(errors: &mut Errors, source: &Node) {
         let namespace = format!(".{}", key.split('/').next().unwrap_or("").to_lowercase());
         if namespace.ends_with(".kubernetes.io") || namespace.ends_with(".k8s.io") {
             let path = source.path.child("options").key(key);
-            errors.invalid_value(
-                &path,
-                &key.as_str().into(),
-                "kubernetes.io and k8s.io namespaces are reserved",
-            );
+            errors.invalid_value(&path, &key.as_str().into(), "kubernetes.io and k8s.io namespaces are reserved");
         }
     }
 }
@@ -476,12 +472,7 @@ fn trust_bundle(errors: &mut Errors, bundle: &Node) {
     super::text::descending_non_reserved_path(errors, &bundle.at("path"));
 }
 
-fn pod_certificate<'a>(
-    errors: &mut Errors,
-    volume: &Node,
-    certificate: &Node<'a>,
-    paths: &mut BTreeSet<&'a str>,
-) {
+fn pod_certificate<'a>(errors: &mut Errors, volume: &Node, certificate: &Node<'a>, paths: &mut BTreeSet<&'a str>) {
     const KEY_TYPES: &[&str] = &["ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"];
     const SECONDS: std::ops::RangeInclusive<i64> = 3600..=7_862_400;
     required(errors, certificate, &["signerName"]);
