@@ -12,6 +12,7 @@ pub mod autoscaling;
 pub mod batch;
 pub mod certificates;
 mod check;
+pub mod common;
 pub mod coordination;
 pub mod core;
 pub mod discovery;

@@ -1,0 +1,5 @@
+//! Rules that several kinds share: the pod spec, and what all workloads have in common.
+
+pub mod names;
+pub mod pod_spec;
+pub mod selector;

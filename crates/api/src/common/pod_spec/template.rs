@@ -1,0 +1,64 @@
+//! The template of a pod in a workload: its metadata and its spec.
+
+use machinery::field::Errors;
+use machinery::node::Node;
+
+use super::text::{annotations, labels};
+use crate::common::names;
+
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+const APPARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+/// The rules of a `template`.
+pub fn validate(errors: &mut Errors, template: &Node) {
+    let (meta, spec) = (template.at("metadata"), template.at("spec"));
+    labels(errors, &meta.at("labels"));
+    annotations(errors, &meta.at("annotations"));
+    pod_annotations(errors, &meta.at("annotations"), &spec);
+    super::validate(errors, &spec, "");
+    for container in ["ephemeralContainers"].into_iter().map(|list| spec.at(list)) {
+        if !container.is_empty() {
+            errors.forbidden(&container, "ephemeral containers not allowed in pod template");
+        }
+    }
+}
+
+/// Annotations that mean something to a pod.
+pub fn pod_annotations(errors: &mut Errors, annotations: &Node, spec: &Node) {
+    const MIRROR: &str = "kubernetes.io/config.mirror";
+    if annotations.has(MIRROR) && spec.text("nodeName").is_empty() {
+        let at = annotations.key(MIRROR);
+        errors.invalid(&at, "must set spec.nodeName if mirror pod annotation is set");
+    }
+    let tolerations = annotations.key("scheduler.alpha.kubernetes.io/tolerations");
+    if !tolerations.str().is_empty() && serde_json::from_str::<serde_json::Value>(tolerations.str()).is_err() {
+        errors.invalid(&tolerations, "must be valid JSON");
+    }
+    for (key, value) in annotations.entries() {
+        let Some(container) = key.strip_prefix(APPARMOR_PREFIX) else { continue };
+        let lists = ["initContainers", "containers", "ephemeralContainers"];
+        if !lists.into_iter().flat_map(|list| spec.each(list)).any(|own| own.text("name") == container) {
+            errors.invalid_value(&value.path, &container.into(), "container not found");
+        }
+        let profile = value.str();
+        if !["", "runtime/default", "unconfined"].contains(&profile) && !profile.starts_with("localhost/") {
+            errors.invalid(&value, format!("invalid AppArmor profile name: {profile:?}"));
+        }
+    }
+    let cost = annotations.key(DELETION_COST);
+    if cost.exists() && !is_cost(cost.str()) {
+        errors.invalid(&cost, "must be a 32bit integer");
+    }
+}
+
+/// Whole numbers of 32 bits without sign or leading zeros.
+fn is_cost(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    let padded = text.starts_with('+') || (digits.starts_with('0') && digits.len() > 1);
+    text.is_empty() || (!padded && text.parse::<i32>().is_ok())
+}
+
+/// The prefix of the names that a workload gives to its pods, where it is not a whole name yet.
+pub fn is_name_prefix(name: &str) -> bool {
+    names::dns_subdomain(name.strip_suffix('-').unwrap_or(name)).is_empty()
+}
