@@ -6,3 +6,7 @@ pub mod csistoragecapacity;
 pub mod storageclass;
 pub mod volumeattachment;
 pub mod volumeattributesclass;
+
+mod common;
+
+pub(crate) use common::driver_name;

@@ -1,4 +1,6 @@
-//! Binding.
+//! Binding: a pod and the node it shall run on.
+
+pub mod validate;
 
 use k8s_openapi::api::core::v1::Binding;
 use machinery::kind::Kind;
@@ -12,5 +14,6 @@ pub(crate) static KIND: Kind = Kind {
     singular: "binding",
     verbs: &["create"],
     schema: SchemaGenerator::subschema_for::<Binding>,
+    validate: validate::validate,
     ..Kind::COMMON
 };

@@ -1,9 +1,14 @@
-//! ComponentStatus.
+//! ComponentStatus: what the server asked its own components; computed, never stored.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ComponentStatus;
 use machinery::kind::{Kind, Scope};
-use machinery::table::Column;
+use machinery::object::Meta;
+use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use crate::core::print::text;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -16,6 +21,7 @@ pub(crate) static KIND: Kind = Kind {
     verbs: &["get", "list"],
     schema: SchemaGenerator::subschema_for::<ComponentStatus>,
     columns: COLUMNS,
+    row,
     ..Kind::COMMON
 };
 
@@ -25,3 +31,16 @@ const COLUMNS: &[Column] = &[
     Column::new("Message", "string", 0),
     Column::new("Error", "string", 0),
 ];
+
+fn row(component: &Value, _now: Timestamp) -> Vec<Cell> {
+    let conditions = component.get("conditions").and_then(Value::as_array);
+    let healthy = conditions.into_iter().flatten().find(|condition| condition["type"] == "Healthy");
+    let (status, message, error) = match healthy {
+        Some(condition) => {
+            let word = if condition["status"] == "True" { "Healthy" } else { "Unhealthy" };
+            (word, text(condition, "/message"), text(condition, "/error"))
+        }
+        None => ("Unknown", "", ""),
+    };
+    vec![component.name().into(), status.into(), message.into(), error.into()]
+}

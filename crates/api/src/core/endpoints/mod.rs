@@ -1,4 +1,8 @@
-//! Endpoints.
+//! Endpoints: the addresses behind a Service, as they once were kept.
+
+mod defaults;
+mod print;
+mod validate;
 
 use k8s_openapi::api::core::v1::Endpoints;
 use machinery::kind::Kind;
@@ -15,6 +19,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Endpoints>,
     storage: "services/endpoints",
     columns: COLUMNS,
+    create_on_update: true,
+    defaults: defaults::defaults,
+    validate: validate::validate,
+    warnings: |_, _| vec![super::ENDPOINTS_DEPRECATED.into()],
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,4 +1,10 @@
-//! Event.
+//! Event: something that happened to an object.
+
+mod print;
+mod strategy;
+pub(crate) mod validate;
+
+pub(crate) use print::row;
 
 use k8s_openapi::api::core::v1::Event;
 use machinery::kind::Kind;
@@ -15,6 +21,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Event>,
     storage: "events",
     columns: COLUMNS,
+    create_on_update: true,
+    defaults: strategy::defaults,
+    validate: validate::validate,
+    selectable: strategy::SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,9 +1,15 @@
-//! LimitRange.
+//! LimitRange: how little and how much one pod, container or claim may ask for.
+
+mod defaults;
+mod validate;
 
 use k8s_openapi::api::core::v1::LimitRange;
 use machinery::kind::Kind;
 use machinery::table::Column;
+use machinery::object::Meta;
 use schemars::SchemaGenerator;
+
+use crate::core::print::created_at;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -15,6 +21,10 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<LimitRange>,
     storage: "limitranges",
     columns: COLUMNS,
+    create_on_update: true,
+    defaults: defaults::defaults,
+    validate: validate::validate,
+    row: |range, _| vec![range.name().into(), created_at(range)],
     ..Kind::COMMON
 };
 

@@ -1,9 +1,17 @@
-//! PersistentVolume.
+//! PersistentVolume: storage that outlives pods.
+
+mod defaults;
+mod print;
+mod sources;
+pub mod strategy;
+mod validate;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+
+pub(crate) use validate::access_modes;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -17,6 +25,14 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<PersistentVolume>,
     storage: "persistentvolumes",
     columns: COLUMNS,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    selectable: strategy::SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 

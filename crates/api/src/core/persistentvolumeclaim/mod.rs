@@ -1,4 +1,8 @@
-//! PersistentVolumeClaim.
+//! PersistentVolumeClaim: a request for storage.
+
+mod print;
+pub mod strategy;
+pub mod validate;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use machinery::kind::{Kind, Subresource};
@@ -16,6 +20,15 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<PersistentVolumeClaim>,
     storage: "persistentvolumeclaims",
     columns: COLUMNS,
+    defaults: strategy::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    selectable: strategy::SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,4 +1,8 @@
-//! ResourceQuota.
+//! ResourceQuota: how much a namespace may use.
+
+mod print;
+mod strategy;
+mod validate;
 
 use k8s_openapi::api::core::v1::ResourceQuota;
 use machinery::kind::{Kind, Subresource};
@@ -16,6 +20,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ResourceQuota>,
     storage: "resourcequotas",
     columns: COLUMNS,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    row: print::row,
     ..Kind::COMMON
 };
 

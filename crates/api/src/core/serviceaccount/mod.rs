@@ -1,4 +1,6 @@
-//! ServiceAccount.
+//! ServiceAccount: who a pod is.
+
+mod strategy;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use machinery::kind::{Kind, Subresource};
@@ -20,5 +22,8 @@ pub(crate) static KIND: Kind = Kind {
     }],
     schema: SchemaGenerator::subschema_for::<ServiceAccount>,
     storage: "serviceaccounts",
+    prepare_create: strategy::prepare,
+    prepare_update: |new, _| strategy::prepare(new),
+    warnings: strategy::warnings,
     ..Kind::COMMON
 };

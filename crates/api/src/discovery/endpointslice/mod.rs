@@ -1,4 +1,8 @@
-//! EndpointSlice.
+//! EndpointSlice: some of the addresses behind a Service.
+
+mod defaults;
+mod print;
+mod validate;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use machinery::kind::Kind;
@@ -14,6 +18,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<EndpointSlice>,
     storage: "endpointslices",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,9 +1,14 @@
-//! Event.
+//! Event in its new form. The stored form is that of core `v1`.
+
+mod convert;
+pub mod strategy;
 
 use k8s_openapi::api::events::v1::Event;
 use machinery::kind::Kind;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+
+use crate::core::event::row;
 
 pub(crate) static KIND: Kind = Kind {
     group: "events.k8s.io",
@@ -15,6 +20,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Event>,
     storage: "events",
     columns: COLUMNS,
+    convert: Some(convert::CONVERT),
+    create_on_update: true,
+    defaults: strategy::defaults,
+    validate: strategy::validate,
+    validate_update: strategy::validate_update,
+    selectable: strategy::SELECTABLE,
+    row: |event, now| row(&convert::stored(event), now),
     ..Kind::COMMON
 };
 

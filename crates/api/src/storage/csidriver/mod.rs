@@ -1,4 +1,8 @@
-//! CSIDriver.
+//! CSIDriver: what a storage driver can do.
+
+mod defaults;
+mod print;
+mod validate;
 
 use k8s_openapi::api::storage::v1::CSIDriver;
 use machinery::kind::{Kind, Scope};
@@ -15,6 +19,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<CSIDriver>,
     storage: "csidrivers",
     columns: COLUMNS,
+    unconditional_update: false,
+    defaults: defaults::defaults,
+    prepare_update: defaults::prepare_update,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: print::row,
     ..Kind::COMMON
 };
 

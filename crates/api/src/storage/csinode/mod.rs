@@ -1,9 +1,14 @@
-//! CSINode.
+//! CSINode: the storage drivers of a node.
+
+mod validate;
 
 use k8s_openapi::api::storage::v1::CSINode;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
+use machinery::object::Meta;
+use machinery::kind::age;
 use schemars::SchemaGenerator;
+use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -15,6 +20,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<CSINode>,
     storage: "csinodes",
     columns: COLUMNS,
+    unconditional_update: false,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: |node, now| {
+        let drivers = node.pointer("/spec/drivers").and_then(Value::as_array).map_or(0, Vec::len);
+        vec![node.name().into(), drivers.into(), age(node, now)]
+    },
     ..Kind::COMMON
 };
 

@@ -1,9 +1,14 @@
-//! CSIStorageCapacity.
+//! CSIStorageCapacity: how much storage a driver has left, and where.
+
+mod validate;
 
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use machinery::kind::Kind;
 use machinery::table::Column;
+use machinery::object::Meta;
 use schemars::SchemaGenerator;
+
+use crate::core::print::created_at;
 
 pub(crate) static KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -14,6 +19,10 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<CSIStorageCapacity>,
     storage: "csistoragecapacities",
     columns: COLUMNS,
+    unconditional_update: false,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: |capacity, _| vec![capacity.name().into(), created_at(capacity)],
     ..Kind::COMMON
 };
 

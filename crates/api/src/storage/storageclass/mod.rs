@@ -1,8 +1,12 @@
-//! StorageClass.
+//! StorageClass: how volumes are made on demand.
+
+mod print;
+mod validate;
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
+use machinery::object::set_default;
 use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
@@ -16,6 +20,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<StorageClass>,
     storage: "storageclasses",
     columns: COLUMNS,
+    defaults: |class| {
+        set_default(class, "reclaimPolicy", "Delete");
+        set_default(class, "volumeBindingMode", "Immediate");
+    },
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -1,9 +1,17 @@
-//! VolumeAttachment.
+//! VolumeAttachment: a volume that should be at a node.
+
+mod strategy;
+mod validate;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
+use machinery::object::Meta;
+use machinery::kind::age;
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use crate::core::print::text;
 
 pub(crate) static KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -16,6 +24,24 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<VolumeAttachment>,
     storage: "volumeattachments",
     columns: COLUMNS,
+    unconditional_update: false,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    row: |attachment, now| {
+        let attached = attachment.pointer("/status/attached") == Some(&Value::Bool(true));
+        vec![
+            attachment.name().into(),
+            text(attachment, "/spec/attacher").into(),
+            text(attachment, "/spec/source/persistentVolumeName").into(),
+            text(attachment, "/spec/nodeName").into(),
+            attached.into(),
+            age(attachment, now),
+        ]
+    },
     ..Kind::COMMON
 };
 

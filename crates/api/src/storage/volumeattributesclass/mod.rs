@@ -1,9 +1,15 @@
-//! VolumeAttributesClass.
+//! VolumeAttributesClass: attributes of volumes that may change while they are used.
+
+mod validate;
 
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
+use machinery::kind::age;
 use schemars::SchemaGenerator;
+
+use super::common::shown_name;
+use crate::core::print::text;
 
 pub(crate) static KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -16,6 +22,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<VolumeAttributesClass>,
     storage: "volumeattributesclasses",
     columns: COLUMNS,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: |class, now| {
+        let name = shown_name(class, &["storage.alpha.kubernetes.io/is-default-class"]);
+        vec![name.into(), text(class, "/driverName").into(), age(class, now)]
+    },
     ..Kind::COMMON
 };
 

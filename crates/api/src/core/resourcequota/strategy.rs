@@ -1,0 +1,15 @@
+//! What the server sets and protects of a ResourceQuota: the quota controller writes the status.
+
+use serde_json::{Value, json};
+
+pub(super) fn prepare_create(quota: &mut Value) {
+    quota["status"] = json!({});
+}
+
+pub(super) fn prepare_update(new: &mut Value, old: &Value) {
+    new["status"] = old.get("status").cloned().unwrap_or_else(|| json!({}));
+}
+
+pub(super) fn prepare_status(new: &mut Value, old: &Value) {
+    new["spec"] = old.get("spec").cloned().unwrap_or_default();
+}

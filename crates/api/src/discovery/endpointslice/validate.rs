@@ -1,0 +1,117 @@
+//! What is refused of an EndpointSlice.
+
+use machinery::field::Errors;
+use machinery::names;
+use machinery::node::Node;
+
+use crate::core::{check, words};
+
+const ENDPOINTS_MAX: usize = 1000;
+const ADDRESSES_MAX: usize = 100;
+const PORTS_MAX: usize = 20_000;
+const TOPOLOGY_MAX: usize = 16;
+const HINTS_MAX: usize = 8;
+
+pub(super) fn validate(slice: &Node, errors: &mut Errors) {
+    check::required_one_of(&slice.at("addressType"), &["FQDN", "IPv4", "IPv6"], errors);
+    let endpoints = slice.at("endpoints");
+    if endpoints.len() > ENDPOINTS_MAX {
+        errors.too_many(&endpoints, endpoints.len(), ENDPOINTS_MAX);
+    } else {
+        for item in endpoints.items() {
+            endpoint(&item, slice.text("addressType"), errors);
+        }
+    }
+    ports(&slice.at("ports"), errors);
+}
+
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    check::immutable(&new.at("addressType"), &old.at("addressType"), errors);
+}
+
+fn endpoint(endpoint: &Node, address_type: &str, errors: &mut Errors) {
+    let addresses = endpoint.at("addresses");
+    if addresses.is_empty() {
+        errors.required(&addresses, "must contain at least 1 address");
+    } else if addresses.len() > ADDRESSES_MAX {
+        errors.too_many(&addresses, addresses.len(), ADDRESSES_MAX);
+    }
+    for item in addresses.items() {
+        address(&item, address_type, errors);
+    }
+    let (node, host) = (endpoint.at("nodeName"), endpoint.at("hostname"));
+    if node.exists() {
+        check::text(&node, names::dns_subdomain(node.str()), errors);
+    }
+    let topology = endpoint.at("deprecatedTopology");
+    if topology.len() > TOPOLOGY_MAX {
+        errors.too_many(&topology, topology.len(), TOPOLOGY_MAX);
+    }
+    check::labels(&topology, errors);
+    if host.exists() {
+        check::text(&host, names::dns_label(host.str()), errors);
+    }
+    for (field, rule) in [("forZones", words::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)] {
+        hints(&endpoint.at("hints").at(field), rule, errors);
+    }
+}
+
+fn address(address: &Node, address_type: &str, errors: &mut Errors) {
+    match address_type {
+        "IPv4" | "IPv6" => match (address_type, check::ip(address, errors)) {
+            (_, None) => {}
+            (_, Some(ip)) if ip.is_ipv4() == (address_type == "IPv4") => check::endpoint_ip(address, ip, errors),
+            (_, Some(_)) => errors.invalid(address, format!("must be a valid {address_type} address")),
+        },
+        "FQDN" => {
+            let name = address.str().strip_suffix('.').unwrap_or(address.str());
+            if name.is_empty() {
+                errors.required(address, "");
+                return;
+            }
+            check::text(address, names::dns_subdomain(name), errors);
+            if name.split('.').count() < 2 {
+                errors.invalid(address, "should be a domain with at least two segments separated by dots");
+            }
+        }
+        _ => {}
+    }
+}
+
+fn hints(hints: &Node, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
+    if hints.len() > HINTS_MAX {
+        return errors.too_many(hints, hints.len(), HINTS_MAX);
+    }
+    let mut seen = Vec::new();
+    for hint in hints.items() {
+        let name = hint.at("name");
+        if name.str().is_empty() {
+            errors.required(&name, "");
+        } else if seen.contains(&name.str()) {
+            errors.duplicate(&name);
+        } else {
+            check::text(&name, rule(name.str()), errors);
+        }
+        seen.push(name.str());
+    }
+}
+
+fn ports(ports: &Node, errors: &mut Errors) {
+    if ports.len() > PORTS_MAX {
+        return errors.too_many(ports, ports.len(), PORTS_MAX);
+    }
+    let mut seen = std::collections::HashSet::new();
+    for port in ports.items() {
+        let (name, protocol, application) = (port.at("name"), port.at("protocol"), port.at("appProtocol"));
+        if !name.str().is_empty() {
+            check::text(&name, names::dns_label(name.str()), errors);
+        }
+        if !seen.insert(name.str()) {
+            errors.duplicate(&name);
+        }
+        check::required_one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
+        if application.exists() {
+            check::text(&application, words::qualified_name(application.str()), errors);
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What is refused of a CSINode: the drivers that kubelets register.
+
+use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::node::Node;
+use serde_json::{Value, json};
+
+use super::super::driver_name;
+use crate::core::{check, words};
+
+const NODE_ID_MAX: usize = 256;
+
+pub(super) fn validate(node: &Node, errors: &mut Errors) {
+    let mut names = Vec::new();
+    for driver in node.at("spec").each("drivers") {
+        let (name, id) = (driver.at("name"), driver.at("nodeID"));
+        driver_name(&name, errors);
+        check::required_text(&id, errors);
+        if id.str().len() > NODE_ID_MAX {
+            check::invalid_text(&id, format!("must be {NODE_ID_MAX} characters or less"), errors);
+        }
+        check::non_negative(&driver.at("allocatable").at("count"), errors);
+        if names.contains(&name.str()) {
+            errors.duplicate(&name);
+        }
+        names.push(name.str());
+        topology_keys(&driver, errors);
+    }
+}
+
+/// What a driver said of itself stays, apart from how many volumes it can take.
+pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    for after in new.at("spec").each("drivers") {
+        let before = old.at("spec").each("drivers").find(|before| before.text("name") == after.text("name"));
+        if before.is_some_and(|before| without_count(before.value) != without_count(after.value)) {
+            errors.invalid_value(&Path::new("CSINodeDriver"), after.value, check::IMMUTABLE);
+        }
+    }
+}
+
+fn topology_keys(driver: &Node, errors: &mut Errors) {
+    let mut keys = Vec::new();
+    for key in driver.each("topologyKeys") {
+        if key.str().is_empty() {
+            errors.required(driver, "");
+        }
+        if keys.contains(&key.str()) {
+            errors.push(FieldError::new(Problem::Duplicate, &driver.path, json!(key.str()).to_string(), ""));
+        }
+        keys.push(key.str());
+        for sentence in words::qualified_name(key.str()) {
+            errors.invalid_value(&driver.path, driver.at("topologyKeys").value, sentence);
+        }
+    }
+}
+
+fn without_count(driver: &Value) -> Value {
+    let mut driver = driver.clone();
+    if let Some(map) = driver.as_object_mut() {
+        map.remove("allocatable");
+    }
+    driver
+}

@@ -1,0 +1,15 @@
+//! What the server sets and protects of a VolumeAttachment: the attacher writes the status.
+
+use serde_json::{Value, json};
+
+pub(super) fn prepare_create(attachment: &mut Value) {
+    attachment["status"] = json!({"attached": false});
+}
+
+pub(super) fn prepare_update(new: &mut Value, old: &Value) {
+    new["status"] = old.get("status").cloned().unwrap_or_else(|| json!({"attached": false}));
+}
+
+pub(super) fn prepare_status(new: &mut Value, old: &Value) {
+    new["spec"] = old.get("spec").cloned().unwrap_or_default();
+}
