@@ -6,6 +6,13 @@ use machinery::node::Node;
 use machinery::table::Cell;
 use serde_json::Value;
 
+/// JSON pointers into an object.
+pub struct ScalePaths {
+    pub spec_path: String,
+    pub status_path: String,
+    pub selector_path: Option<String>,
+}
+
 /// What a definition's schema adds to the common path.
 pub struct CustomRules {}
 
@@ -15,6 +22,11 @@ impl CustomRules {
     pub fn validate(&self, _object: &Node, _errors: &mut Errors) {}
 
     pub fn validate_update(&self, _new: &Node, _old: &Node, _errors: &mut Errors) {}
+
+    /// Where a definition's scale subresource finds its numbers.
+    pub fn scale(&self) -> Option<&ScalePaths> {
+        None
+    }
 
     pub fn column_definitions(&self) -> Value {
         Value::Null

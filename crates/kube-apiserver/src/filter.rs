@@ -1,6 +1,6 @@
 //! Which objects of a resource a list, watch or collection delete is about: namespace, name, labels, fields.
 
-use machinery::selector::{FieldSelector, LabelSelector};
+use machinery::selector::{FieldOperator, FieldSelector, LabelSelector};
 use machinery::status::Status;
 use store::cache::{Item, WatchScope};
 
@@ -31,12 +31,13 @@ enum Field {
 
 impl Filter {
     pub fn parse(resource: &Resource, namespace: &str, name: &str, query: &Query) -> Result<Filter, Status> {
-        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(|why| Status::bad_request(why.to_string()))?;
-        let selector = FieldSelector::parse(query.get("fieldSelector")).map_err(|why| Status::bad_request(why.to_string()))?;
+        let labels = LabelSelector::parse(query.get("labelSelector")).map_err(Status::bad_request)?;
+        let selector = FieldSelector::parse(query.get("fieldSelector")).map_err(Status::bad_request)?;
         let mut fields = Vec::new();
         for requirement in selector.requirements() {
-            let field = field(resource, &requirement.field)?;
-            fields.push(FieldRule { field, equal: requirement.equal, value: requirement.value.as_str().into() });
+            let (name, operator, value) = requirement;
+            let field = field(resource, name)?;
+            fields.push(FieldRule { field, equal: *operator == FieldOperator::Equals, value: value.as_str().into() });
         }
         if !name.is_empty() {
             fields.push(FieldRule { field: Field::Name, equal: true, value: name.into() });
@@ -50,7 +51,7 @@ impl Filter {
 
     /// Whether anything but namespace and resource narrows the choice.
     pub fn selects(&self) -> bool {
-        !self.fields.is_empty() || !self.labels.is_everything()
+        !self.fields.is_empty() || !self.labels.matches_everything()
     }
 
     pub fn scope(&self) -> WatchScope {
@@ -64,7 +65,7 @@ impl Filter {
 
     pub fn matches(&self, item: &Item) -> bool {
         self.fields.iter().all(|rule| rule.matches(item))
-            && (self.labels.is_everything() || self.labels.matches(|key| label(item, key)))
+            && (self.labels.matches_everything() || self.labels.matches(|key| label(item, key)))
     }
 }
 

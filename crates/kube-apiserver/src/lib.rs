@@ -144,7 +144,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     let kubeconfig = config.data_dir.join("admin.kubeconfig");
     let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
     let url = format!("https://{}", SocketAddr::new(host, address.port()));
-    write_private(&kubeconfig, &material.admin_kubeconfig(&url))?;
+    write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     tokio::spawn(renew(material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();
@@ -192,13 +192,13 @@ fn views(table: &resources::Table) -> views::Views {
 }
 
 fn authenticator(config: &Config, material: &pki::Material, settings: &Settings) -> Result<authn::Authenticator, Error> {
-    let accounts = authn::service_account::ServiceAccounts::new(&settings.issuer, &[], &material.service_account_key_pem, &[]);
+    let accounts = authn::ServiceAccounts::new(&settings.issuer, &[], &material.service_account_key_pem, &[]);
     let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?;
     let token_file = match &config.token_auth_file {
         None => Default::default(),
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| Error::Tokens(format!("{}: {error}", path.display())))?;
-            authn::token_file::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
+            authn::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
         }
     };
     Ok(authn::Authenticator::new(authn::Config {
@@ -227,7 +227,7 @@ async fn renew(
     let (sender, mut renewed) = tokio::sync::watch::channel(Arc::new(material));
     let follow = async {
         while renewed.changed().await.is_ok() {
-            let text = renewed.borrow_and_update().admin_kubeconfig(&url);
+            let text = renewed.borrow_and_update().kubeconfig(pki::Leaf::Admin, &url);
             if let Err(error) = write_private(&kubeconfig, &text) {
                 tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
             }

@@ -80,7 +80,7 @@ async fn steps(
     *seen = target.clone();
     let user = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?;
     let attributes = attributes_of(&user, &target, path, query);
-    let impersonated = authn::impersonation::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
+    let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
     let user = match impersonated {
         Some(other) => other,
         None => user,

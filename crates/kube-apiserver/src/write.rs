@@ -10,7 +10,7 @@ use machinery::field::Errors;
 use machinery::meta;
 use machinery::node::Node;
 use machinery::object::Meta;
-use machinery::patch::managed::{self, Manager, Operation};
+use machinery::patch::managed::{self, Manager};
 use machinery::status::Status;
 use serde_json::Value;
 use store::cache::Item;
@@ -77,7 +77,7 @@ pub async fn create(
         return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
     }
     default(resource, &mut object);
-    own(call, resource, None, &mut object, owner, Part::Main)?;
+    own(call, resource, None, &mut object, owner, Part::Main);
     let object = resource.to_storage(object);
     let generate = object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
     for attempt in 1.. {
@@ -103,11 +103,7 @@ async fn create_once(call: &Call, resource: &Resource, namespace: &str, mut obje
     begin(call, resource, &mut object);
     (kind.prepare_create)(&mut object);
     let reserved = app.allocators.for_create(resource, &mut object)?;
-    let mut errors = Errors::default();
-    let node = Node::root(&object);
-    meta::validate_object_meta(&node.at("metadata"), kind.namespaced(), kind.name_rule, &mut errors);
-    validate_kind(resource, &node, &mut errors);
-    refuse(resource, object.name(), &errors)?;
+    check_new(resource, &object)?;
     (kind.warnings)(&object, None).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&object)).await?;
     let name = object.name().to_string();
@@ -212,33 +208,13 @@ async fn replace(
     let app = &call.app;
     let kind = &*resource.stored;
     keep_identity(&mut proposed, &shown);
-    own(call, resource, Some(&shown), &mut proposed, owner, part)?;
+    own(call, resource, Some(&shown), &mut proposed, owner, part);
     let mut new = resource.to_storage(proposed);
     let request = admission::Request::update(call, resource, &old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
     prepare(resource, &mut new, &old, part);
     let reserved = app.allocators.for_update(resource, &mut new, &old)?;
-    let mut errors = Errors::default();
-    let (node, old_node) = (Node::root(&new), Node::root(&old));
-    meta::validate_object_meta_update(&node.at("metadata"), &old_node.at("metadata"), &mut errors);
-    // Upstream finds these once for all kinds and once more for the kind: said once, they are two causes.
-    errors.0.extend_from_within(..);
-    match part {
-        Part::Main => {
-            (kind.validate_update)(&node, &old_node, &mut errors);
-            if let Some(custom) = &resource.custom {
-                custom.validate_update(&node, &old_node, &mut errors);
-            }
-        }
-        Part::Status => {
-            (kind.validate_status)(&node, &old_node, &mut errors);
-            if let Some(custom) = &resource.custom {
-                custom.validate_update(&node, &old_node, &mut errors);
-            }
-        }
-        Part::Sub(_) => {}
-    }
-    refuse(resource, new.name(), &errors)?;
+    check_changed(resource, &new, &old, part)?;
     (kind.warnings)(&new, Some(&old)).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&new)).await?;
     if new == old {
@@ -304,17 +280,11 @@ pub fn default(resource: &Resource, object: &mut Value) {
     }
 }
 
-fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, owner: &Owner, part: Part) -> Result<(), Status> {
-    let Owner::Update(name) = owner else { return Ok(()) };
-    let manager = Manager {
-        name: name.clone(),
-        operation: Operation::Update,
-        api_version: resource.kind.api_version(),
-        subresource: part.subresource().to_string(),
-        time: call.app.clock.stamp(),
-    };
-    managed::update(resource.shape(), old, new, &manager, untracked(resource, part))
-        .map_err(|error| Status::bad_request(error.to_string()))
+fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, owner: &Owner, part: Part) {
+    let Owner::Update(name) = owner else { return };
+    let (api_version, time) = (resource.kind.api_version(), call.app.clock.stamp());
+    let manager = Manager { name, api_version: &api_version, subresource: part.subresource(), time: &time };
+    managed::update(resource.shape(), old, new, &manager, untracked(resource, part));
 }
 
 /// Fields that a write to this part does not own: status for the object itself, all but status for its status.
@@ -409,11 +379,34 @@ fn content_differs(new: &Value, old: &Value) -> bool {
     content(new) != content(old)
 }
 
-fn validate_kind(resource: &Resource, node: &Node, errors: &mut Errors) {
-    (resource.stored.validate)(node, errors);
+fn check_new(resource: &Resource, object: &Value) -> Result<(), Status> {
+    let kind = &*resource.stored;
+    let mut errors = Errors::default();
+    let node = Node::root(object);
+    meta::validate_object_meta(&node.at("metadata"), kind.namespaced(), kind.name_rule, &mut errors);
+    (kind.validate)(&node, &mut errors);
     if let Some(custom) = &resource.custom {
-        custom.validate(node, errors);
+        custom.validate(&node, &mut errors);
     }
+    refuse(resource, object.name(), &errors)
+}
+
+fn check_changed(resource: &Resource, new: &Value, old: &Value, part: Part) -> Result<(), Status> {
+    let kind = &*resource.stored;
+    let mut errors = Errors::default();
+    let (node, old_node) = (Node::root(new), Node::root(old));
+    meta::validate_object_meta_update(&node.at("metadata"), &old_node.at("metadata"), &mut errors);
+    // Upstream finds these once for all kinds and once more for the kind: said once, they are two causes.
+    errors.0.extend_from_within(..);
+    match part {
+        Part::Main => (kind.validate_update)(&node, &old_node, &mut errors),
+        Part::Status => (kind.validate_status)(&node, &old_node, &mut errors),
+        Part::Sub(_) => {}
+    }
+    if let (Some(custom), Part::Main | Part::Status) = (&resource.custom, part) {
+        custom.validate_update(&node, &old_node, &mut errors);
+    }
+    refuse(resource, new.name(), &errors)
 }
 
 fn refuse(resource: &Resource, name: &str, errors: &Errors) -> Result<(), Status> {

@@ -7,7 +7,7 @@ use machinery::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
 use crate::app::stamp;
-use crate::authn::service_account::{Reference, TokenRequest};
+use crate::authn::{Reference, TokenRequest};
 use crate::call::Call;
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};

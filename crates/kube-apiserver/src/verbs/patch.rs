@@ -4,11 +4,11 @@ use bytes::Bytes;
 use machinery::codec::{self, DecodeError};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::object::Meta;
-use machinery::patch::apply::{self, ApplyError};
-use machinery::patch::managed::{Manager, Operation};
+use machinery::patch::apply;
+use machinery::patch::managed::Manager;
 use machinery::patch::{json, merge, strategic};
 use machinery::schema::TypeRef;
-use machinery::status::{Cause, Details, Status};
+use machinery::status::Status;
 use serde_json::Value;
 
 use crate::call::{Call, Strictness};
@@ -136,18 +136,13 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
         return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
     }
     let force = call.query.flag("force");
-    let manager = Manager {
-        name: call.field_manager()?,
-        operation: Operation::Apply,
-        api_version: resource.kind.api_version(),
-        subresource: part.subresource().to_string(),
-        time: call.app.clock.stamp(),
-    };
+    let (name, api_version, time) = (call.field_manager()?, resource.kind.api_version(), call.app.clock.stamp());
+    let manager = Manager { name: &name, api_version: &api_version, subresource: part.subresource(), time: &time };
     let config = read_config(call, &body, strictness)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     let untracked = write::untracked(resource, part);
     let merged = |live: Option<&Value>| {
-        let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked).map_err(apply_status)?;
+        let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked).map_err(|error| error.status())?;
         // Merging can leave what decoding would drop.
         decode::typed(&mut next, &Expected::of(resource), Vec::new(), Strictness::Ignore, &mut |_| {})?;
         write::default(resource, &mut next);
@@ -198,19 +193,4 @@ fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value
         config.meta_mut().insert("namespace".into(), call.target.namespace.as_str().into());
     }
     Ok(config)
-}
-
-fn apply_status(error: ApplyError) -> Status {
-    match error {
-        ApplyError::Conflicts(conflicts) => {
-            let causes = conflicts.causes().into_iter().map(|(message, field)| Cause {
-                reason: "FieldManagerConflict".into(),
-                message,
-                field,
-            });
-            let details = Details { causes: causes.collect(), ..Details::default() };
-            Status { details: Some(details), ..Status::new(409, "Conflict", conflicts.to_string()) }
-        }
-        other => Status::bad_request(other.to_string()),
-    }
 }
