@@ -99,10 +99,7 @@ impl Running {
 /// Starts to serve; answers when the first request can be sent.
 pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<Running, Error> {
     let clock = Clock::system();
-    let advertise = config.advertise_address.unwrap_or(match config.bind_address.is_unspecified() {
-        true => IpAddr::from([127, 0, 0, 1]),
-        false => config.bind_address,
-    });
+    let advertise = config.advertise_address.unwrap_or_else(|| advertise_address(config.bind_address));
     let service_address = allocate::first_address(&config.service_cidr);
     let options = pki_options(&config, advertise, service_address);
     let material = pki::ensure(&config.data_dir.join("tls"), &options, clock.now())?;
@@ -153,6 +150,21 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         stopping.health.stopping.store(true, Ordering::Release);
     });
     Ok(Running { address, kubeconfig, app, accepting })
+}
+
+/// The address others would reach this host by: the one it listens on, or the one its default route would use.
+fn advertise_address(bind: IpAddr) -> IpAddr {
+    if !bind.is_unspecified() && !bind.is_loopback() {
+        return bind;
+    }
+    // Connecting a datagram socket sends nothing; it only asks the kernel for a route. The address is one of those
+    // reserved for documentation.
+    let route = || {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    };
+    route().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
 }
 
 fn pki_options(config: &Config, advertise: IpAddr, service_address: IpAddr) -> pki::Options {

@@ -24,6 +24,10 @@ pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
     ensure_all(app, rest).await?;
     ensure_all(app, vec![service_cidr(app), authentication(material)]).await?;
     ensure_all(app, vec![service(app)]).await?;
+    // Loopback addresses cannot be endpoints: a host that has no other is reached by nobody else anyway.
+    if app.settings.advertise_address.is_loopback() {
+        return Ok(());
+    }
     ensure_all(app, vec![endpoints(app), endpoint_slice(app)]).await
 }
 
@@ -101,26 +105,20 @@ fn endpoints(app: &App) -> Value {
         "apiVersion": "v1", "kind": "Endpoints",
         "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{
-            "addresses": [{"ip": endpoint_address(app).to_string()}],
+            "addresses": [{"ip": app.settings.advertise_address.to_string()}],
             "ports": [{"name": "https", "port": app.settings.https_port, "protocol": "TCP"}],
         }],
     })
 }
 
 fn endpoint_slice(app: &App) -> Value {
-    let address = endpoint_address(app);
+    let address = app.settings.advertise_address;
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family(address),
         "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
         "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": app.settings.https_port, "protocol": "TCP"}],
     })
-}
-
-/// Endpoints may not be loopback addresses. A server that only listens there is reached by nobody else, so any other
-/// address of the host stands for it.
-fn endpoint_address(app: &App) -> std::net::IpAddr {
-    app.settings.advertise_address
 }
 
 fn service_cidr(app: &App) -> Value {
