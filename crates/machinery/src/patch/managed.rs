@@ -50,13 +50,20 @@ pub(super) static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
 /// this endpoint does not write, which stay as they are: `status` for the object itself, `spec` and
 /// `metadata.labels` for most status subresources. Where nothing changed, nothing is recorded, not even the time.
 pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manager, reset: &[&str]) {
-    let list = start(old, new, manager);
-    let entries = {
-        let mut comparison = compare(ty, old, new);
-        comparison.exclude(&Set::of_paths(reset));
-        record(&list, comparison, manager)
-    };
-    set_managed_fields(new, entries.resolve(list));
+    let Start { list, stored } = start(old, new, manager);
+    let mut comparison = compare(ty, old, new);
+    comparison.exclude(&Set::of_paths(reset));
+    if stored && comparison.is_empty() {
+        return set_managed_fields(new, list);
+    }
+    let plan = record(&list, comparison, manager);
+    set_managed_fields(new, plan.resolve(list));
+}
+
+struct Start {
+    list: Vec<Value>,
+    /// The list is the live object's.
+    stored: bool,
 }
 
 /// The managed fields this write starts from, taken out of `new`.
@@ -64,31 +71,29 @@ pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manag
 /// A client may write managed fields itself; one empty entry (`[{}]`) drops them all. No entries, or entries that
 /// cannot be read, count as a client that does not know the field: the live object's stay. Subresources never
 /// change them directly.
-fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Vec<Value> {
-    let live = || match old.and_then(|old| old.meta("managedFields")).and_then(Value::as_array) {
-        Some(list) if Entries::decode(list).is_ok() => list.clone(),
-        _ => Vec::new(),
-    };
+fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Start {
+    let live = old.and_then(|old| old.meta("managedFields")?.as_array());
+    let stored = || Start { list: live.cloned().unwrap_or_default(), stored: true };
     let sent = match new.get_mut("metadata").and_then(|metadata| metadata.as_object_mut()?.remove("managedFields")) {
         Some(Value::Array(list)) if !list.is_empty() => list,
-        _ => return live(),
+        _ => return stored(),
     };
-    let same_as_live = || old.and_then(|old| old.meta("managedFields")?.as_array()) == Some(&sent);
-    if !manager.subresource.is_empty() && !same_as_live() {
-        return live();
+    if live == Some(&sent) {
+        return Start { list: sent, stored: true };
     }
-    let is_reset = matches!(sent.as_slice(), [Value::Object(entry)] if entry.is_empty());
-    if is_reset {
-        return Vec::new();
+    if !manager.subresource.is_empty() {
+        return stored();
     }
-    match Entries::decode(&sent) {
-        Ok(entries) if !entries.is_empty() => sent,
-        _ => live(),
+    match sent.as_slice() {
+        [Value::Object(entry)] if entry.is_empty() => Start { list: Vec::new(), stored: false },
+        _ if Entries::decode(&sent).is_ok() => Start { list: sent, stored: false },
+        _ => stored(),
     }
 }
 
 fn record(list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
-    let mut entries = Entries::decode(list).expect("only readable entries are started from");
+    // As upstream, managed fields in the store that cannot be read count as none.
+    let mut entries = Entries::decode(list).unwrap_or_default();
     let Comparison { added, modified, removed } = comparison;
     let changed = added.union(modified);
     for entry in entries.iter_mut() {

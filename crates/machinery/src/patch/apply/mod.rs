@@ -149,10 +149,10 @@ impl Request<'_> {
             own.set = own.set.difference(&STRIPPED);
         }
         entries.drop_empty();
-        if changed || !entries.owns_the_same(&before) {
-            if let Some(own) = entries.get_mut(Operation::Apply, manager) {
-                own.set_time(manager.time);
-            }
+        if (changed || !entries.owns_the_same(&before))
+            && let Some(own) = entries.get_mut(Operation::Apply, manager)
+        {
+            own.set_time(manager.time);
         }
         let list = entries.encode().resolve(list.to_vec());
         set_managed_fields(&mut object, list);

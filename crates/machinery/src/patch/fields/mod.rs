@@ -115,6 +115,14 @@ impl<'a> Set<'a> {
         Set { nodes: out }
     }
 
+    pub fn intersects(&self, other: &Set) -> bool {
+        let mut right = other.nodes.iter().peekable();
+        self.nodes.iter().any(|node| {
+            find(&mut right, &node.element)
+                .is_some_and(|found| (node.member && found.member) || node.children.intersects(&found.children))
+        })
+    }
+
     /// Only the paths that no other path of the set goes on from.
     pub fn leaves(&self) -> Set<'a> {
         let leaf = |node: &Node<'a>| Node {
