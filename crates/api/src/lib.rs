@@ -22,6 +22,7 @@ pub mod policy;
 pub mod rbac;
 pub mod resource;
 pub mod scheduling;
+pub mod schema;
 pub mod storage;
 
 /// Every kind that is served, in discovery order. Routes, discovery, storage and the tests over all kinds come from it.

@@ -1,1 +1,106 @@
-//! (under construction)
+//! Bodies in and out: JSON and YAML to values, values to the bytes that are stored and sent.
+
+mod json;
+mod stored;
+mod yaml;
+mod yaml_scalar;
+mod yaml_write;
+
+use serde_json::Value;
+
+pub use stored::{encode, splice_offset};
+pub use yaml_write::to_yaml;
+
+/// How deep a body may nest. Go's limit is 10,000; ours keeps every recursive pass far from the end of the stack.
+pub const DEPTH_MAX: usize = 512;
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Decoded {
+    pub value: Value,
+    /// Whole sentences of strict decoding: `duplicate field "spec.x"` for JSON, one sentence with line numbers for YAML.
+    pub duplicates: Vec<String>,
+}
+
+/// Why a body is not a value, in Go's words: the part behind `json parse error: ` or a sentence that starts with `yaml: `.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("couldn't get version/kind; json parse error: {0}")]
+    Json(String),
+    #[error("yaml: {0}")]
+    Yaml(String),
+    #[error(
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    )]
+    MediaType,
+}
+
+/// Decodes by content type; parameters such as `charset` do not matter, and no content type means JSON.
+pub fn decode_body(content_type: &str, body: &[u8]) -> Result<Decoded, DecodeError> {
+    match content_type.split(';').next().unwrap_or("").trim() {
+        "" | "application/json" => decode_json(body),
+        "application/yaml" => decode_yaml(body),
+        _ => Err(DecodeError::MediaType),
+    }
+}
+
+pub fn decode_json(body: &[u8]) -> Result<Decoded, DecodeError> {
+    json::parse(body).map_err(DecodeError::Json)
+}
+
+/// YAML as go-yaml v2 reads it, only the first document. JSON is YAML too.
+pub fn decode_yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
+    yaml::parse(body).map_err(DecodeError::Yaml)
+}
+
+/// The kind and version that an object claims, both may be empty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TypeMeta<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+}
+
+/// Reads `apiVersion` and `kind`, with upstream's error where they are not texts or the body is no object.
+pub fn type_meta(value: &Value) -> Result<TypeMeta<'_>, DecodeError> {
+    let found = |value: &Value| match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    if !value.is_object() && !value.is_null() {
+        return Err(DecodeError::Json(format!(
+            "json: cannot unmarshal {} into Go value of type struct {{ APIVersion string \
+             \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+            found(value)
+        )));
+    }
+    let text = |field: &str| match value.get(field) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text.as_str()),
+        Some(other) => {
+            let found = found(other);
+            Err(DecodeError::Json(format!(
+                "json: cannot unmarshal {found} into Go struct field .{field} of type string"
+            )))
+        }
+    };
+    Ok(TypeMeta { api_version: text("apiVersion")?, kind: text("kind")? })
+}
+
+/// The beginning of a body as upstream shows it in `the object provided is unrecognized (...)`: text for JSON, else hex.
+pub fn summary(body: &[u8]) -> String {
+    const SHOWN_MAX: usize = 30;
+    let shown = &body[..body.len().min(SHOWN_MAX)];
+    let more = if body.len() > SHOWN_MAX { " ..." } else { "" };
+    match shown.first() {
+        None => "<empty>".into(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(shown)),
+        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + more,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,11 @@
 //! The shape of kinds: fields, list types, merge keys. One compact form for built-in kinds and custom resources,
 //! read by strict decoding, strategic merge, server-side apply and OpenAPI.
 
+pub mod conform;
+pub mod from_json_schema;
+mod time;
+mod zero;
+
 use std::collections::HashMap;
 
 use serde_json::Value;
@@ -90,7 +95,7 @@ pub enum ListKind {
     Map(Vec<Box<str>>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scalar {
     String,
     Bool,

@@ -1,0 +1,313 @@
+//! JSON to values, with the syntax errors of Go's scanner and a note of every duplicate field.
+//! Our own parser, because users see Go's words, and because a repeated field must not vanish silently.
+
+use serde_json::{Map, Number, Value};
+
+use super::{DEPTH_MAX, Decoded};
+use crate::schema::conform::PROBLEMS_MAX;
+
+pub fn parse(body: &[u8]) -> Result<Decoded, String> {
+    let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new() };
+    parser.skip_space();
+    let value = parser.value()?;
+    parser.skip_space();
+    match parser.peek() {
+        None => Ok(Decoded { value, duplicates: parser.duplicates }),
+        Some(_) => Err(parser.unexpected("after top-level value")),
+    }
+}
+
+struct Parser<'a> {
+    body: &'a [u8],
+    at: usize,
+    /// The containers around the value at hand: the raw key or the index in each.
+    path: Vec<Step>,
+    duplicates: Vec<String>,
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Key { start: usize, end: usize },
+    Index(usize),
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.body.get(self.at).copied()
+    }
+
+    fn skip_space(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn value(&mut self) -> Result<Value, String> {
+        match self.peek() {
+            Some(b'{') => self.object(),
+            Some(b'[') => self.array(),
+            Some(b'"') => self.string().map(Value::String),
+            Some(b'-' | b'0'..=b'9') => self.number(),
+            Some(b't') => self.literal("true", Value::Bool(true)),
+            Some(b'f') => self.literal("false", Value::Bool(false)),
+            Some(b'n') => self.literal("null", Value::Null),
+            _ => Err(self.unexpected("looking for beginning of value")),
+        }
+    }
+
+    fn enter(&mut self, step: Step) -> Result<(), String> {
+        if self.path.len() >= DEPTH_MAX {
+            return Err("exceeded max depth".into());
+        }
+        self.path.push(step);
+        Ok(())
+    }
+
+    fn object(&mut self) -> Result<Value, String> {
+        self.at += 1;
+        self.enter(Step::Index(0))?;
+        let mut map = Map::new();
+        self.skip_space();
+        if self.peek() == Some(b'}') {
+            self.at += 1;
+            self.path.pop();
+            return Ok(Value::Object(map));
+        }
+        loop {
+            if self.peek() != Some(b'"') {
+                return Err(self.unexpected("looking for beginning of object key string"));
+            }
+            let start = self.at + 1;
+            let key = self.string()?;
+            if let Some(step) = self.path.last_mut() {
+                *step = Step::Key { start, end: self.at - 1 };
+            }
+            self.skip_space();
+            self.expect(b':', "after object key")?;
+            self.skip_space();
+            let value = self.value()?;
+            if map.insert(key, value).is_some() {
+                self.note_duplicate();
+            }
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b'}') => break,
+                _ => return Err(self.unexpected("after object key:value pair")),
+            }
+            self.skip_space();
+        }
+        self.at += 1;
+        self.path.pop();
+        Ok(Value::Object(map))
+    }
+
+    fn array(&mut self) -> Result<Value, String> {
+        self.at += 1;
+        self.enter(Step::Index(0))?;
+        let mut items = Vec::new();
+        self.skip_space();
+        if self.peek() == Some(b']') {
+            self.at += 1;
+            self.path.pop();
+            return Ok(Value::Array(items));
+        }
+        loop {
+            if let Some(step) = self.path.last_mut() {
+                *step = Step::Index(items.len());
+            }
+            items.push(self.value()?);
+            self.skip_space();
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(b']') => break,
+                _ => return Err(self.unexpected("after array element")),
+            }
+            self.skip_space();
+        }
+        self.at += 1;
+        self.path.pop();
+        Ok(Value::Array(items))
+    }
+
+    fn expect(&mut self, byte: u8, place: &str) -> Result<(), String> {
+        if self.peek() != Some(byte) {
+            return Err(self.unexpected(place));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn literal(&mut self, word: &str, value: Value) -> Result<Value, String> {
+        for byte in word.bytes() {
+            if self.peek() != Some(byte) {
+                return Err(self.unexpected(&format!("in literal {word} (expecting {})", quoted(byte))));
+            }
+            self.at += 1;
+        }
+        Ok(value)
+    }
+
+    fn number(&mut self) -> Result<Value, String> {
+        let start = self.at;
+        if self.peek() == Some(b'-') {
+            self.at += 1;
+        }
+        match self.peek() {
+            Some(b'0') => self.at += 1,
+            Some(b'1'..=b'9') => self.digits(),
+            _ => return Err(self.unexpected("in numeric literal")),
+        }
+        let mut whole = true;
+        if self.peek() == Some(b'.') {
+            whole = false;
+            self.at += 1;
+            self.some_digits("after decimal point in numeric literal")?;
+        }
+        if matches!(self.peek(), Some(b'e' | b'E')) {
+            whole = false;
+            self.at += 1;
+            if matches!(self.peek(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.some_digits("in exponent of numeric literal")?;
+        }
+        let text = str::from_utf8(&self.body[start..self.at]).unwrap_or("");
+        if whole {
+            if let Ok(number) = text.parse::<i64>() {
+                return Ok(number.into());
+            }
+            if let Ok(number) = text.parse::<u64>() {
+                return Ok(number.into());
+            }
+        }
+        let number = text.parse::<f64>().ok().and_then(Number::from_f64);
+        number
+            .map(Value::Number)
+            .ok_or_else(|| format!("json: cannot unmarshal number {text} into Go value of type float64"))
+    }
+
+    fn digits(&mut self) {
+        while matches!(self.peek(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+    }
+
+    fn some_digits(&mut self, place: &str) -> Result<(), String> {
+        if !matches!(self.peek(), Some(b'0'..=b'9')) {
+            return Err(self.unexpected(place));
+        }
+        self.digits();
+        Ok(())
+    }
+
+    /// The text behind an opening quote. Bytes that are not UTF-8 become the replacement character, as in Go.
+    fn string(&mut self) -> Result<String, String> {
+        self.at += 1;
+        let start = self.at;
+        let plain = self.body[start..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+        self.at = plain.map_or(self.body.len(), |length| start + length);
+        let mut text = String::from_utf8_lossy(&self.body[start..self.at]).into_owned();
+        loop {
+            match self.peek() {
+                Some(b'"') => break,
+                Some(b'\\') => self.escape(&mut text)?,
+                _ => return Err(self.unexpected("in string literal")),
+            }
+            let start = self.at;
+            let plain = self.body[start..].iter().position(|byte| matches!(byte, b'"' | b'\\' | 0..0x20));
+            self.at = plain.map_or(self.body.len(), |length| start + length);
+            text.push_str(&String::from_utf8_lossy(&self.body[start..self.at]));
+        }
+        self.at += 1;
+        Ok(text)
+    }
+
+    fn escape(&mut self, text: &mut String) -> Result<(), String> {
+        self.at += 1;
+        let plain = match self.peek() {
+            Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                self.at += 1;
+                let first = self.hex()?;
+                text.push(self.surrogate(first)?);
+                return Ok(());
+            }
+            _ => return Err(self.unexpected("in string escape code")),
+        };
+        text.push(plain);
+        self.at += 1;
+        Ok(())
+    }
+
+    fn hex(&mut self) -> Result<u32, String> {
+        let mut value = 0;
+        for _ in 0..4 {
+            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
+            let digit = digit.ok_or_else(|| self.unexpected("in \\u hexadecimal character escape"))?;
+            value = value * 16 + digit;
+            self.at += 1;
+        }
+        Ok(value)
+    }
+
+    /// A pair of surrogates is one character; half a pair is the replacement character.
+    fn surrogate(&mut self, first: u32) -> Result<char, String> {
+        if (0xD800..0xDC00).contains(&first) && self.body[self.at..].starts_with(b"\\u") {
+            let before = self.at;
+            self.at += 2;
+            let second = self.hex()?;
+            if (0xDC00..0xE000).contains(&second) {
+                let code = 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
+                return Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER));
+            }
+            self.at = before;
+        }
+        Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER))
+    }
+
+    fn unexpected(&self, place: &str) -> String {
+        match self.peek() {
+            None => "unexpected end of JSON input".into(),
+            Some(byte) => format!("invalid character {} {place}", quoted(byte)),
+        }
+    }
+
+    fn note_duplicate(&mut self) {
+        if self.duplicates.len() >= PROBLEMS_MAX {
+            return;
+        }
+        let mut path = String::new();
+        for step in &self.path {
+            match step {
+                Step::Key { start, end } => {
+                    if !path.is_empty() {
+                        path.push('.');
+                    }
+                    path.push_str(&String::from_utf8_lossy(&self.body[*start..*end]));
+                }
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        self.duplicates.push(format!("duplicate field \"{path}\""));
+    }
+}
+
+/// A byte as Go's errors show it.
+fn quoted(byte: u8) -> String {
+    match byte {
+        b'\'' => "'\\''".into(),
+        b'"' => "'\"'".into(),
+        b'\n' => "'\\n'".into(),
+        b'\r' => "'\\r'".into(),
+        b'\t' => "'\\t'".into(),
+        b'\\' => "'\\\\'".into(),
+        0x7f | 0..0x20 => format!("'\\x{byte:02x}'"),
+        _ => format!("'{}'", char::from(byte)),
+    }
+}

@@ -1,0 +1,111 @@
+//! The bytes that are stored and sent: JSON with `kind`, `apiVersion` and `metadata` in front, so that the revision can
+//! be spliced into the metadata without reading the rest.
+
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::{Map, Value};
+
+const FRONT: [&str; 3] = ["kind", "apiVersion", "metadata"];
+
+pub fn encode(object: &Value) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1024);
+    let written = match object {
+        Value::Object(map) => serde_json::to_writer(&mut bytes, &FrontFirst(map)),
+        other => serde_json::to_writer(&mut bytes, other),
+    };
+    assert!(written.is_ok(), "a value with text keys can always be written to memory");
+    bytes
+}
+
+struct FrontFirst<'a>(&'a Map<String, Value>);
+
+impl Serialize for FrontFirst<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_map(Some(self.0.len()))?;
+        for key in FRONT {
+            if let Some(value) = self.0.get(key) {
+                out.serialize_entry(key, value)?;
+            }
+        }
+        for (key, value) in self.0.iter().filter(|(key, _)| !FRONT.contains(&key.as_str())) {
+            out.serialize_entry(key, value)?;
+        }
+        out.end()
+    }
+}
+
+/// The position just behind the top level `"metadata":{` of any JSON object, nothing where there is none.
+pub fn splice_offset(bytes: &[u8]) -> Option<usize> {
+    const METADATA: &[u8] = b"\"metadata\"";
+    let mut at = skip_space(bytes, 0);
+    if bytes.get(at) != Some(&b'{') {
+        return None;
+    }
+    at = skip_space(bytes, at + 1);
+    while bytes.get(at) == Some(&b'"') {
+        let key_end = skip_string(bytes, at)?;
+        let is_metadata = &bytes[at..key_end] == METADATA;
+        at = skip_space(bytes, key_end);
+        if bytes.get(at) != Some(&b':') {
+            return None;
+        }
+        at = skip_space(bytes, at + 1);
+        if is_metadata {
+            return (bytes.get(at) == Some(&b'{')).then_some(at + 1);
+        }
+        at = skip_space(bytes, skip_value(bytes, at)?);
+        if bytes.get(at) != Some(&b',') {
+            return None;
+        }
+        at = skip_space(bytes, at + 1);
+    }
+    None
+}
+
+fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+        at += 1;
+    }
+    at
+}
+
+/// From an opening quote to behind the closing one.
+fn skip_string(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut at = at + 1;
+    loop {
+        match bytes.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
+}
+
+/// Behind one value, whatever it is. Nesting is counted, not followed, so depth costs nothing.
+fn skip_value(bytes: &[u8], mut at: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    loop {
+        match bytes.get(at)? {
+            b'"' => at = skip_string(bytes, at)?,
+            b'{' | b'[' => {
+                depth += 1;
+                at += 1;
+            }
+            b'}' | b']' => {
+                // The end of the object around a bare number or literal.
+                if depth == 0 {
+                    return Some(at);
+                }
+                depth -= 1;
+                at += 1;
+            }
+            b',' if depth == 0 => return Some(at),
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}

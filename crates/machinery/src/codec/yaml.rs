@@ -1,0 +1,214 @@
+//! YAML to values, event by event with a stack of our own. Aliases are expanded within a budget, so that a small body
+//! cannot become a large object.
+
+use std::collections::HashMap;
+use std::mem;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Tag};
+use serde_json::{Map, Value};
+
+use super::yaml_scalar::resolve;
+use super::{DEPTH_MAX, Decoded};
+use crate::schema::conform::PROBLEMS_MAX;
+
+/// How much aliases and anchors may copy, in nodes; sixteen bytes of text count as one more.
+const COPIED_MAX: usize = 200_000;
+
+pub fn parse(body: &[u8]) -> Result<Decoded, String> {
+    let text = str::from_utf8(body).map_err(|_| "invalid leading UTF-8 octet".to_string())?;
+    let mut builder = Builder::default();
+    for event in Parser::new_from_str(text.trim_start_matches('\u{feff}')) {
+        let (event, span) = event.map_err(|error| syntax_error(&error))?;
+        let line = span.start.line();
+        match event {
+            Event::Nothing | Event::StreamStart | Event::DocumentStart(_) => {}
+            // Only the first document is read.
+            Event::StreamEnd | Event::DocumentEnd => break,
+            Event::Scalar(text, style, anchor, tag) => builder.scalar(&text, style, anchor, tag.as_deref(), line)?,
+            Event::Alias(anchor) => builder.alias(anchor, line)?,
+            Event::SequenceStart(anchor, _) => builder.open(Frame::List { anchor, items: Vec::new() })?,
+            Event::MappingStart(anchor, _) => builder.open(Frame::Map { anchor, map: Mapping::default() })?,
+            Event::SequenceEnd | Event::MappingEnd => builder.close(line)?,
+        }
+    }
+    let mut duplicates = Vec::new();
+    if !builder.duplicates.is_empty() {
+        duplicates.push(format!("yaml: unmarshal errors:\n  {}", builder.duplicates.join("\n  ")));
+    }
+    Ok(Decoded { value: builder.done.unwrap_or(Value::Null), duplicates })
+}
+
+/// `while parsing a node, did not find ...` becomes `line 1: did not find ...`. go-yaml counts lines from zero where its
+/// parser complains and from one where its scanner does.
+fn syntax_error(error: &ScanError) -> String {
+    let info = error.info();
+    let problem = match info.strip_prefix("while ") {
+        Some(context) => context.split_once(", ").map_or(info, |(_, problem)| problem),
+        None => info,
+    };
+    match error.marker().line() - usize::from(info.starts_with("while parsing")).min(error.marker().line()) {
+        0 => problem.into(),
+        line => format!("line {line}: {problem}"),
+    }
+}
+
+#[derive(Default)]
+struct Builder {
+    stack: Vec<Frame>,
+    anchors: HashMap<usize, (Value, usize)>,
+    copied: usize,
+    done: Option<Value>,
+    duplicates: Vec<String>,
+}
+
+enum Frame {
+    List { anchor: usize, items: Vec<Value> },
+    Map { anchor: usize, map: Mapping },
+}
+
+#[derive(Default)]
+struct Mapping {
+    entries: Map<String, Value>,
+    key: Option<Key>,
+    /// What `<<` brings in: only for keys that the mapping does not have itself.
+    merged: Map<String, Value>,
+}
+
+enum Key {
+    Text(String),
+    Merge,
+}
+
+impl Builder {
+    fn open(&mut self, frame: Frame) -> Result<(), String> {
+        if self.stack.len() >= DEPTH_MAX {
+            return Err(format!("exceeded max depth of {DEPTH_MAX}"));
+        }
+        self.stack.push(frame);
+        Ok(())
+    }
+
+    fn close(&mut self, line: usize) -> Result<(), String> {
+        let (value, anchor) = match self.stack.pop() {
+            Some(Frame::List { anchor, items }) => (Value::Array(items), anchor),
+            Some(Frame::Map { anchor, map }) => (map.finish(), anchor),
+            None => return Err(format!("line {line}: did not find expected node content")),
+        };
+        self.remember(anchor, &value)?;
+        self.add(value, false, line)
+    }
+
+    fn scalar(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        anchor: usize,
+        tag: Option<&Tag>,
+        line: usize,
+    ) -> Result<(), String> {
+        let is_text = match tag {
+            Some(tag) if tag.is_yaml_core_schema() => tag.suffix == "str",
+            Some(tag) => tag.handle.is_empty() && tag.suffix == "!",
+            None => style != ScalarStyle::Plain,
+        };
+        let value = if is_text { text.into() } else { resolve(text)? };
+        self.remember(anchor, &value)?;
+        let merge = text == "<<" && style == ScalarStyle::Plain && tag.is_none();
+        self.add(value, merge, line)
+    }
+
+    fn alias(&mut self, anchor: usize, line: usize) -> Result<(), String> {
+        let Some((value, cost)) = self.anchors.get(&anchor) else {
+            return Err(format!("line {line}: anchor value contains itself"));
+        };
+        self.copied += cost;
+        if self.copied > COPIED_MAX {
+            return Err("document contains excessive aliasing".into());
+        }
+        let value = value.clone();
+        self.add(value, false, line)
+    }
+
+    fn remember(&mut self, anchor: usize, value: &Value) -> Result<(), String> {
+        if anchor != 0 {
+            let cost = cost(value);
+            self.copied += cost;
+            if self.copied > COPIED_MAX {
+                return Err("document contains excessive aliasing".into());
+            }
+            self.anchors.insert(anchor, (value.clone(), cost));
+        }
+        Ok(())
+    }
+
+    /// Puts a finished value where it belongs: the document, a list, or a mapping's key or value.
+    fn add(&mut self, value: Value, merge: bool, line: usize) -> Result<(), String> {
+        let map = match self.stack.last_mut() {
+            None => {
+                self.done = Some(value);
+                return Ok(());
+            }
+            Some(Frame::List { items, .. }) => {
+                items.push(value);
+                return Ok(());
+            }
+            Some(Frame::Map { map, .. }) => map,
+        };
+        match map.key.take() {
+            None if merge => map.key = Some(Key::Merge),
+            None => map.key = Some(Key::Text(key_text(value, line)?)),
+            Some(Key::Merge) => map.merge(value)?,
+            Some(Key::Text(key)) => {
+                if map.entries.contains_key(&key) && self.duplicates.len() < PROBLEMS_MAX {
+                    self.duplicates.push(format!("line {line}: key {key:?} already set in map"));
+                }
+                map.entries.insert(key, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Mapping {
+    fn merge(&mut self, value: Value) -> Result<(), String> {
+        let maps = match value {
+            Value::Array(maps) => maps,
+            map => vec![map],
+        };
+        for map in maps {
+            let Value::Object(map) = map else {
+                return Err("map merge requires map or sequence of maps as the value".into());
+            };
+            for (key, value) in map {
+                self.merged.entry(key).or_insert(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Value {
+        for (key, value) in mem::take(&mut self.merged) {
+            self.entries.entry(key).or_insert(value);
+        }
+        Value::Object(self.entries)
+    }
+}
+
+/// Keys are texts in JSON; numbers and booleans take their usual form.
+fn key_text(key: Value, line: usize) -> Result<String, String> {
+    match key {
+        Value::String(text) => Ok(text),
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(value) => Ok(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => Err(format!("line {line}: invalid map key: {key}")),
+    }
+}
+
+fn cost(value: &Value) -> usize {
+    match value {
+        Value::String(text) => 1 + text.len() / 16,
+        Value::Array(items) => 1 + items.iter().map(cost).sum::<usize>(),
+        Value::Object(map) => 1 + map.iter().map(|(key, value)| 1 + key.len() / 16 + cost(value)).sum::<usize>(),
+        _ => 1,
+    }
+}

@@ -1,0 +1,199 @@
+//! Turns JSON schemas into `Schemas`: the definitions of the built-in kinds, or the one schema of a custom resource.
+//! List types, merge keys and what Go does with empty values come from `x-kubernetes-*` and `x-go-empty` keys.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+use super::{Empty, Field, ListKind, PatchRule, Scalar, Schemas, Struct, Type, TypeId};
+
+/// The key that carries `Empty` in a definition: `dropped` or `written`; without it an empty value is kept.
+pub const EMPTY: &str = "x-go-empty";
+
+/// The definitions of the built-in kinds, which refer to each other by `$ref`.
+pub fn from_definitions(definitions: &Map<String, Value>) -> Schemas {
+    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions: Some(definitions) };
+    for name in definitions.keys() {
+        let id = builder.schemas.add(Type::Any);
+        builder.schemas.name(name, id);
+    }
+    for (name, definition) in definitions {
+        let ty = match well_known(name) {
+            Some(ty) => ty,
+            None => builder.contents(definition, short_name(name)),
+        };
+        let id = builder.schemas.names[name.as_str()];
+        builder.schemas.set(id, ty);
+    }
+    builder.schemas
+}
+
+/// A structural schema without references; the type is found by `name` in the answer.
+pub fn from_structural(schema: &Value, name: &str) -> Schemas {
+    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions: None };
+    let id = builder.id_of(schema, short_name(name));
+    builder.schemas.name(name, id);
+    builder.schemas
+}
+
+fn short_name(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
+/// Types whose JSON form is not what their schema says, by the last part of their OpenAPI name.
+fn well_known(name: &str) -> Option<Type> {
+    let scalar = match name.strip_prefix("io.k8s.")? {
+        "apimachinery.pkg.api.resource.Quantity" => Scalar::Quantity,
+        "apimachinery.pkg.util.intstr.IntOrString" => Scalar::IntOrString,
+        "apimachinery.pkg.apis.meta.v1.Time" => Scalar::Time,
+        "apimachinery.pkg.apis.meta.v1.MicroTime" => Scalar::MicroTime,
+        "apimachinery.pkg.apis.meta.v1.Duration" => Scalar::Duration,
+        "apimachinery.pkg.apis.meta.v1.FieldsV1" | "apimachinery.pkg.runtime.RawExtension" => return Some(Type::Any),
+        other => {
+            let json = other.strip_prefix("apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON")?;
+            // JSON itself and the unions of a schema with an array, a boolean or a list of texts.
+            return (json.is_empty() || json.starts_with("SchemaPropsOr")).then_some(Type::Any);
+        }
+    };
+    Some(Type::Scalar(scalar))
+}
+
+struct Builder<'a> {
+    schemas: Schemas,
+    scalars: HashMap<Scalar, TypeId>,
+    /// Only built-in kinds have them.
+    definitions: Option<&'a Map<String, Value>>,
+}
+
+impl Builder<'_> {
+    fn id_of(&mut self, schema: &Value, name: &str) -> TypeId {
+        if let Some(target) = reference(schema) {
+            if let Some(ty) = self.with_own_map_type(schema, target) {
+                return self.schemas.add(ty);
+            }
+            if let Some(id) = self.schemas.names.get(target) {
+                return *id;
+            }
+        }
+        match self.contents(schema, name) {
+            Type::Scalar(scalar) => self.scalar(scalar),
+            other => self.schemas.add(other),
+        }
+    }
+
+    /// A field may be granular where its type is atomic, and the other way round; then it gets a type of its own.
+    fn with_own_map_type(&mut self, schema: &Value, target: &str) -> Option<Type> {
+        let atomic = schema.get("x-kubernetes-map-type")?.as_str()? == "atomic";
+        let definition = self.definitions?.get(target)?;
+        match self.contents(definition, short_name(target)) {
+            Type::Struct(shape) if shape.atomic != atomic => Some(Type::Struct(Struct { atomic, ..shape })),
+            _ => None,
+        }
+    }
+
+    fn scalar(&mut self, scalar: Scalar) -> TypeId {
+        if let Some(id) = self.scalars.get(&scalar) {
+            return *id;
+        }
+        let id = self.schemas.add(Type::Scalar(scalar));
+        self.scalars.insert(scalar, id);
+        id
+    }
+
+    fn contents(&mut self, schema: &Value, name: &str) -> Type {
+        if flag(schema, "x-kubernetes-int-or-string") {
+            return Type::Scalar(Scalar::IntOrString);
+        }
+        let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
+        match schema.get("type").and_then(Value::as_str) {
+            Some("string") if self.definitions.is_some() && format == "byte" => Type::Scalar(Scalar::Bytes),
+            Some("string") => Type::Scalar(Scalar::String),
+            Some("boolean") => Type::Scalar(Scalar::Bool),
+            Some("integer") if format == "int32" => Type::Scalar(Scalar::Int32),
+            Some("integer") => Type::Scalar(Scalar::Int64),
+            Some("number") => Type::Scalar(Scalar::Float),
+            Some("array") => {
+                let item = self.id_of(schema.get("items").unwrap_or(&Value::Null), name);
+                Type::List { item, kind: list_kind(schema) }
+            }
+            Some("object") => self.object(schema, name),
+            _ if schema.get("properties").is_some() => self.object(schema, name),
+            _ => Type::Any,
+        }
+    }
+
+    fn object(&mut self, schema: &Value, name: &str) -> Type {
+        let atomic = schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic");
+        let preserve_unknown = flag(schema, "x-kubernetes-preserve-unknown-fields");
+        let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+            return match schema.get("additionalProperties") {
+                Some(value) if value.is_object() => Type::Map { value: self.id_of(value, name), atomic },
+                Some(Value::Bool(true)) => Type::Map { value: self.schemas.add(Type::Any), atomic },
+                _ if preserve_unknown => Type::Any,
+                // A built-in type without properties is an empty struct; a custom one prunes everything.
+                _ => Type::Struct(Struct { name: name.into(), atomic, ..Struct::default() }),
+            };
+        };
+        let required: Vec<&str> = schema
+            .get("required")
+            .and_then(Value::as_array)
+            .map(|names| names.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default();
+        let mut fields: Vec<Field> = properties
+            .iter()
+            .map(|(field, property)| Field {
+                name: field.as_str().into(),
+                ty: self.id_of(property, field),
+                required: required.contains(&field.as_str()),
+                empty: empty(property),
+                patch: patch_rule(property),
+                default: property.get("default").filter(|_| self.definitions.is_none()).cloned(),
+            })
+            .collect();
+        fields.sort_by(|left, right| left.name.cmp(&right.name));
+        let embedded = flag(schema, "x-kubernetes-embedded-resource")
+            || ["apiVersion", "kind", "metadata"].iter().all(|field| properties.contains_key(*field));
+        Type::Struct(Struct { name: name.into(), fields, atomic, preserve_unknown, embedded })
+    }
+}
+
+/// The name that a schema refers to, whether it stands alone or in `allOf` beside a description.
+pub fn reference(schema: &Value) -> Option<&str> {
+    let target = match schema.get("$ref") {
+        Some(target) => target,
+        None => schema.get("allOf")?.get(0)?.get("$ref")?,
+    };
+    target.as_str()?.rsplit('/').next()
+}
+
+fn flag(schema: &Value, key: &str) -> bool {
+    schema.get(key).and_then(Value::as_bool).unwrap_or(false)
+}
+
+fn list_kind(schema: &Value) -> ListKind {
+    let text = |key: &str| schema.get(key).and_then(Value::as_str);
+    let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
+    match text("x-kubernetes-list-type") {
+        Some("set") => ListKind::Set,
+        Some("map") => ListKind::Map(keys.into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()),
+        _ => ListKind::Atomic,
+    }
+}
+
+fn empty(property: &Value) -> Empty {
+    match property.get(EMPTY).and_then(Value::as_str) {
+        Some("dropped") => Empty::Dropped,
+        Some("written") => Empty::Written,
+        _ => Empty::Kept,
+    }
+}
+
+fn patch_rule(property: &Value) -> PatchRule {
+    let text = |key: &str| property.get(key).and_then(Value::as_str);
+    let strategy = text("x-kubernetes-patch-strategy").unwrap_or("");
+    PatchRule {
+        merge: strategy.split(',').any(|part| part == "merge"),
+        retain_keys: strategy.split(',').any(|part| part == "retainKeys"),
+        merge_key: text("x-kubernetes-patch-merge-key").map(Into::into),
+    }
+}

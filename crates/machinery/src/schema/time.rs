@@ -1,0 +1,227 @@
+//! Times and durations as Go reads and writes them, with Go's words for what is wrong.
+
+use jiff::Timestamp;
+use jiff::fmt::strtime;
+
+const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
+
+/// Whether the text already is what the server writes: `2006-01-02T15:04:05Z`.
+pub fn is_normal(text: &str) -> bool {
+    text.len() == 20 && text.ends_with('Z') && shape_is_right(&text.as_bytes()[..19]) && parse(text).is_some()
+}
+
+/// A time in whole seconds, UTC.
+pub fn normal(text: &str) -> Result<String, String> {
+    let time = parse(text).ok_or_else(|| problem(text, LAYOUT))?;
+    written(time, "%Y-%m-%dT%H:%M:%SZ")
+}
+
+/// A time with six digits behind the second, UTC.
+pub fn normal_micro(text: &str) -> Result<String, String> {
+    let time = parse(text).ok_or_else(|| problem(text, MICRO_LAYOUT))?;
+    written(time, "%Y-%m-%dT%H:%M:%S.%6fZ")
+}
+
+fn written(time: Timestamp, format: &str) -> Result<String, String> {
+    strtime::format(format, time).map_err(|error| error.to_string())
+}
+
+/// Only the shape of RFC 3339 is taken; jiff alone would take more.
+fn parse(text: &str) -> Option<Timestamp> {
+    let bytes = text.as_bytes();
+    let zone = match bytes.last()? {
+        b'Z' => 1,
+        _ => 6,
+    };
+    let body = bytes.len().checked_sub(zone).map(|end| &bytes[..end])?;
+    let (seconds, fraction) = (body.get(..19)?, &body[19..]);
+    let fraction_is_right = match fraction {
+        [] => true,
+        [b'.' | b',', digits @ ..] => !digits.is_empty() && digits.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    let zone = &bytes[bytes.len() - zone..];
+    let zone_is_right = zone == b"Z" || (matches!(zone[0], b'+' | b'-') && zone[3] == b':');
+    if !(shape_is_right(seconds) && fraction_is_right && zone_is_right) {
+        return None;
+    }
+    text.parse().ok()
+}
+
+fn shape_is_right(seconds: &[u8]) -> bool {
+    let shape = b"dddd-dd-ddTdd:dd:dd";
+    seconds.len() == shape.len()
+        && seconds.iter().zip(shape).all(|(byte, wanted)| match wanted {
+            b'd' => byte.is_ascii_digit(),
+            _ => byte == wanted,
+        })
+}
+
+/// Go's sentence for a time that cannot be read: which part of the layout the rest of the text does not fit.
+fn problem(text: &str, layout: &str) -> String {
+    let elements: [(&str, usize); 11] = [
+        ("2006", 4),
+        ("-", 0),
+        ("01", 2),
+        ("-", 0),
+        ("02", 2),
+        ("T", 0),
+        ("15", 2),
+        (":", 0),
+        ("04", 2),
+        (":", 0),
+        ("05", 2),
+    ];
+    let mut rest = text;
+    let mut ranges = Vec::new();
+    for (element, digits) in elements {
+        let cannot = || format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {element:?}");
+        if digits == 0 {
+            match rest.strip_prefix(element) {
+                Some(after) => rest = after,
+                None => return cannot(),
+            }
+        } else {
+            match rest.get(..digits).filter(|part| part.bytes().all(|byte| byte.is_ascii_digit())) {
+                Some(part) => {
+                    ranges.push(part.parse::<u32>().unwrap_or(0));
+                    rest = &rest[digits..];
+                }
+                None => return cannot(),
+            }
+        }
+        if let Some(what) = out_of_range(&ranges) {
+            return format!("parsing time {text:?}: {what} out of range");
+        }
+    }
+    if let Some(fraction) = rest.strip_prefix('.') {
+        rest = fraction.trim_start_matches(|c: char| c.is_ascii_digit());
+    }
+    let zone = match rest.as_bytes() {
+        [b'Z', ..] => 1,
+        [b'+' | b'-', a, b, b':', c, d, ..] if [a, b, c, d].iter().all(|byte| byte.is_ascii_digit()) => 6,
+        _ => return format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as \"Z07:00\""),
+    };
+    match &rest[zone..] {
+        "" => format!("parsing time {text:?}: day out of range"),
+        extra => format!("parsing time {text:?}: extra text: {extra:?}"),
+    }
+}
+
+fn out_of_range(parts: &[u32]) -> Option<&'static str> {
+    let last = *parts.last()?;
+    match parts.len() {
+        2 if last == 0 || last > 12 => Some("month"),
+        3 if last == 0 || last > 31 => Some("day"),
+        4 if last > 23 => Some("hour"),
+        5 if last > 59 => Some("minute"),
+        6 if last > 59 => Some("second"),
+        _ => None,
+    }
+}
+
+/// A duration such as `1h30m` in the form Go writes: `1h30m0s`.
+pub fn duration(text: &str) -> Result<String, String> {
+    let nanos = duration_nanos(text).ok_or_else(|| format!("time: invalid duration {text:?}"))?;
+    let sign = if nanos < 0 { "-" } else { "" };
+    let nanos = nanos.unsigned_abs();
+    let fraction = |value: u128, unit: u128| {
+        let digits = format!("{:0width$}", value % unit, width = unit.ilog10() as usize);
+        match digits.trim_end_matches('0') {
+            "" => (value / unit).to_string(),
+            digits => format!("{}.{digits}", value / unit),
+        }
+    };
+    Ok(match nanos {
+        0 => "0s".into(),
+        1..1_000 => format!("{sign}{nanos}ns"),
+        1_000..1_000_000 => format!("{sign}{}µs", fraction(nanos, 1_000)),
+        1_000_000..1_000_000_000 => format!("{sign}{}ms", fraction(nanos, 1_000_000)),
+        _ => {
+            let (minutes, rest) = (nanos / 60_000_000_000, nanos % 60_000_000_000);
+            let seconds = fraction(rest, 1_000_000_000);
+            match (minutes / 60, minutes % 60) {
+                (0, 0) => format!("{sign}{seconds}s"),
+                (0, minutes) => format!("{sign}{minutes}m{seconds}s"),
+                (hours, minutes) => format!("{sign}{hours}h{minutes}m{seconds}s"),
+            }
+        }
+    })
+}
+
+fn duration_nanos(text: &str) -> Option<i128> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    if unsigned == "0" {
+        return Some(0);
+    }
+    let mut rest = unsigned;
+    let mut total: i128 = 0;
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let end = rest.bytes().position(|byte| !byte.is_ascii_digit() && byte != b'.').unwrap_or(rest.len());
+        let (number, after) = rest.split_at(end);
+        let unit_end = after.bytes().position(|byte| byte.is_ascii_digit() || byte == b'.').unwrap_or(after.len());
+        let (unit, after) = after.split_at(unit_end);
+        let scale: i128 = match unit {
+            "ns" => 1,
+            "us" | "µs" | "μs" => 1_000,
+            "ms" => 1_000_000,
+            "s" => 1_000_000_000,
+            "m" => 60_000_000_000,
+            "h" => 3_600_000_000_000,
+            _ => return None,
+        };
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+            return None;
+        }
+        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse::<u64>().ok()?.into() };
+        total = total.checked_add(whole.checked_mul(scale)?)?;
+        let mut unit = scale;
+        for digit in fraction.bytes() {
+            unit /= 10;
+            total += i128::from(digit - b'0') * unit;
+        }
+        rest = after;
+    }
+    (total <= i64::MAX.into()).then_some(sign * total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times() {
+        for (text, expected) in [
+            ("2024-05-06T07:08:09Z", "2024-05-06T07:08:09Z"),
+            ("2024-05-06T07:08:09.5+02:00", "2024-05-06T05:08:09Z"),
+            ("x", r#"parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006""#),
+            ("", r#"parsing time "" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "2006""#),
+            ("2024-05-06", r#"parsing time "2024-05-06" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "T""#),
+            ("2024-13-06T07:08:09Z", r#"parsing time "2024-13-06T07:08:09Z": month out of range"#),
+            ("2024-02-30T07:08:09Z", r#"parsing time "2024-02-30T07:08:09Z": day out of range"#),
+        ] {
+            assert_eq!(normal(text).unwrap_or_else(|error| error), expected);
+        }
+        assert_eq!(normal_micro("2024-05-06T07:08:09Z").as_deref(), Ok("2024-05-06T07:08:09.000000Z"));
+        assert!(is_normal("2024-05-06T07:08:09Z") && !is_normal("2024-05-06T07:08:61Z"));
+    }
+
+    #[test]
+    fn durations() {
+        for (text, expected) in [
+            ("90s", "1m30s"),
+            ("1.5h", "1h30m0s"),
+            ("1500us", "1.5ms"),
+            ("0", "0s"),
+            ("x", "time: invalid duration \"x\""),
+        ] {
+            assert_eq!(duration(text).unwrap_or_else(|error| error), expected);
+        }
+    }
+}
