@@ -56,6 +56,7 @@ struct BuiltIn {
 }
 
 type KindKey = (&'static str, &'static str, &'static str);
+type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 
 fn built_in() -> &'static BuiltIn {
     static BUILT_IN: OnceLock<BuiltIn> = OnceLock::new();
@@ -70,7 +71,7 @@ fn built_in() -> &'static BuiltIn {
 }
 
 /// What is decoded from bodies beside the kinds of the table.
-const OTHERS: &[(KindKey, fn(&mut SchemaGenerator) -> Schema)] = &[
+const OTHERS: &[(KindKey, MakeSchema)] = &[
     (("", "v1", "DeleteOptions"), SchemaGenerator::subschema_for::<DeleteOptions>),
     (("", "v1", "Status"), SchemaGenerator::subschema_for::<Status>),
     (("authentication.k8s.io", "v1", "TokenRequest"), SchemaGenerator::subschema_for::<TokenRequest>),
