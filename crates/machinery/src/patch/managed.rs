@@ -1,5 +1,6 @@
-//! `metadata.managedFields`: who last set which field. Every write passes here, after defaults and mutating admission
-//! and before the server sets what is its own (uid, allocated addresses), which upstream does not track.
+//! `metadata.managedFields`: who last set which field. Every write passes here once it is decoded, patched and has its
+//! defaults, and before admission and strategies change it: what those set (a service account, an allocated address)
+//! nobody owns, as upstream.
 
 mod entry;
 
