@@ -31,6 +31,22 @@ fn json_patch() {
     check(include_str!("../../machinery/src/patch/testdata/json-patch.jsonl"), 3);
 }
 
+/// A write to `scale` is a write to the object behind it, under the name of the subresource and without a time.
+#[test]
+fn scale() {
+    let conversation = include_str!("../../machinery/src/patch/testdata/update-then-apply.jsonl");
+    let answer = |step: usize| {
+        let line = conversation.lines().nth(step).expect("recorded");
+        serde_json::from_str::<Value>(line).expect("test data is JSON")["response"].clone()
+    };
+    let (live, scaled) = (answer(3), answer(7));
+    let mut new = live.clone();
+    new["spec"]["replicas"] = scaled["spec"]["replicas"].clone();
+    let manager = Manager { name: "hpa", api_version: "apps/v1", subresource: "scale", time: "" };
+    update(type_of(&live), Some(&live), &mut new, &manager, &[]);
+    assert_eq!(managed(&new), managed(&scaled));
+}
+
 #[track_caller]
 fn check(conversation: &str, expected: usize) {
     let mut live: Option<Value> = None;

@@ -23,8 +23,14 @@ pub struct Manager<'a> {
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// Now, as `2026-01-02T03:04:05Z`.
+    /// Now, as `2026-01-02T03:04:05Z`. Empty leaves the time out, as upstream does for writes through `scale`.
     pub time: &'a str,
+}
+
+impl<'a> Manager<'a> {
+    pub(super) fn stamp(&self) -> Option<&'a str> {
+        (!self.time.is_empty()).then_some(self.time)
+    }
 }
 
 /// What no manager owns, because the server sets it or because it names the object.
@@ -112,11 +118,11 @@ fn record(list: &[Value], comparison: Comparison, manager: &Manager) -> entry::P
 
 /// No entries is no field at all.
 pub(super) fn set_managed_fields(object: &mut Value, list: Vec<Value>) {
-    let metadata = object.meta_mut();
-    match list.is_empty() {
-        true => metadata.remove("managedFields"),
-        false => metadata.insert("managedFields".into(), Value::Array(list)),
-    };
+    if !list.is_empty() {
+        object.meta_mut().insert("managedFields".into(), Value::Array(list));
+    } else if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
 }
 
 /// An object without its managed fields, which are no part of its content.

@@ -152,7 +152,7 @@ impl Request<'_> {
         if (changed || !entries.owns_the_same(&before))
             && let Some(own) = entries.get_mut(Operation::Apply, manager)
         {
-            own.set_time(manager.time);
+            own.set_time(manager.stamp());
         }
         let list = entries.encode().resolve(list.to_vec());
         set_managed_fields(&mut object, list);

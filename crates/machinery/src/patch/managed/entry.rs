@@ -99,9 +99,9 @@ impl<'a> Entry<'a> {
         }
     }
 
-    pub fn set_time(&mut self, time: &'a str) {
-        if self.time != Some(time) {
-            self.time = Some(time);
+    pub fn set_time(&mut self, time: Option<&'a str>) {
+        if self.time != time {
+            self.time = time;
             self.source = None;
         }
     }
@@ -176,7 +176,7 @@ impl<'a> Entries<'a> {
         match self.get_mut(operation, manager) {
             Some(entry) => {
                 entry.set = std::mem::take(&mut entry.set).union(fields);
-                entry.time = Some(manager.time);
+                entry.time = manager.stamp();
                 entry.source = None;
             }
             None => self.0.push(Entry {
@@ -184,7 +184,7 @@ impl<'a> Entries<'a> {
                 operation,
                 api_version: manager.api_version,
                 subresource: manager.subresource,
-                time: Some(manager.time),
+                time: manager.stamp(),
                 set: fields,
                 source: None,
             }),
