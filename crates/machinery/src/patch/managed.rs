@@ -63,7 +63,7 @@ pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manag
     if stored && comparison.is_empty() {
         return set_managed_fields(new, list);
     }
-    let plan = record(&list, comparison, manager);
+    let plan = record(ty, &list, comparison, manager);
     set_managed_fields(new, plan.resolve(list));
 }
 
@@ -98,9 +98,10 @@ fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Start {
     }
 }
 
-fn record(list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
+fn record(ty: TypeRef, list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
     // As upstream, managed fields in the store that cannot be read count as none.
     let mut entries = Entries::decode(list).unwrap_or_default();
+    entries.reconcile(ty);
     let Comparison { added, modified, removed } = comparison;
     let changed = added.union(modified);
     for entry in entries.iter_mut() {

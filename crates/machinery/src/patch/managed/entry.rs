@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Manager;
 use crate::patch::fields::{Set, from_json, to_json};
+use crate::schema::TypeRef;
 
 /// More managers that update than this are merged, the oldest first.
 const UPDATE_ENTRIES_MAX: usize = 10;
@@ -188,6 +189,15 @@ impl<'a> Entries<'a> {
                 set: fields,
                 source: None,
             }),
+        }
+    }
+
+    /// Brings the sets up to a schema that has changed since they were written.
+    pub fn reconcile(&mut self, ty: TypeRef) {
+        for entry in &mut self.0 {
+            if entry.set.collapse_atomic(Some(ty)) {
+                entry.source = None;
+            }
         }
     }
 
