@@ -166,6 +166,12 @@ impl Status {
         if let Some(details) = &self.details {
             out["details"] = details.to_value();
         }
+        // Errors that upstream has no reason for are sent without one.
+        if self.reason.is_empty()
+            && let Some(members) = out.as_object_mut()
+        {
+            members.remove("reason");
+        }
         out
     }
 }

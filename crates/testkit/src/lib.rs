@@ -1,1 +1,12 @@
+//! What tests share: real servers in folders of their own, a small HTTPS client, real kubectl and etcd.
+//! Everything made here is taken away again when it is dropped, also when the test fails.
 
+pub mod client;
+pub mod etcd;
+pub mod kubectl;
+pub mod server;
+
+pub use client::{Client, Reply};
+pub use etcd::Etcd;
+pub use kubectl::Kubectl;
+pub use server::{Options, Server};

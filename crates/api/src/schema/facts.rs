@@ -30,6 +30,10 @@ pub fn add_lists(definitions: &mut Definitions) {
 }
 
 fn add_list_fact(target: &mut Map<String, Value>, word: &str) {
+    if let Some(default) = word.strip_prefix("default=") {
+        target.insert("default".into(), default.into());
+        return;
+    }
     let mut set = |key: &str, value: Value| target.insert(format!("x-kubernetes-{key}"), value);
     if let Some(keys) = word.strip_prefix("map=") {
         set("list-type", "map".into());

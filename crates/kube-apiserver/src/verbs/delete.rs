@@ -160,7 +160,10 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
             new.meta_mut().insert("deletionTimestamp".into(), stamp(now).into());
             bump_generation(&mut new);
         }
-        new.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
+        // Namespaces end by their finalizers and have no grace period.
+        if !is_namespace(resource) {
+            new.meta_mut().insert("deletionGracePeriodSeconds".into(), 0.into());
+        }
         begin_termination(resource, &mut new);
         return match write::ends(&new) {
             true => Next::Delete(new),
@@ -204,9 +207,13 @@ fn grace_period(resource: &Resource, old: &Value, options: &Options) -> i64 {
 }
 
 fn begin_termination(resource: &Resource, new: &mut Value) {
-    if resource.kind.kind == "Namespace" && resource.kind.group.is_empty() {
+    if is_namespace(resource) {
         new["status"]["phase"] = "Terminating".into();
     }
+}
+
+fn is_namespace(resource: &Resource) -> bool {
+    resource.kind.kind == "Namespace" && resource.kind.group.is_empty()
 }
 
 fn bump_generation(object: &mut Value) {
@@ -333,7 +340,7 @@ impl Propagation {
                 return Err(bad_policy(Problem::Invalid, policy, "orphanDependents and deletionPropagation cannot be both set"));
             }
             _ => {
-                let detail = "supported values: \"Background\", \"Foreground\", \"Orphan\"";
+                let detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";
                 return Err(bad_policy(Problem::NotSupported, policy, detail));
             }
         })

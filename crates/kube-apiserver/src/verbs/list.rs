@@ -157,7 +157,8 @@ fn read_token(token: &str) -> Result<Start, Status> {
     if value["v"] != "meta.k8s.io/v1" {
         return Err(bad("server does not recognize this encoded version".into()));
     }
-    let after = value["start"].as_str().unwrap_or("");
+    // As upstream writes it: behind this key, below the prefix of the list.
+    let after = value["start"].as_str().unwrap_or("").trim_start_matches('/').trim_end_matches('\0');
     if after.is_empty() || after.split('/').any(|part| part == "..") {
         return Err(bad(format!("{after:?}")));
     }
@@ -171,7 +172,7 @@ fn read_token(token: &str) -> Result<Start, Status> {
 }
 
 fn make_token(revision: i64, after: &str) -> String {
-    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": after}).to_string())
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{after}\0")}).to_string())
 }
 
 async fn snapshot_at(call: &Call, revision: Revision) -> Result<Snapshot, Status> {

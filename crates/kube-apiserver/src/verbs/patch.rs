@@ -179,7 +179,9 @@ fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value
             wanted.1
         )));
     }
-    decode::typed(&mut config, &Expected::of(resource), decoded.duplicates, strictness, &mut |warning| call.warn(warning))?;
+    // Only looked at: fields that decoding would fill in are not this manager's.
+    let mut checked = config.clone();
+    decode::typed(&mut checked, &Expected::of(resource), decoded.duplicates, strictness, &mut |warning| call.warn(warning))?;
     let (given, name) = (config.name().to_string(), call.target.name.as_str());
     if !given.is_empty() && given != name {
         return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));

@@ -51,6 +51,16 @@ pub fn apply(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> 
     Ok(())
 }
 
+/// What strict field validation finds wrong with a patch that can be applied, for the error or the warnings.
+pub fn unknown_fields(patch: &Value) -> Vec<String> {
+    let known = |name: &str| matches!(name, "op" | "path" | "from" | "value");
+    let items = patch.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
+    let members =
+        items.flat_map(|(index, item)| item.as_object().into_iter().flatten().map(move |entry| (index, entry.0)));
+    let unknown = members.filter(|(_, name)| !known(name));
+    unknown.map(|(index, name)| format!("json patch unknown field \"[{index}].{name}\"")).collect()
+}
+
 struct Operation<'a> {
     op: &'a str,
     path: &'a str,
@@ -364,6 +374,32 @@ mod tests {
             (json!([{"op": "add", "path": 1}]), "number into Go struct field jsonPatchOp.path of type string"),
         ] {
             check_error(json!({}), patch, 400, &format!("{start} {rest}"));
+        }
+    }
+
+    #[test]
+    fn unknown_members() {
+        let patch = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "add", "path": "/b", "valeu": 1}]);
+        assert_eq!(unknown_fields(&patch), ["json patch unknown field \"[1].valeu\""]);
+    }
+
+    #[test]
+    fn recorded_conversation() {
+        let mut live = Value::Null;
+        for line in include_str!("testdata/json-patch.jsonl").lines() {
+            let step: Value = serde_json::from_str(line).expect("test data is JSON");
+            let answer = &step["response"];
+            if step["contentType"] == "application/json-patch+json" {
+                match patched(live.clone(), step["body"].clone()) {
+                    // A number as data is refused later, by the schema.
+                    Ok(_) if step["code"] == 422 => assert_eq!(step["body"][0]["value"], 5),
+                    Ok(document) => assert_eq!(document["data"], answer["data"]),
+                    Err(error) => assert_eq!(&error.status().to_value(), answer),
+                }
+            }
+            if step["code"] == 200 || step["code"] == 201 {
+                live = answer.clone();
+            }
         }
     }
 

@@ -1,5 +1,6 @@
-//! `metadata.managedFields`: who last set which field. Every write passes here, after defaults and mutating admission
-//! and before the server sets what is its own (uid, allocated addresses), which upstream does not track.
+//! `metadata.managedFields`: who last set which field. Every write passes here once it is decoded, patched and has its
+//! defaults, and before admission and strategies change it: what those set (a service account, an allocated address)
+//! nobody owns, as upstream.
 
 mod entry;
 
@@ -22,8 +23,14 @@ pub struct Manager<'a> {
     pub api_version: &'a str,
     /// Empty for the object itself.
     pub subresource: &'a str,
-    /// Now, as `2026-01-02T03:04:05Z`.
+    /// Now, as `2026-01-02T03:04:05Z`. Empty leaves the time out, as upstream does for writes through `scale`.
     pub time: &'a str,
+}
+
+impl<'a> Manager<'a> {
+    pub(super) fn stamp(&self) -> Option<&'a str> {
+        (!self.time.is_empty()).then_some(self.time)
+    }
 }
 
 /// What no manager owns, because the server sets it or because it names the object.
@@ -50,13 +57,20 @@ pub(super) static STRIPPED: LazyLock<Set<'static>> = LazyLock::new(|| {
 /// this endpoint does not write, which stay as they are: `status` for the object itself, `spec` and
 /// `metadata.labels` for most status subresources. Where nothing changed, nothing is recorded, not even the time.
 pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manager, reset: &[&str]) {
-    let list = start(old, new, manager);
-    let entries = {
-        let mut comparison = compare(ty, old, new);
-        comparison.exclude(&Set::of_paths(reset));
-        record(&list, comparison, manager)
-    };
-    set_managed_fields(new, entries.resolve(list));
+    let Start { list, stored } = start(old, new, manager);
+    let mut comparison = compare(ty, old, new);
+    comparison.exclude(&Set::of_paths(reset));
+    if stored && comparison.is_empty() {
+        return set_managed_fields(new, list);
+    }
+    let plan = record(ty, &list, comparison, manager);
+    set_managed_fields(new, plan.resolve(list));
+}
+
+struct Start {
+    list: Vec<Value>,
+    /// The list is the live object's.
+    stored: bool,
 }
 
 /// The managed fields this write starts from, taken out of `new`.
@@ -64,31 +78,30 @@ pub fn update(ty: TypeRef, old: Option<&Value>, new: &mut Value, manager: &Manag
 /// A client may write managed fields itself; one empty entry (`[{}]`) drops them all. No entries, or entries that
 /// cannot be read, count as a client that does not know the field: the live object's stay. Subresources never
 /// change them directly.
-fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Vec<Value> {
-    let live = || match old.and_then(|old| old.meta("managedFields")).and_then(Value::as_array) {
-        Some(list) if Entries::decode(list).is_ok() => list.clone(),
-        _ => Vec::new(),
-    };
+fn start(old: Option<&Value>, new: &mut Value, manager: &Manager) -> Start {
+    let live = old.and_then(|old| old.meta("managedFields")?.as_array());
+    let stored = || Start { list: live.cloned().unwrap_or_default(), stored: true };
     let sent = match new.get_mut("metadata").and_then(|metadata| metadata.as_object_mut()?.remove("managedFields")) {
         Some(Value::Array(list)) if !list.is_empty() => list,
-        _ => return live(),
+        _ => return stored(),
     };
-    let same_as_live = || old.and_then(|old| old.meta("managedFields")?.as_array()) == Some(&sent);
-    if !manager.subresource.is_empty() && !same_as_live() {
-        return live();
+    if live == Some(&sent) {
+        return Start { list: sent, stored: true };
     }
-    let is_reset = matches!(sent.as_slice(), [Value::Object(entry)] if entry.is_empty());
-    if is_reset {
-        return Vec::new();
+    if !manager.subresource.is_empty() {
+        return stored();
     }
-    match Entries::decode(&sent) {
-        Ok(entries) if !entries.is_empty() => sent,
-        _ => live(),
+    match sent.as_slice() {
+        [Value::Object(entry)] if entry.is_empty() => Start { list: Vec::new(), stored: false },
+        _ if Entries::decode(&sent).is_ok() => Start { list: sent, stored: false },
+        _ => stored(),
     }
 }
 
-fn record(list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
-    let mut entries = Entries::decode(list).expect("only readable entries are started from");
+fn record(ty: TypeRef, list: &[Value], comparison: Comparison, manager: &Manager) -> entry::Plan {
+    // As upstream, managed fields in the store that cannot be read count as none.
+    let mut entries = Entries::decode(list).unwrap_or_default();
+    entries.reconcile(ty);
     let Comparison { added, modified, removed } = comparison;
     let changed = added.union(modified);
     for entry in entries.iter_mut() {
@@ -106,11 +119,11 @@ fn record(list: &[Value], comparison: Comparison, manager: &Manager) -> entry::P
 
 /// No entries is no field at all.
 pub(super) fn set_managed_fields(object: &mut Value, list: Vec<Value>) {
-    let metadata = object.meta_mut();
-    match list.is_empty() {
-        true => metadata.remove("managedFields"),
-        false => metadata.insert("managedFields".into(), Value::Array(list)),
-    };
+    if !list.is_empty() {
+        object.meta_mut().insert("managedFields".into(), Value::Array(list));
+    } else if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
 }
 
 /// An object without its managed fields, which are no part of its content.

@@ -1,12 +1,14 @@
 //! Ways to change an object: JSON patch, merge patch, strategic merge patch and server-side apply; and who changed
 //! what, which every write records in `metadata.managedFields`. All of it is pure: values in, values out.
 
-pub mod apply;
-pub mod fields;
 pub mod json;
-pub mod managed;
 pub mod merge;
 pub mod strategic;
+
+pub mod fields;
+pub mod managed;
+
+pub mod apply;
 
 mod go;
 #[cfg(test)]

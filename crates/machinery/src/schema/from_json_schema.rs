@@ -144,9 +144,9 @@ impl<'a> Builder<'a> {
             return match schema.get("additionalProperties") {
                 Some(value) if value.is_object() => Type::Map { value: self.id_of(value, name), atomic },
                 Some(Value::Bool(true)) => Type::Map { value: self.schemas.add(Type::Any), atomic },
-                _ if preserve_unknown => Type::Any,
-                // A built-in type without properties is an empty struct; a custom one prunes everything.
-                _ => Type::Struct(Struct { name: name.into(), atomic, ..Struct::default() }),
+                // A built-in type without properties is an empty struct; a custom one prunes everything, unless it
+                // keeps what it does not know.
+                _ => Type::Struct(Struct { name: name.into(), atomic, preserve_unknown, ..Struct::default() }),
             };
         };
         let required: Vec<&str> = schema
@@ -162,7 +162,7 @@ impl<'a> Builder<'a> {
                 required: required.contains(&field.as_str()),
                 empty: empty(property),
                 patch: patch_rule(property),
-                default: property.get("default").filter(|_| !self.built_in).cloned(),
+                default: property.get("default").cloned(),
             })
             .collect();
         fields.sort_by(|left, right| left.name.cmp(&right.name));

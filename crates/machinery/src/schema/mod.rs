@@ -66,7 +66,7 @@ pub struct Field {
     /// What Go's `omitempty` does with an empty value of this field when the object is written back.
     pub empty: Empty,
     pub patch: PatchRule,
-    /// From a custom resource's schema; built-in kinds have their defaults in code.
+    /// From a custom resource's schema. Built-in kinds have their defaults in code, and here only those of list keys.
     pub default: Option<Value>,
 }
 

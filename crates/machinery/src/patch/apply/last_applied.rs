@@ -1,6 +1,8 @@
 //! From `kubectl apply` to `kubectl apply --server-side`: what the client noted in its annotation is what it owned,
 //! and may be applied by the server without force. The annotation is kept up to date, so that the way back is open.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::Conflict;
@@ -22,7 +24,7 @@ pub fn not_allowed(ty: TypeRef, live: &Value, conflicts: &[Conflict]) -> Vec<Con
     let Some(noted) = noted else { return conflicts.to_vec() };
     let changes = compare(ty, Some(&noted), live);
     let unchanged = extract(Some(ty), &noted).difference(&changes.modified).difference(&changes.removed);
-    let allowed = unchanged.difference(&changes.added).paths();
+    let allowed: HashSet<String> = unchanged.difference(&changes.added).paths().into_iter().collect();
     conflicts.iter().filter(|conflict| !allowed.contains(&conflict.field)).cloned().collect()
 }
 

@@ -118,8 +118,9 @@ impl Request<'_> {
     fn run(&self, force: bool) -> Result<Value, ApplyError> {
         let &Request { ty, live, config, manager, reset } = self;
         let list = live.meta("managedFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let before = Entries::decode(list)
+        let mut before = Entries::decode(list)
             .map_err(|error| ApplyError::Other(format!("failed to decode managed fields: {error}")))?;
+        before.reconcile(ty);
         let reset = Set::of_paths(reset);
         let mut entries = before.clone();
         let owned = extract(Some(ty), config).recursive_difference(&reset);
@@ -149,10 +150,10 @@ impl Request<'_> {
             own.set = own.set.difference(&STRIPPED);
         }
         entries.drop_empty();
-        if changed || !entries.owns_the_same(&before) {
-            if let Some(own) = entries.get_mut(Operation::Apply, manager) {
-                own.set_time(manager.time);
-            }
+        if (changed || !entries.owns_the_same(&before))
+            && let Some(own) = entries.get_mut(Operation::Apply, manager)
+        {
+            own.set_time(manager.stamp());
         }
         let list = entries.encode().resolve(list.to_vec());
         set_managed_fields(&mut object, list);

@@ -225,6 +225,17 @@ fn refused_configurations() {
 }
 
 #[test]
+fn a_list_that_became_one_value_has_one_owner() {
+    let schemas = testing::schemas(NOTATION);
+    let ty = schemas.by_name("T").expect("named");
+    let mut live = run(&[("one", json!({"list": ["a"]}))]).expect("applied");
+    live["metadata"]["managedFields"][0]["fieldsV1"] = json!({"f:spec": {"f:list": {"v:\"a\"": {}}}});
+    let refused = apply(ty, Some(&live), &object(json!({"list": ["b"]})), &manager("two"), false, &[]);
+    let message = "Apply failed with 1 conflict: conflict with \"one\": .spec.list";
+    assert_eq!(refused.expect_err("refused").to_string(), message);
+}
+
+#[test]
 fn nothing_changes_nothing_is_written() {
     let schemas = testing::schemas(NOTATION);
     let ty = schemas.by_name("T").expect("named");

@@ -115,6 +115,14 @@ impl<'a> Set<'a> {
         Set { nodes: out }
     }
 
+    pub fn intersects(&self, other: &Set) -> bool {
+        let mut right = other.nodes.iter().peekable();
+        self.nodes.iter().any(|node| {
+            find(&mut right, &node.element)
+                .is_some_and(|found| (node.member && found.member) || node.children.intersects(&found.children))
+        })
+    }
+
     /// Only the paths that no other path of the set goes on from.
     pub fn leaves(&self) -> Set<'a> {
         let leaf = |node: &Node<'a>| Node {
@@ -137,6 +145,22 @@ impl<'a> Set<'a> {
             }
         };
         Set { nodes: self.nodes.iter().map(ensured).collect() }
+    }
+
+    /// Owners of parts of what has become one value in the schema own all of it. Says whether there were any.
+    pub fn collapse_atomic(&mut self, ty: Option<TypeRef>) -> bool {
+        let mut collapsed = false;
+        for node in self.nodes.iter_mut().filter(|node| !node.children.is_empty()) {
+            let Some(child) = shape::child(ty, &node.element).1 else { continue };
+            if shape::is_atomic(child) {
+                node.member = true;
+                node.children = Set::default();
+                collapsed = true;
+            } else {
+                collapsed |= node.children.collapse_atomic(Some(child));
+            }
+        }
+        collapsed
     }
 
     /// The set of a few known field paths, such as `status` or `metadata.labels`.

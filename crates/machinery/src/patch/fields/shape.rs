@@ -68,6 +68,16 @@ pub fn child<'s>(ty: Option<TypeRef<'s>>, element: &Element) -> (bool, Option<Ty
     }
 }
 
+/// Whether a map, struct or list of this type has one owner.
+pub fn is_atomic(ty: TypeRef) -> bool {
+    match ty.get() {
+        Type::Struct(shape) => shape.atomic,
+        Type::Map { atomic, .. } => *atomic,
+        Type::List { kind, .. } => *kind == ListKind::Atomic,
+        Type::Scalar(_) | Type::Any => false,
+    }
+}
+
 /// Whether Go holds this field even where the JSON leaves it out.
 pub fn always_there(field: Option<&Field>) -> bool {
     field.is_some_and(|field| field.empty == Empty::Written)

@@ -1,11 +1,13 @@
 //! The entries of `metadata.managedFields`, with their sets read in.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use serde_json::{Map, Value, json};
 
 use super::Manager;
 use crate::patch::fields::{Set, from_json, to_json};
+use crate::schema::TypeRef;
 
 /// More managers that update than this are merged, the oldest first.
 const UPDATE_ENTRIES_MAX: usize = 10;
@@ -13,7 +15,7 @@ const UPDATE_ENTRIES_MAX: usize = 10;
 /// The manager that holds what merged entries owned.
 const ANCIENT: &str = "ancient-changes";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
     Update,
@@ -68,7 +70,12 @@ impl<'a> Entry<'a> {
         })
     }
 
-    /// An applier is one manager whatever version it applies; updates of each version stand apart.
+    /// What tells entries apart: an applier is one manager whatever version it applies.
+    fn identity(&self) -> (Operation, &'a str, &'a str, &'a str) {
+        let version = if self.operation == Operation::Apply { "" } else { self.api_version };
+        (self.operation, self.manager, self.subresource, version)
+    }
+
     fn is(&self, operation: Operation, manager: &Manager) -> bool {
         self.operation == operation
             && self.manager == manager.name
@@ -87,15 +94,15 @@ impl<'a> Entry<'a> {
     }
 
     pub fn lose(&mut self, fields: &Set) {
-        if !self.set.intersection(fields).is_empty() {
+        if self.set.intersects(fields) {
             self.set = self.set.difference(fields);
             self.source = None;
         }
     }
 
-    pub fn set_time(&mut self, time: &'a str) {
-        if self.time != Some(time) {
-            self.time = Some(time);
+    pub fn set_time(&mut self, time: Option<&'a str>) {
+        if self.time != time {
+            self.time = time;
             self.source = None;
         }
     }
@@ -136,19 +143,17 @@ pub struct Entries<'a>(Vec<Entry<'a>>);
 
 impl<'a> Entries<'a> {
     pub fn decode(list: &'a [Value]) -> Result<Entries<'a>, EntryError> {
-        let mut entries: Vec<Entry> = Vec::with_capacity(list.len() + 1);
-        for (index, value) in list.iter().enumerate() {
+        let mut entries = Vec::with_capacity(list.len() + 1);
+        let mut seen = HashSet::with_capacity(list.len());
+        // Of two entries for one manager the later counts.
+        for (index, value) in list.iter().enumerate().rev() {
             let entry = Entry::decode(index, value)?;
-            let manager = entry.as_manager();
-            // Of two entries for one manager the later counts.
-            entries.retain(|earlier| !earlier.is(entry.operation, &manager));
-            entries.push(entry);
+            if seen.insert(entry.identity()) {
+                entries.push(entry);
+            }
         }
+        entries.reverse();
         Ok(Entries(entries))
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Entry<'a>> {
@@ -172,7 +177,7 @@ impl<'a> Entries<'a> {
         match self.get_mut(operation, manager) {
             Some(entry) => {
                 entry.set = std::mem::take(&mut entry.set).union(fields);
-                entry.time = Some(manager.time);
+                entry.time = manager.stamp();
                 entry.source = None;
             }
             None => self.0.push(Entry {
@@ -180,10 +185,19 @@ impl<'a> Entries<'a> {
                 operation,
                 api_version: manager.api_version,
                 subresource: manager.subresource,
-                time: Some(manager.time),
+                time: manager.stamp(),
                 set: fields,
                 source: None,
             }),
+        }
+    }
+
+    /// Brings the sets up to a schema that has changed since they were written.
+    pub fn reconcile(&mut self, ty: TypeRef) {
+        for entry in &mut self.0 {
+            if entry.set.collapse_atomic(Some(ty)) {
+                entry.source = None;
+            }
         }
     }
 
@@ -229,39 +243,39 @@ impl<'a> Entries<'a> {
         if count <= UPDATE_ENTRIES_MAX {
             return;
         }
-        self.0.sort_by(|left, right| {
-            let key =
-                |entry: &Entry<'a>| (entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource);
-            key(left).cmp(&key(right))
-        });
-        let (mut kept, updates): (Vec<Entry>, Vec<Entry>) =
-            std::mem::take(&mut self.0).into_iter().partition(|entry| entry.operation == Operation::Apply);
-        let first_update = kept.len();
-        for entry in updates {
-            let same_version = |bucket: &&mut Entry| bucket.api_version == entry.api_version;
-            let bucket = kept[first_update..].iter_mut().find(same_version);
-            match bucket.filter(|_| count > UPDATE_ENTRIES_MAX) {
-                Some(bucket) => {
+        self.sort();
+        let mut kept: Vec<Entry> = Vec::with_capacity(self.0.len());
+        let mut buckets: HashMap<&str, usize> = HashMap::new();
+        for entry in std::mem::take(&mut self.0) {
+            if entry.operation == Operation::Update && count > UPDATE_ENTRIES_MAX {
+                if let Some(index) = buckets.get(entry.api_version) {
+                    let bucket = &mut kept[*index];
                     bucket.manager = ANCIENT;
                     bucket.subresource = "";
                     bucket.set = std::mem::take(&mut bucket.set).union(entry.set);
                     bucket.time = entry.time;
                     bucket.source = None;
                     count -= 1;
+                    continue;
                 }
-                None => kept.push(entry),
+                buckets.insert(entry.api_version, kept.len());
             }
+            kept.push(entry);
         }
         self.0 = kept;
     }
 
-    /// The entries in upstream's order: appliers first, then by age.
-    pub fn encode(mut self) -> Plan {
+    fn sort(&mut self) {
         self.0.sort_by(|left, right| {
             let key =
                 |entry: &Entry<'a>| (entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource);
             key(left).cmp(&key(right))
         });
+    }
+
+    /// The entries in upstream's order: appliers first, then by age.
+    pub fn encode(mut self) -> Plan {
+        self.sort();
         let write = |entry: &Entry| match entry.source {
             Some(index) => Written::Kept(index),
             None => Written::New(entry.to_json()),

@@ -1,0 +1,128 @@
+//! A small HTTPS client: one connection per request, so that nothing is shared between steps of a test.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+#[derive(Clone)]
+pub struct Client {
+    address: String,
+    tls: Arc<rustls::ClientConfig>,
+    /// Sent with every request.
+    pub headers: HeaderMap,
+}
+
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub code: u16,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Reply {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON, null where it is none.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        let values = self.headers.get_all(http::header::WARNING).iter();
+        values.filter_map(|value| value.to_str().ok().map(Into::into)).collect()
+    }
+}
+
+impl Client {
+    pub fn with_certificate(url: &str, folder: &Path, name: &str) -> anyhow::Result<Client> {
+        let chain = vec![CertificateDer::from_pem_file(folder.join(format!("{name}.crt"))).context("client certificate")?];
+        let key = PrivateKeyDer::from_pem_file(folder.join(format!("{name}.key"))).context("client key")?;
+        let config = trusting(folder)?.with_client_auth_cert(chain, key)?;
+        Ok(Client::new(url, config))
+    }
+
+    pub fn without_certificate(url: &str, folder: &Path) -> anyhow::Result<Client> {
+        Ok(Client::new(url, trusting(folder)?.with_no_client_auth()))
+    }
+
+    fn new(url: &str, config: rustls::ClientConfig) -> Client {
+        let address = url.trim_start_matches("https://").to_string();
+        Client { address, tls: Arc::new(config), headers: HeaderMap::new() }
+    }
+
+    pub fn with_header(&self, name: &'static str, value: &str) -> Client {
+        let mut client = self.clone();
+        client.headers.append(name, value.parse().expect("a header value"));
+        client
+    }
+
+    /// The bare TLS connection, for what no HTTP client would send.
+    pub async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect(&self.address).await?;
+        stream.set_nodelay(true)?;
+        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host).to_string();
+        Ok(TlsConnector::from(self.tls.clone()).connect(ServerName::try_from(host)?, stream).await?)
+    }
+
+    /// Sends a request and answers its head; the body can be read as it comes.
+    pub async fn open(&self, method: &str, path: &str, content_type: &str, body: impl Into<Bytes>) -> anyhow::Result<http::Response<Incoming>> {
+        let stream = self.connect().await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(async move {
+            // The end of the connection shows in the answer's body.
+            let _ = connection.await;
+        });
+        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes())?).uri(path).header("Host", &self.address);
+        if !content_type.is_empty() {
+            request = request.header("Content-Type", content_type);
+        }
+        let mut request = request.body(Full::new(body.into()))?;
+        for (name, value) in &self.headers {
+            request.headers_mut().append(name, value.clone());
+        }
+        Ok(sender.send_request(request).await?)
+    }
+
+    pub async fn send(&self, method: &str, path: &str, content_type: &str, body: impl Into<Bytes>) -> anyhow::Result<Reply> {
+        let (head, body) = self.open(method, path, content_type, body).await?.into_parts();
+        let body = body.collect().await?.to_bytes();
+        Ok(Reply { code: head.status.as_u16(), headers: head.headers, body })
+    }
+
+    pub async fn get(&self, path: &str) -> anyhow::Result<Reply> {
+        self.send("GET", path, "", Bytes::new()).await
+    }
+
+    pub async fn post(&self, path: &str, object: &Value) -> anyhow::Result<Reply> {
+        self.send("POST", path, "application/json", object.to_string()).await
+    }
+
+    pub async fn put(&self, path: &str, object: &Value) -> anyhow::Result<Reply> {
+        self.send("PUT", path, "application/json", object.to_string()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> anyhow::Result<Reply> {
+        self.send("DELETE", path, "", Bytes::new()).await
+    }
+}
+
+fn trusting(folder: &Path) -> anyhow::Result<rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert>> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).context("cluster CA")?)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    Ok(rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?.with_root_certificates(roots))
+}
