@@ -147,11 +147,7 @@ pub(crate) fn parse_cidr(text: &str) -> Result<IpNet, &'static str> {
 pub(crate) fn endpoint_ip(node: &Node, address: IpAddr, errors: &mut Errors) {
     let (loopback, link_local, link_local_multicast) = match address {
         IpAddr::V4(v4) => (v4.is_loopback(), v4.is_link_local(), v4.octets()[..3] == [224, 0, 0]),
-        IpAddr::V6(v6) => (
-            v6.is_loopback(),
-            v6.is_unicast_link_local(),
-            v6.segments()[0] & 0xff0f == 0xff02,
-        ),
+        IpAddr::V6(v6) => (v6.is_loopback(), v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
     };
     if address.is_unspecified() {
         invalid_text(node, format!("may not be unspecified ({})", node.str()), errors);

@@ -81,10 +81,8 @@ fn key_and_values(expression: &Node, errors: &mut Errors) {
 fn field_expression(expression: &Node, errors: &mut Errors) {
     let (operator, key, values) = (expression.at("operator"), expression.at("key"), expression.at("values"));
     match operator.str() {
-        "In" | "NotIn" if values.len() != 1 => errors.required(
-            &values,
-            "must be only one value when `operator` is 'In' or 'NotIn' for node field selector",
-        ),
+        "In" | "NotIn" if values.len() != 1 => errors
+            .required(&values, "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"),
         "In" | "NotIn" => {}
         _ => check::invalid_text(&operator, NOT_AN_OPERATOR, errors),
     }

@@ -61,15 +61,15 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
         (prefix, Some(name), None) => {
             match prefix {
                 "" => problems.push("prefix part must be non-empty".into()),
-                _ => problems.extend(names::dns_subdomain(prefix).into_iter().map(|text| format!("prefix part {text}"))),
+                _ => {
+                    problems.extend(names::dns_subdomain(prefix).into_iter().map(|text| format!("prefix part {text}")))
+                }
             }
             name
         }
         _ => {
             let shape = SHAPE.replace("must consist", "a qualified name must consist");
-            return vec![format!(
-                "{shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
+            return vec![format!("{shape} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
         }
     };
     if name.is_empty() {

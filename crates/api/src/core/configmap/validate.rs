@@ -32,4 +32,5 @@ pub(super) fn validate(map: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     check::immutable_data(new, old, &["data", "binaryData"], errors);
+    validate(new, errors);
 }

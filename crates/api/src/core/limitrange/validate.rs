@@ -64,7 +64,10 @@ fn all_resources<'a>(limit: &Node<'a>) -> BTreeSet<&'a str> {
         "Pod" => &["max", "min", "maxLimitRequestRatio"],
         _ => &["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"],
     };
-    fields.iter().flat_map(|field| limit.at(field).entries().map(|(resource, _)| resource).collect::<Vec<_>>()).collect()
+    fields
+        .iter()
+        .flat_map(|field| limit.at(field).entries().map(|(resource, _)| resource).collect::<Vec<_>>())
+        .collect()
 }
 
 /// All that one item says of one resource.
@@ -138,8 +141,7 @@ fn ordered(low: (&Node, &str), high: (&Node, &str), (at, value): (&Node, &Node),
     }
     let (below, above) = (resources::amount(low.0), resources::amount(high.0));
     if below > above {
-        let detail =
-            format!("{} {} is greater than {} {}", low.1, below.canonical(), high.1, above.canonical());
+        let detail = format!("{} {} is greater than {} {}", low.1, below.canonical(), high.1, above.canonical());
         errors.invalid_value(&at.path, &json!(resources::amount(value).canonical()), detail);
     }
 }

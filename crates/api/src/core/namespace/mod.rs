@@ -4,10 +4,10 @@ pub mod strategy;
 pub mod validate;
 
 use k8s_openapi::api::core::v1::Namespace;
-use machinery::kind::{age, Kind, Scope, Subresource};
-use machinery::table::Column;
+use machinery::kind::{Kind, Scope, Subresource, age};
 use machinery::names;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::text;

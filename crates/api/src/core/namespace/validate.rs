@@ -29,7 +29,11 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     };
     if phase != expected {
         let path = Path::new("status").child("Phase");
-        errors.invalid_value(&path, &json!(phase), format!("may only be '{expected}' if `deletionTimestamp` is {when}"));
+        errors.invalid_value(
+            &path,
+            &json!(phase),
+            format!("may only be '{expected}' if `deletionTimestamp` is {when}"),
+        );
     }
 }
 

@@ -36,7 +36,8 @@ pub(crate) static KIND: Kind = Kind {
     prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
-    validate_status: validate::validate_status,
+    // A kubelet's report is checked as any update is.
+    validate_status: validate::validate_update,
     selectable: strategy::SELECTABLE,
     row: print::row,
     ..Kind::COMMON

@@ -32,6 +32,7 @@ pub(super) fn validate(node: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (spec, before) = (new.at("spec"), old.at("spec"));
+    capacity(new, errors);
     addresses(new, errors);
     let networks = spec.at("podCIDRs");
     if !before.at("podCIDRs").is_empty() && networks.value != before.at("podCIDRs").value {
@@ -50,16 +51,11 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
             config_source(&config.at(field), Holder::Status, errors);
         }
     }
+    taints(new, errors);
     let external = spec.at("externalID");
     if external.str() != before.text("externalID") {
         errors.forbidden(&external, "may not be updated");
     }
-}
-
-/// A kubelet's report is checked as any update is.
-pub(super) fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
-    capacity(new, errors);
-    validate_update(new, old, errors);
 }
 
 /// Upstream names the place `metadata.taints`.

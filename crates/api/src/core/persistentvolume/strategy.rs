@@ -31,5 +31,4 @@ pub fn phase_changed(new: &Value, old: Option<&Value>) -> bool {
     old.is_none_or(|old| text(new, "/status/phase") != text(old, "/status/phase"))
 }
 
-pub(super) const SELECTABLE: &[Selectable] =
-    &[Selectable { field: "name", read: |volume| volume.name().into() }];
+pub(super) const SELECTABLE: &[Selectable] = &[Selectable { field: "name", read: |volume| volume.name().into() }];

@@ -66,12 +66,13 @@ fn spec(spec: &Node, volume_name: &str, errors: &mut Errors) {
     }
 }
 
-/// The rules that need the stored volume; the rest is `validate`.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     let (new, old) = (new.at("spec"), old.at("spec"));
     let (mut after, before) = (source_fields(&new), source_fields(&old));
     // The secret for growing a volume may be added later, once.
-    let expand = |map: &Map<String, Value>| map.get("csi").is_some_and(|csi| csi.get("controllerExpandSecretRef").is_some());
+    let expand =
+        |map: &Map<String, Value>| map.get("csi").is_some_and(|csi| csi.get("controllerExpandSecretRef").is_some());
     if before.contains_key("csi")
         && !expand(&before)
         && let Some(csi) = after.get_mut("csi").and_then(Value::as_object_mut)

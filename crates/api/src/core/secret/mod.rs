@@ -5,8 +5,8 @@ mod validate;
 
 use k8s_openapi::api::core::v1::Secret;
 use machinery::kind::{Kind, Selectable, age};
-use machinery::table::Column;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::{count, text};
@@ -24,7 +24,9 @@ pub(crate) static KIND: Kind = Kind {
     validate: validate::validate,
     validate_update: validate::validate_update,
     selectable: &[Selectable { field: "type", read: |secret| text(secret, "/type").into() }],
-    row: |secret, now| vec![secret.name().into(), text(secret, "/type").into(), count(secret, "data").into(), age(secret, now)],
+    row: |secret, now| {
+        vec![secret.name().into(), text(secret, "/type").into(), count(secret, "data").into(), age(secret, now)]
+    },
     ..Kind::COMMON
 };
 

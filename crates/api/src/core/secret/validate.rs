@@ -52,6 +52,7 @@ pub(super) fn validate(secret: &Node, errors: &mut Errors) {
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     check::immutable(&new.at("type"), &old.at("type"), errors);
     check::immutable_data(new, old, &["data"], errors);
+    validate(new, errors);
 }
 
 /// The content must be a JSON object; what is wrong is said without showing it.

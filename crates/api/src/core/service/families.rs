@@ -27,7 +27,9 @@ pub fn choose(service: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Res
     let families = list(spec, "ipFamilies").len();
 
     // A headless Service without selector has addresses of somebody else's making, in any family.
-    if is_headless(spec) && spec.get("selector").is_none_or(|selector| selector.as_object().is_none_or(|map| map.is_empty())) {
+    if is_headless(spec)
+        && spec.get("selector").is_none_or(|selector| selector.as_object().is_none_or(|map| map.is_empty()))
+    {
         if families == 0 {
             spec["ipFamilies"] = json!(cluster.iter().take(1).collect::<Vec<_>>());
         }

@@ -49,9 +49,8 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
     traffic_policies(&spec, errors);
 }
 
-/// The rules that need the stored Service; the rest is `validate`.
-pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    let (new, old) = (new.at("spec"), old.at("spec"));
+pub(super) fn validate_update(service: &Node, old: &Node, errors: &mut Errors) {
+    let (new, old) = (service.at("spec"), old.at("spec"));
     if new.text("type") != "ExternalName" && old.text("type") != "ExternalName" {
         cluster_ip_changes(&new, &old, errors);
         family_changes(&new, &old, errors);
@@ -60,6 +59,8 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     if is_load_balancer(new.value) && is_load_balancer(old.value) && class.value != old.at("loadBalancerClass").value {
         errors.invalid(&class, "may not change once set");
     }
+    // Upstream checks the class here and once more with the rest.
+    load_balancer_class(&new, errors);
     let health_check = new.at("healthCheckNodePort");
     if needs_health_check(new.value)
         && needs_health_check(old.value)
@@ -67,6 +68,7 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     {
         errors.forbidden(&health_check, check::IMMUTABLE);
     }
+    validate(service, errors);
 }
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {

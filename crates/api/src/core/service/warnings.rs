@@ -26,9 +26,7 @@ pub(super) fn warnings(service: &Value, old: Option<&Value>) -> Vec<String> {
         }
     }
     if spec_text(spec, "trafficDistribution") == "PreferClose" && old.is_none() {
-        sentences.push(
-            "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into(),
-        );
+        sentences.push("spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"".into());
     }
     sentences
 }

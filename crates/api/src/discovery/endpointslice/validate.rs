@@ -26,6 +26,7 @@ pub(super) fn validate(slice: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     check::immutable(&new.at("addressType"), &old.at("addressType"), errors);
 }
 
@@ -51,7 +52,9 @@ fn endpoint(endpoint: &Node, address_type: &str, errors: &mut Errors) {
     if host.exists() {
         check::text(&host, names::dns_label(host.str()), errors);
     }
-    for (field, rule) in [("forZones", words::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)] {
+    for (field, rule) in
+        [("forZones", words::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
+    {
         hints(&endpoint.at("hints").at(field), rule, errors);
     }
 }

@@ -16,9 +16,11 @@ pub(super) fn validate(driver: &Node, errors: &mut Errors) {
     driver_name(&Node::new(name.value, Path::new("name")), errors);
     let spec = driver.at("spec");
     // Upstream's messages have always said `attachedRequired`.
-    for (field, shown) in
-        [("attachRequired", "attachedRequired"), ("podInfoOnMount", "podInfoOnMount"), ("storageCapacity", "storageCapacity")]
-    {
+    for (field, shown) in [
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+    ] {
         if !spec.has(field) {
             errors.push(FieldError::new(Problem::Required, spec.path.child(shown), "", ""));
         }
@@ -42,6 +44,7 @@ pub(super) fn validate(driver: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     let (new, old) = (new.at("spec"), old.at("spec"));
     for (field, shown) in [
         ("attachRequired", "attachedRequired"),

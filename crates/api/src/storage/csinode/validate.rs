@@ -29,6 +29,7 @@ pub(super) fn validate(node: &Node, errors: &mut Errors) {
 
 /// What a driver said of itself stays, apart from how many volumes it can take.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     for after in new.at("spec").each("drivers") {
         let before = old.at("spec").each("drivers").find(|before| before.text("name") == after.text("name"));
         if before.is_some_and(|before| without_count(before.value) != without_count(after.value)) {

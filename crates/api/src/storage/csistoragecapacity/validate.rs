@@ -19,6 +19,7 @@ pub(super) fn validate(capacity: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     check::immutable(&new.at("nodeTopology"), &old.at("nodeTopology"), errors);
     check::immutable(&new.at("storageClassName"), &old.at("storageClassName"), errors);
 }

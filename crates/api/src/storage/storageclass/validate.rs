@@ -40,6 +40,7 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     for field in ["parameters", "provisioner", "reclaimPolicy"] {
         unchanged(new, old, field, errors);
     }

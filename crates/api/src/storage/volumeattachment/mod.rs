@@ -4,10 +4,10 @@ mod strategy;
 mod validate;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use machinery::kind::{Kind, Scope, Subresource};
-use machinery::table::Column;
-use machinery::object::Meta;
 use machinery::kind::age;
+use machinery::kind::{Kind, Scope, Subresource};
+use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 use serde_json::Value;
 

@@ -22,10 +22,8 @@ pub(super) fn validate(attachment: &Node, errors: &mut Errors) {
         (false, true) if name.str().is_empty() => {
             errors.required(&name, "must specify non empty persistentVolumeName");
         }
-        (true, false) if !source.at("inlineVolumeSpec").has("csi") => errors.required(
-            &source.at("inlineVolumeSpec").at("csi"),
-            "has to be specified in the context of inline volumes",
-        ),
+        (true, false) if !source.at("inlineVolumeSpec").has("csi") => errors
+            .required(&source.at("inlineVolumeSpec").at("csi"), "has to be specified in the context of inline volumes"),
         _ => {}
     }
     let node = spec.at("nodeName");
@@ -34,6 +32,7 @@ pub(super) fn validate(attachment: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     check::immutable(&new.at("spec"), &old.at("spec"), errors);
 }
 

@@ -15,6 +15,7 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     unchanged(new, old, "driverName", errors);
     unchanged(new, old, "parameters", errors);
 }
