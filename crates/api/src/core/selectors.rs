@@ -1,14 +1,15 @@
 //! Selectors that stand inside objects: label selectors, and the node selectors of volumes.
 
 use machinery::field::Errors;
+use machinery::meta::validate_labels;
 use machinery::names;
 use machinery::node::Node;
 
-use super::{check, words};
+use super::check;
 
 /// A label selector: `matchLabels` and `matchExpressions`.
 pub(crate) fn label_selector(selector: &Node, errors: &mut Errors) {
-    check::labels(&selector.at("matchLabels"), errors);
+    validate_labels(&selector.at("matchLabels"), errors);
     for expression in selector.each("matchExpressions") {
         if !in_or_exists(&expression, errors) {
             check::invalid_text(&expression.at("operator"), NOT_AN_OPERATOR, errors);
@@ -71,9 +72,9 @@ fn in_or_exists(expression: &Node, errors: &mut Errors) -> bool {
 
 fn key_and_values(expression: &Node, errors: &mut Errors) {
     let key = expression.at("key");
-    check::text(&key, words::qualified_name(key.str()), errors);
+    check::text(&key, names::qualified_name(key.str()), errors);
     for value in expression.each("values") {
-        check::text(&value, words::label_value(value.str()), errors);
+        check::text(&value, names::label_value(value.str()), errors);
     }
 }
 

@@ -4,7 +4,7 @@ use machinery::field::Errors;
 use machinery::names;
 use machinery::node::Node;
 
-use crate::core::{check, words};
+use crate::core::check;
 
 pub(super) fn validate(endpoints: &Node, errors: &mut Errors) {
     for subset in endpoints.each("subsets") {
@@ -47,6 +47,6 @@ fn port(port: &Node, name_required: bool, errors: &mut Errors) {
     check::required_one_of(&port.at("protocol"), &["SCTP", "TCP", "UDP"], errors);
     let protocol = port.at("appProtocol");
     if protocol.exists() {
-        check::text(&protocol, words::qualified_name(protocol.str()), errors);
+        check::text(&protocol, names::qualified_name(protocol.str()), errors);
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::{Format, Quantity};
 use serde_json::json;
 
-use crate::core::{check, resources, words};
+use crate::core::{check, resources};
 
 pub(super) fn validate(range: &Node, errors: &mut Errors) {
     let mut types = Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn validate(range: &Node, errors: &mut Errors) {
 }
 
 fn limit_type(kind: &Node, errors: &mut Errors) {
-    let sentences = words::qualified_name(kind.str());
+    let sentences = names::qualified_name(kind.str());
     let sound = sentences.is_empty();
     check::text(kind, sentences, errors);
     if sound && !kind.str().contains('/') && !matches!(kind.str(), "Pod" | "Container" | "PersistentVolumeClaim") {

@@ -7,6 +7,9 @@ pub mod strategy;
 mod validate;
 mod warnings;
 
+#[cfg(test)]
+mod tests;
+
 use k8s_openapi::api::core::v1::Service;
 use machinery::kind::{Kind, Subresource};
 use machinery::names;

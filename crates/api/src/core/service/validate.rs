@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use machinery::field::{Errors, FieldError, Path, Problem, shown};
+use machinery::meta::validate_labels;
 use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
 use super::strategy::{externally_accessible, is_load_balancer, needs_health_check};
-use crate::core::{check, words};
+use crate::core::check;
 
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -27,7 +28,7 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
     for item in ports.items() {
         port(&item, ports.len() > 1, &mut names, errors);
     }
-    check::labels(&spec.at("selector"), errors);
+    validate_labels(&spec.at("selector"), errors);
     session_affinity(&spec, errors);
     cluster_ips(&spec, errors);
     for address in spec.each("externalIPs") {
@@ -221,7 +222,7 @@ fn port<'a>(port: &Node<'a>, name_required: bool, names_seen: &mut Vec<&'a str>,
     check::port_or_name(&port.at("targetPort"), errors);
     let protocol = port.at("appProtocol");
     if protocol.exists() {
-        check::text(&protocol, words::qualified_name(protocol.str()), errors);
+        check::text(&protocol, names::qualified_name(protocol.str()), errors);
     }
 }
 
@@ -299,7 +300,7 @@ fn source_ranges(service: &Node, errors: &mut Errors) {
     for (index, network) in networks.into_iter().enumerate() {
         let network = network.trim();
         let path = if ranges.is_empty() { path.clone() } else { path.index(index) };
-        if let Err(problem) = check::parse_cidr(network) {
+        for problem in names::cidr(network) {
             errors.invalid_value(&path, &json!(network), problem);
         }
     }
@@ -313,7 +314,7 @@ fn load_balancer_class(spec: &Node, errors: &mut Errors) {
     let class = spec.at("loadBalancerClass");
     if class.exists() {
         match is_load_balancer(spec.value) {
-            true => check::text(&class, words::qualified_name(class.str()), errors),
+            true => check::text(&class, names::qualified_name(class.str()), errors),
             false => errors.forbidden(&class, LOAD_BALANCER_ONLY),
         }
     }

@@ -1,10 +1,11 @@
 //! What is refused of an EndpointSlice.
 
 use machinery::field::Errors;
+use machinery::meta::validate_labels;
 use machinery::names;
 use machinery::node::Node;
 
-use crate::core::{check, words};
+use crate::core::check;
 
 const ENDPOINTS_MAX: usize = 1000;
 const ADDRESSES_MAX: usize = 100;
@@ -48,12 +49,12 @@ fn endpoint(endpoint: &Node, address_type: &str, errors: &mut Errors) {
     if topology.len() > TOPOLOGY_MAX {
         errors.too_many(&topology, topology.len(), TOPOLOGY_MAX);
     }
-    check::labels(&topology, errors);
+    validate_labels(&topology, errors);
     if host.exists() {
         check::text(&host, names::dns_label(host.str()), errors);
     }
     for (field, rule) in
-        [("forZones", words::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
+        [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
     {
         hints(&endpoint.at("hints").at(field), rule, errors);
     }
@@ -64,7 +65,7 @@ fn address(address: &Node, address_type: &str, errors: &mut Errors) {
         "IPv4" | "IPv6" => match (address_type, check::ip(address, errors)) {
             (_, None) => {}
             (_, Some(ip)) if ip.is_ipv4() == (address_type == "IPv4") => check::endpoint_ip(address, ip, errors),
-            (_, Some(_)) => errors.invalid(address, format!("must be a valid {address_type} address")),
+            (_, Some(_)) => errors.invalid(address, format!("must be an {address_type} address")),
         },
         "FQDN" => {
             let name = address.str().strip_suffix('.').unwrap_or(address.str());
@@ -114,7 +115,7 @@ fn ports(ports: &Node, errors: &mut Errors) {
         }
         check::required_one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
         if application.exists() {
-            check::text(&application, words::qualified_name(application.str()), errors);
+            check::text(&application, names::qualified_name(application.str()), errors);
         }
     }
 }

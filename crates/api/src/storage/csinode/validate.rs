@@ -1,11 +1,12 @@
 //! What is refused of a CSINode: the drivers that kubelets register.
 
 use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::names;
 use machinery::node::Node;
 use serde_json::{Value, json};
 
 use super::super::driver_name;
-use crate::core::{check, words};
+use crate::core::check;
 
 const NODE_ID_MAX: usize = 256;
 
@@ -48,7 +49,7 @@ fn topology_keys(driver: &Node, errors: &mut Errors) {
             errors.push(FieldError::new(Problem::Duplicate, &driver.path, json!(key.str()).to_string(), ""));
         }
         keys.push(key.str());
-        for sentence in words::qualified_name(key.str()) {
+        for sentence in names::qualified_name(key.str()) {
             errors.invalid_value(&driver.path, driver.at("topologyKeys").value, sentence);
         }
     }
