@@ -32,7 +32,6 @@ pub(crate) static KIND: Kind = Kind {
     defaults: strategy::defaults,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_status: validate::validate_status,
     selectable: strategy::SELECTABLE,

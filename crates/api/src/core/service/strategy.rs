@@ -14,11 +14,6 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     drop_type_dependent(new, old);
 }
 
-/// A write to `status` changes nothing else; the load balancer's addresses are only kept for load balancers.
-pub(super) fn prepare_status(new: &mut Value, old: &Value) {
-    new["spec"] = old.get("spec").cloned().unwrap_or_default();
-}
-
 /// Allocated values that a client left out on update are taken from the stored Service, so that a PUT of the
 /// original manifest changes nothing.
 pub fn patch_allocated(new: &mut Value, old: &Value) {

@@ -27,7 +27,6 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,
