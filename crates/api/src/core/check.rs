@@ -23,6 +23,11 @@ pub(crate) fn invalid_text(node: &Node, detail: impl Into<String>, errors: &mut 
     errors.invalid_value(&node.path, &json!(node.str()), detail);
 }
 
+/// As `Errors::duplicate`, but a missing text is shown as `""`, as Go would.
+pub(crate) fn duplicate_text(node: &Node, errors: &mut Errors) {
+    errors.duplicate(&Node::new(&json!(node.str()), node.path.clone()));
+}
+
 pub(crate) fn required_text(node: &Node, errors: &mut Errors) {
     if node.str().is_empty() {
         errors.required(node, "");

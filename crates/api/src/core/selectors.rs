@@ -48,6 +48,23 @@ pub(crate) fn node_selector_term(term: &Node, errors: &mut Errors) {
     }
 }
 
+/// Sentences of warning about labels of nodes that have been renamed.
+pub(crate) fn deprecated_node_labels(term: &Node) -> Vec<String> {
+    const RENAMED: [(&str, &str, &str); 5] = [
+        ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
+        ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
+        ("failure-domain.beta.kubernetes.io/region", "v1.17", "topology.kubernetes.io/region"),
+        ("failure-domain.beta.kubernetes.io/zone", "v1.17", "topology.kubernetes.io/zone"),
+        ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
+    ];
+    let keys = term.each("matchExpressions").map(|expression| expression.at("key"));
+    keys.filter_map(|key| {
+        let (label, since, instead) = RENAMED.iter().find(|(label, ..)| *label == key.str())?;
+        Some(format!("{}: {label} is deprecated since {since}; use \"{instead}\" instead", key.path))
+    })
+    .collect()
+}
+
 const NOT_AN_OPERATOR: &str = "not a valid selector operator";
 
 /// Checks the values of the operators that all selectors have; false for any other operator.

@@ -12,7 +12,7 @@ use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
-pub(crate) use validate::access_modes;
+pub(crate) use validate::{access_modes, inline_spec};
 pub(crate) use warnings::class_annotation;
 
 pub(crate) static KIND: Kind = Kind {

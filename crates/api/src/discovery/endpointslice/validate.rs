@@ -89,13 +89,10 @@ fn hints(hints: &Node, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
     let mut seen = Vec::new();
     for hint in hints.items() {
         let name = hint.at("name");
-        if name.str().is_empty() {
-            errors.required(&name, "");
-        } else if seen.contains(&name.str()) {
-            errors.duplicate(&name);
-        } else {
-            check::text(&name, rule(name.str()), errors);
+        if seen.contains(&name.str()) {
+            check::duplicate_text(&name, errors);
         }
+        check::text(&name, rule(name.str()), errors);
         seen.push(name.str());
     }
 }
@@ -111,7 +108,7 @@ fn ports(ports: &Node, errors: &mut Errors) {
             check::text(&name, names::dns_label(name.str()), errors);
         }
         if !seen.insert(name.str()) {
-            errors.duplicate(&name);
+            check::duplicate_text(&name, errors);
         }
         check::required_one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
         if application.exists() {
