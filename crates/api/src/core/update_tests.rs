@@ -3,16 +3,19 @@
 use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::node::Node;
+use machinery::schema::conform::{Problems, conform};
 use serde_json::{Value, json};
 
 use crate::KINDS;
+use crate::schema::type_of;
 
 /// Puts `new` in place of `old`, as a PUT does, and compares what is refused.
 fn check_update(kind: &str, old: Value, new: Value, expected: &[&str]) {
     let kind = find(kind);
     let (mut old, mut new) = (old, new);
-    (kind.defaults)(&mut old);
-    (kind.defaults)(&mut new);
+    for object in [&mut old, &mut new] {
+        decode(kind, object);
+    }
     let status = old.get("status").cloned();
     (kind.prepare_update)(&mut new, &old);
     assert_eq!(new.get("status").cloned(), status, "status is not changed by a PUT");
@@ -23,11 +26,17 @@ fn check_update(kind: &str, old: Value, new: Value, expected: &[&str]) {
 
 fn check_create(kind: &str, mut object: Value, expected: &[&str]) {
     let kind = find(kind);
-    (kind.defaults)(&mut object);
+    decode(kind, &mut object);
     (kind.prepare_create)(&mut object);
     let mut errors = Errors::default();
     (kind.validate)(&Node::root(&object), &mut errors);
     compare(errors, expected);
+}
+
+/// What a body goes through before the rules see it.
+fn decode(kind: &Kind, object: &mut Value) {
+    conform(object, type_of(kind), &mut Problems::default()).expect("decodable");
+    (kind.defaults)(object);
 }
 
 fn compare(errors: Errors, expected: &[&str]) {
