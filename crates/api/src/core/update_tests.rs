@@ -44,8 +44,11 @@ fn compare(errors: Errors, expected: &[&str]) {
     assert_eq!(sentences, expected);
 }
 
+/// A kind by name, or by group and name where two groups have it.
 fn find(name: &str) -> &'static Kind {
-    KINDS.iter().find(|kind| kind.kind == name).expect("the kind is served")
+    let (group, name) = name.split_once('/').unwrap_or(("", name));
+    let found = KINDS.iter().find(|kind| kind.kind == name && (group.is_empty() || kind.group == group));
+    found.expect("the kind is served")
 }
 
 #[test]
@@ -242,5 +245,144 @@ fn namespaces_keep_their_finalizers() {
         errors,
         &["spec.finalizers[0]: Invalid value: \"odd\": name is neither a standard finalizer name nor is it fully \
            qualified"],
+    );
+}
+
+#[test]
+fn services_are_of_one_type() {
+    let ports = json!([{"port": 80}]);
+    check_create(
+        "Service",
+        json!({"spec": {"type": "NodePort", "clusterIP": "None", "clusterIPs": ["None"], "ports": ports}}),
+        &["spec.clusterIPs[0]: Invalid value: \"None\": may not be set to 'None' for NodePort services"],
+    );
+    check_create(
+        "Service",
+        json!({"spec": {"type": "ExternalName", "externalName": "A.b.", "clusterIP": "1.2.3.4", "clusterIPs": ["1.2.3.4"]}}),
+        &[
+            "spec.clusterIPs: Forbidden: may not be set for ExternalName services",
+            "spec.externalName: Invalid value: \"A.b\": a lowercase RFC 1123 subdomain must consist of lower case \
+             alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+             'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ],
+    );
+    check_create(
+        "Service",
+        json!({"spec": {"ports": ports, "externalIPs": ["169.254.1.1", "x"], "trafficDistribution": "Odd"}}),
+        &[
+            "spec.externalIPs[0]: Invalid value: \"169.254.1.1\": may not be in the link-local range (169.254.0.0/16, \
+             fe80::/10)",
+            "spec.externalIPs[1]: Invalid value: \"x\": must be a valid IP address, (e.g. 10.9.8.7 or \
+             2001:db8::ffff)",
+            "spec.trafficDistribution: Unsupported value: \"Odd\": supported values: \"PreferClose\", \
+             \"PreferSameNode\", \"PreferSameZone\"",
+        ],
+    );
+}
+
+#[test]
+fn drivers_and_attachments() {
+    check_create(
+        "CSIDriver",
+        json!({"metadata": {"name": "d"}, "spec": {
+            "fsGroupPolicy": "X", "volumeLifecycleModes": ["Y"],
+            "tokenRequests": [{"audience": "a", "expirationSeconds": 1}, {"audience": "a"}]
+        }}),
+        &[
+            "spec.fsGroupPolicy: Unsupported value: \"X\": supported values: \"File\", \"None\", \
+             \"ReadWriteOnceWithFSType\"",
+            "spec.tokenRequests[0].expirationSeconds: Invalid value: 1: may not specify a duration less than 10 minutes",
+            "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
+            "spec.volumeLifecycleModes: Unsupported value: \"Y\": supported values: \"Persistent\", \"Ephemeral\"",
+        ],
+    );
+    let node = |id: &str, count: i64| json!({"spec": {"drivers": [{"name": "d", "nodeID": id, "topologyKeys": ["zone"], "allocatable": {"count": count}}]}});
+    check_update("CSINode", node("a", 1), node("a", 2), &[]);
+    check_update(
+        "CSINode",
+        node("a", 1),
+        node("b", 1),
+        &["spec.drivers: Invalid value: {\"Name\":\"d\",\"NodeID\":\"b\",\"TopologyKeys\":[\"zone\"],\
+           \"Allocatable\":null}: field is immutable"],
+    );
+    check_create(
+        "VolumeAttachment",
+        json!({"spec": {"attacher": "", "source": {}, "nodeName": "n"}}),
+        &[
+            "spec.attacher: Required value",
+            "spec.source: Required value: must specify exactly one of inlineVolumeSpec and persistentVolumeName",
+            "spec.attacher: Required value",
+            "spec.attacher: Invalid value: \"\": a lowercase RFC 1123 subdomain must consist of lower case \
+             alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+             'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
+        ],
+    );
+}
+
+#[test]
+fn events_in_the_new_form_obey_more() {
+    let good = json!({
+        "metadata": {"name": "e", "namespace": "n"}, "regarding": {"kind": "Pod", "name": "p", "namespace": "n"},
+        "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "Started", "action": "Start", "type": "Normal",
+        "reportingController": "a.b/c", "reportingInstance": "i", "note": "text", "apiVersion": "events.k8s.io/v1"
+    });
+    check_create("events.k8s.io/Event", good.clone(), &[]);
+    let mut bad = good.clone();
+    bad["deprecatedCount"] = json!(2);
+    bad["type"] = "Odd".into();
+    bad["series"] = json!({"count": 1, "lastObservedTime": "2026-01-01T00:00:00.000000Z"});
+    bad["action"] = "".into();
+    check_create(
+        "events.k8s.io/Event",
+        bad,
+        &[
+            "action: Required value",
+            "series.count: Invalid value: \"\": should be at least 2",
+            "type: Invalid value: \"\": has invalid value: Odd",
+            "count: Invalid value: \"\": needs to be unset",
+        ],
+    );
+    let mut changed = good.clone();
+    changed["note"] = "other".into();
+    check_update("events.k8s.io/Event", good, changed, &["message: Invalid value: \"other\": field is immutable"]);
+    let old_form = json!({
+        "metadata": {"name": "e", "namespace": "n"}, "involvedObject": {"namespace": "other"}, "count": 7
+    });
+    check_create(
+        "Event",
+        old_form,
+        &["involvedObject.namespace: Invalid value: \"other\": does not match event.namespace"],
+    );
+}
+
+#[test]
+fn warnings_are_given() {
+    let check = |kind: &str, object: Value, expected: &[&str]| {
+        assert_eq!((find(kind).warnings)(&object, None), expected);
+    };
+    check("Endpoints", json!({}), &["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]);
+    check(
+        "Service",
+        json!({"spec": {"type": "ClusterIP", "externalIPs": ["FD00::1"], "sessionAffinity": "None"}}),
+        &[
+            "spec.externalIPs[0]: IPv6 address \"FD00::1\" should be in RFC 5952 canonical format (\"fd00::1\")",
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+        ],
+    );
+    check(
+        "PersistentVolume",
+        json!({"spec": {"persistentVolumeReclaimPolicy": "Recycle", "rbd": {}}}),
+        &[
+            "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the recommended \
+             approach is to use dynamic provisioning.",
+            "spec.rbd: deprecated in v1.28, non-functional in v1.31+",
+        ],
+    );
+    check(
+        "Secret",
+        json!({"type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}}),
+        &["tls: failed to find any PEM data in certificate input"],
     );
 }

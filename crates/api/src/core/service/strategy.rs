@@ -122,10 +122,16 @@ pub fn needs_cluster_ip(spec: &Value) -> bool {
     matches!(spec_text(spec, "type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
-/// Load balancers may ask to do without node ports.
+/// Whether ports of this Service may have node ports.
 pub fn needs_node_port(spec: &Value) -> bool {
+    matches!(spec_text(spec, "type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether ports without a node port get one. A load balancer may do without; node ports it has already stay until the
+/// user removes them.
+pub fn allocates_node_ports(spec: &Value) -> bool {
     let refused = spec.get("allocateLoadBalancerNodePorts") == Some(&Value::Bool(false));
-    spec_text(spec, "type") == "NodePort" || (is_load_balancer(spec) && !refused)
+    needs_node_port(spec) && !(is_load_balancer(spec) && refused)
 }
 
 pub fn needs_health_check(spec: &Value) -> bool {

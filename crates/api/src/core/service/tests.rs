@@ -56,6 +56,10 @@ fn type_changes_drop_what_the_new_type_has_not() {
     assert_eq!(balancer["spec"]["ports"][0]["nodePort"], 30001, "kept, though the client did not send it");
     assert_eq!(balancer["spec"]["allocateLoadBalancerNodePorts"], true);
 
+    let frugal = update(&balancer, json!({"allocateLoadBalancerNodePorts": false})).unwrap();
+    assert_eq!(frugal["spec"]["ports"][0]["nodePort"], 30001, "allocated ports stay");
+    assert!(!strategy::allocates_node_ports(&frugal["spec"]));
+
     let back = update(&balancer, json!({"type": "ClusterIP"})).unwrap();
     assert_eq!(back["spec"], base);
 
