@@ -22,10 +22,13 @@ pub(crate) mod check;
 pub(crate) mod print;
 pub(crate) mod resources;
 pub(crate) mod selectors;
-pub(crate) mod words;
 
 #[cfg(test)]
+mod print_tests;
+#[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod update_tests;
 
 pub(crate) const ENDPOINTS_DEPRECATED: &str =
     "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";

@@ -56,12 +56,8 @@ pub(crate) fn first_three(items: impl Iterator<Item = String>) -> String {
 
 /// `RWO,ROX,RWX,RWOP`, each once and in this order.
 pub(crate) fn access_modes(list: Option<&Value>) -> String {
-    const MODES: [(&str, &str); 4] = [
-        ("ReadWriteOnce", "RWO"),
-        ("ReadOnlyMany", "ROX"),
-        ("ReadWriteMany", "RWX"),
-        ("ReadWriteOncePod", "RWOP"),
-    ];
+    const MODES: [(&str, &str); 4] =
+        [("ReadWriteOnce", "RWO"), ("ReadOnlyMany", "ROX"), ("ReadWriteMany", "RWX"), ("ReadWriteOncePod", "RWOP")];
     let given = list.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let short = MODES.iter().filter(|(mode, _)| given.iter().any(|item| item == mode)).map(|(_, short)| *short);
     short.collect::<Vec<_>>().join(",")

@@ -1,11 +1,12 @@
 //! Resource names and amounts: what a quota, a limit or a node's capacity may name, and which amounts fit.
 
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::json;
 
-use super::{check, words};
+use super::check;
 
 const CONTAINER: [&str; 3] = ["cpu", "ephemeral-storage", "memory"];
 const COUNTS: [&str; 9] = [
@@ -66,7 +67,7 @@ pub(crate) fn invalid_amount(at: &Node, detail: impl Into<String>, errors: &mut 
 
 /// A name of any resource. Answers false where it was refused.
 pub(crate) fn name(resource: &str, at: &Node, errors: &mut Errors) -> bool {
-    let sentences = words::qualified_name(resource);
+    let sentences = names::qualified_name(resource);
     let sound = sentences.is_empty();
     for sentence in sentences {
         errors.invalid_value(&at.path, &json!(resource), sentence);
@@ -100,7 +101,7 @@ pub(crate) fn container_name(resource: &str, at: &Node, errors: &mut Errors) {
 
 /// A claim has storage, and resources that drivers define.
 pub(crate) fn claim_name(resource: &str, at: &Node, errors: &mut Errors) {
-    let sentences = words::qualified_name(resource);
+    let sentences = names::qualified_name(resource);
     if sentences.is_empty() && is_native(resource) && resource != "storage" {
         check::not_supported(at, resource, &["storage"], errors);
     }
@@ -136,5 +137,5 @@ fn is_native(resource: &str) -> bool {
 fn is_extended(resource: &str) -> bool {
     !is_native(resource)
         && !resource.starts_with("requests.")
-        && words::qualified_name(&format!("requests.{resource}")).is_empty()
+        && names::qualified_name(&format!("requests.{resource}")).is_empty()
 }

@@ -3,9 +3,11 @@
 use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::node::Node;
+use machinery::schema::conform::{Problems, conform};
 use serde_json::{Value, json};
 
 use crate::KINDS;
+use crate::schema::type_of;
 
 #[test]
 fn defaults_are_those_of_upstream() {
@@ -56,7 +58,9 @@ fn good_objects_are_accepted() {
     }
 }
 
+/// The steps of a POST up to the allocator and validation.
 fn prepare(kind: &Kind, object: &mut Value) {
+    conform(object, type_of(kind), &mut Problems::default()).expect("upstream could decode it");
     (kind.defaults)(object);
     (kind.prepare_create)(object);
     // Kinds with further served versions would drift if defaulting twice changed anything.

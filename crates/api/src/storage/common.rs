@@ -6,7 +6,7 @@ use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
-use crate::core::{check, words};
+use crate::core::check;
 
 const DRIVER_NAME_MAX: usize = 63;
 const PARAMETERS_MAX: usize = 512;
@@ -24,7 +24,7 @@ pub(crate) fn driver_name(name: &Node, errors: &mut Errors) {
 pub(super) fn provisioner(name: &Node, errors: &mut Errors) {
     match name.str() {
         "" => errors.required(name, ""),
-        text => check::text(name, words::qualified_name(&text.to_lowercase()), errors),
+        text => check::text(name, names::qualified_name(&text.to_lowercase()), errors),
     }
 }
 

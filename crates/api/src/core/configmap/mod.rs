@@ -4,8 +4,8 @@ mod validate;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use machinery::kind::{Kind, age};
-use machinery::table::Column;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::count;

@@ -1,17 +1,17 @@
 //! What is refused of a ConfigMap: bad keys, too much data, changes of an immutable one.
 
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use serde_json::json;
 
 use crate::core::check;
-use crate::core::words::config_key;
 
 pub(super) fn validate(map: &Node, errors: &mut Errors) {
     let (data, binary) = (map.at("data"), map.at("binaryData"));
     let mut bytes = 0;
     for (key, value) in data.entries() {
-        for sentence in config_key(key) {
+        for sentence in names::config_map_key(key) {
             errors.invalid_value(&value.path, &json!(key), sentence);
         }
         if binary.has(key) {
@@ -20,7 +20,7 @@ pub(super) fn validate(map: &Node, errors: &mut Errors) {
         bytes += value.str().len();
     }
     for (key, value) in binary.entries() {
-        for sentence in config_key(key) {
+        for sentence in names::config_map_key(key) {
             errors.invalid_value(&value.path, &json!(key), sentence);
         }
         bytes += check::decoded_len(value.str());
@@ -32,4 +32,5 @@ pub(super) fn validate(map: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     check::immutable_data(new, old, &["data", "binaryData"], errors);
+    validate(new, errors);
 }

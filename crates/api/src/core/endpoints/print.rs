@@ -21,7 +21,8 @@ fn addresses(endpoints: &Value) -> String {
         let (addresses, ports) = (list(subset, "addresses"), list(subset, "ports"));
         // A headless Service may have endpoints without ports.
         let bare = addresses.iter().filter(|_| ports.is_empty()).map(|address| text(address, "/ip").to_string());
-        let full = ports.iter().flat_map(|port| addresses.iter().map(|address| join(text(address, "/ip"), &port["port"])));
+        let full =
+            ports.iter().flat_map(|port| addresses.iter().map(|address| join(text(address, "/ip"), &port["port"])));
         bare.chain(full).collect::<Vec<_>>()
     }))
 }

@@ -4,7 +4,7 @@ use machinery::field::Errors;
 use machinery::names;
 use machinery::node::Node;
 
-use crate::core::{check, words};
+use crate::core::check;
 
 pub(super) fn validate(endpoints: &Node, errors: &mut Errors) {
     for subset in endpoints.each("subsets") {
@@ -24,15 +24,17 @@ pub(super) fn validate(endpoints: &Node, errors: &mut Errors) {
 
 fn address(address: &Node, errors: &mut Errors) {
     let (ip, host, node) = (address.at("ip"), address.at("hostname"), address.at("nodeName"));
-    let parsed = check::ip(&ip, errors);
+    check::text(&ip, names::ip(ip.str()), errors);
     if !host.str().is_empty() {
         check::text(&host, names::dns_label(host.str()), errors);
     }
     if node.exists() {
         check::text(&node, names::dns_subdomain(node.str()), errors);
     }
-    if let Some(parsed) = parsed {
-        check::endpoint_ip(&ip, parsed, errors);
+    // Upstream reads the address once more, in the old lenient way.
+    match names::lenient_ip(ip.str()) {
+        Some(parsed) => check::endpoint_ip(&ip, parsed, errors),
+        None => check::invalid_text(&ip, "must be a valid IP address", errors),
     }
 }
 
@@ -47,6 +49,6 @@ fn port(port: &Node, name_required: bool, errors: &mut Errors) {
     check::required_one_of(&port.at("protocol"), &["SCTP", "TCP", "UDP"], errors);
     let protocol = port.at("appProtocol");
     if protocol.exists() {
-        check::text(&protocol, words::qualified_name(protocol.str()), errors);
+        check::text(&protocol, names::qualified_name(protocol.str()), errors);
     }
 }

@@ -24,6 +24,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: strategy::defaults,
     validate: validate::validate,
+    validate_update: |new, _, errors| validate::validate(new, errors),
     selectable: strategy::SELECTABLE,
     row: print::row,
     ..Kind::COMMON

@@ -6,7 +6,7 @@ use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::json;
 
-use crate::core::{check, words};
+use crate::core::check;
 
 const TEXT_MAX: usize = 128;
 const MESSAGE_MAX: usize = 1024;
@@ -28,7 +28,7 @@ pub(crate) fn validate(event: &Node, errors: &mut Errors) {
         // The internal name of `reportingComponent` stands in the messages.
         let controller = Node::new(event.at("reportingComponent").value, Path::new("reportingController"));
         check::required_text(&controller, errors);
-        check::text(&controller, words::qualified_name(controller.str()), errors);
+        check::text(&controller, names::qualified_name(controller.str()), errors);
         for field in ["reportingInstance", "action", "reason"] {
             check::required_text(&event.at(field), errors);
             at_most(&event.at(field), TEXT_MAX, errors);

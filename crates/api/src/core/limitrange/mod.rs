@@ -5,8 +5,8 @@ mod validate;
 
 use k8s_openapi::api::core::v1::LimitRange;
 use machinery::kind::Kind;
-use machinery::table::Column;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::created_at;
@@ -24,6 +24,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: defaults::defaults,
     validate: validate::validate,
+    validate_update: |new, _, errors| validate::validate(new, errors),
     row: |range, _| vec![range.name().into(), created_at(range)],
     ..Kind::COMMON
 };

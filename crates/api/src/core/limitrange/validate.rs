@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::{Format, Quantity};
 use serde_json::json;
 
-use crate::core::{check, resources, words};
+use crate::core::{check, resources};
 
 pub(super) fn validate(range: &Node, errors: &mut Errors) {
     let mut types = Vec::new();
@@ -40,7 +41,7 @@ pub(super) fn validate(range: &Node, errors: &mut Errors) {
 }
 
 fn limit_type(kind: &Node, errors: &mut Errors) {
-    let sentences = words::qualified_name(kind.str());
+    let sentences = names::qualified_name(kind.str());
     let sound = sentences.is_empty();
     check::text(kind, sentences, errors);
     if sound && !kind.str().contains('/') && !matches!(kind.str(), "Pod" | "Container" | "PersistentVolumeClaim") {
@@ -64,7 +65,10 @@ fn all_resources<'a>(limit: &Node<'a>) -> BTreeSet<&'a str> {
         "Pod" => &["max", "min", "maxLimitRequestRatio"],
         _ => &["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"],
     };
-    fields.iter().flat_map(|field| limit.at(field).entries().map(|(resource, _)| resource).collect::<Vec<_>>()).collect()
+    fields
+        .iter()
+        .flat_map(|field| limit.at(field).entries().map(|(resource, _)| resource).collect::<Vec<_>>())
+        .collect()
 }
 
 /// All that one item says of one resource.
@@ -138,8 +142,7 @@ fn ordered(low: (&Node, &str), high: (&Node, &str), (at, value): (&Node, &Node),
     }
     let (below, above) = (resources::amount(low.0), resources::amount(high.0));
     if below > above {
-        let detail =
-            format!("{} {} is greater than {} {}", low.1, below.canonical(), high.1, above.canonical());
+        let detail = format!("{} {} is greater than {} {}", low.1, below.canonical(), high.1, above.canonical());
         errors.invalid_value(&at.path, &json!(resources::amount(value).canonical()), detail);
     }
 }

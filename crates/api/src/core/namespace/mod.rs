@@ -4,10 +4,10 @@ pub mod strategy;
 pub mod validate;
 
 use k8s_openapi::api::core::v1::Namespace;
-use machinery::kind::{age, Kind, Scope, Subresource};
-use machinery::table::Column;
+use machinery::kind::{Kind, Scope, Subresource, age};
 use machinery::names;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::text;
@@ -32,7 +32,6 @@ pub(crate) static KIND: Kind = Kind {
     defaults: strategy::defaults,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_status: validate::validate_status,
     selectable: strategy::SELECTABLE,

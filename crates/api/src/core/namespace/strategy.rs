@@ -35,10 +35,6 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     keep(new, old, &["spec", "status"]);
 }
 
-pub(super) fn prepare_status(new: &mut Value, old: &Value) {
-    keep(new, old, &["spec"]);
-}
-
 /// Before a write to `finalize`, which changes only `spec.finalizers`.
 pub fn prepare_finalize(new: &mut Value, old: &Value) {
     keep(new, old, &["status"]);
@@ -53,7 +49,5 @@ fn keep(new: &mut Value, old: &Value, fields: &[&str]) {
     }
 }
 
-pub(super) const SELECTABLE: &[Selectable] = &[
-    Selectable { field: "status.phase", read: |namespace| text(namespace, "/status/phase").into() },
-    Selectable { field: "name", read: |namespace| namespace.name().into() },
-];
+pub(super) const SELECTABLE: &[Selectable] =
+    &[Selectable { field: "status.phase", read: |namespace| text(namespace, "/status/phase").into() }];

@@ -1,11 +1,10 @@
 //! What is refused of a Namespace: odd finalizers, and a phase that does not fit.
 
 use machinery::field::{Errors, Path};
+use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::json;
-
-use crate::core::words::qualified_name;
 
 pub(super) fn validate(namespace: &Node, errors: &mut Errors) {
     let finalizers = namespace.at("spec").at("finalizers");
@@ -29,12 +28,16 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     };
     if phase != expected {
         let path = Path::new("status").child("Phase");
-        errors.invalid_value(&path, &json!(phase), format!("may only be '{expected}' if `deletionTimestamp` is {when}"));
+        errors.invalid_value(
+            &path,
+            &json!(phase),
+            format!("may only be '{expected}' if `deletionTimestamp` is {when}"),
+        );
     }
 }
 
 fn finalizer(name: &str, path: &Path, errors: &mut Errors) {
-    for sentence in qualified_name(name) {
+    for sentence in names::qualified_name(name) {
         errors.invalid_value(path, &json!(name), sentence);
     }
     let standard = ["kubernetes", "orphan", "foregroundDeletion"];

@@ -33,10 +33,11 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     defaults: defaults::defaults,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
-    validate_status: validate::validate_status,
+    // A kubelet's report is checked as any update is.
+    validate_status: validate::validate_update,
+    warnings: strategy::warnings,
     selectable: strategy::SELECTABLE,
     row: print::row,
     ..Kind::COMMON

@@ -51,7 +51,8 @@ fn roles(node: &Value) -> Vec<String> {
         None if key == ROLE => value.as_str().map(str::to_string),
         None => None,
     };
-    let mut roles: Vec<String> = labels.into_iter().flatten().filter_map(role).filter(|role| !role.is_empty()).collect();
+    let mut roles: Vec<String> =
+        labels.into_iter().flatten().filter_map(role).filter(|role| !role.is_empty()).collect();
     roles.sort();
     roles.dedup();
     roles

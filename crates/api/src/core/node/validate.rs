@@ -5,7 +5,6 @@ use machinery::names;
 use machinery::node::Node;
 use serde_json::{Value, json};
 
-use crate::core::words::{config_key, label_value, qualified_name};
 use crate::core::{check, resources};
 
 pub(super) fn validate(node: &Node, errors: &mut Errors) {
@@ -13,7 +12,7 @@ pub(super) fn validate(node: &Node, errors: &mut Errors) {
     capacity(node, errors);
     let networks = node.at("spec").at("podCIDRs");
     for network in networks.items() {
-        check::cidr(&network, errors);
+        check::text(&network, names::cidr(network.str()), errors);
     }
     if networks.len() > 1 {
         let v6 = networks.items().filter(|network| network.str().contains(':')).count();
@@ -32,6 +31,7 @@ pub(super) fn validate(node: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (spec, before) = (new.at("spec"), old.at("spec"));
+    capacity(new, errors);
     addresses(new, errors);
     let networks = spec.at("podCIDRs");
     if !before.at("podCIDRs").is_empty() && networks.value != before.at("podCIDRs").value {
@@ -50,16 +50,11 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
             config_source(&config.at(field), Holder::Status, errors);
         }
     }
+    taints(new, errors);
     let external = spec.at("externalID");
     if external.str() != before.text("externalID") {
         errors.forbidden(&external, "may not be updated");
     }
-}
-
-/// A kubelet's report is checked as any update is.
-pub(super) fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
-    capacity(new, errors);
-    validate_update(new, old, errors);
 }
 
 /// Upstream names the place `metadata.taints`.
@@ -68,8 +63,8 @@ fn taints(node: &Node, errors: &mut Errors) {
     let mut seen = Vec::new();
     for item in Node::new(list.value, Path::new("metadata").child("taints")).items() {
         let (key, value, effect) = (item.at("key"), item.at("value"), item.at("effect"));
-        check::text(&key, qualified_name(key.str()), errors);
-        let sentences = label_value(value.str());
+        check::text(&key, names::qualified_name(key.str()), errors);
+        let sentences = names::label_value(value.str());
         if !sentences.is_empty() {
             check::invalid_text(&value, sentences.join(";"), errors);
         }
@@ -141,7 +136,7 @@ fn config_source(source: &Node, holder: Holder, errors: &mut Errors) {
     }
     type Rule = fn(&str) -> Vec<String>;
     let rules: [(&'static str, Rule); 3] =
-        [("namespace", names::dns_label), ("name", names::dns_subdomain), ("kubeletConfigKey", config_key)];
+        [("namespace", names::dns_label), ("name", names::dns_subdomain), ("kubeletConfigKey", names::config_map_key)];
     for (field, rule) in rules {
         let node = map.at(field);
         match node.str() {

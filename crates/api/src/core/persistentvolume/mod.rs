@@ -5,13 +5,15 @@ mod print;
 mod sources;
 pub mod strategy;
 mod validate;
+mod warnings;
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
-pub(crate) use validate::access_modes;
+pub(crate) use validate::{access_modes, inline_spec};
+pub(crate) use warnings::class_annotation;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -31,7 +33,7 @@ pub(crate) static KIND: Kind = Kind {
     prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
-    selectable: strategy::SELECTABLE,
+    warnings: warnings::warnings,
     row: print::row,
     ..Kind::COMMON
 };

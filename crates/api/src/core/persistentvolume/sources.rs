@@ -161,7 +161,8 @@ fn quobyte(node: &Node, errors: &mut Errors) {
     } else if node.text("tenant").len() >= 65 {
         errors.required(&node.at("tenant"), "must be a UUID and may not exceed a length of 64 characters");
     } else {
-        let is_pair = |pair: &str| pair.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.starts_with('['));
+        let is_pair =
+            |pair: &str| pair.rsplit_once(':').is_some_and(|(host, _)| !host.contains(':') || host.starts_with('['));
         for _ in registry.str().split(',').filter(|pair| !is_pair(pair)) {
             check::invalid_text(&registry, PAIRS, errors);
         }
@@ -206,7 +207,8 @@ fn iscsi(node: &Node, volume_name: &str, errors: &mut Errors) {
 
 /// `iqn.2015-02.example.com:name`, `eui.` and 16 or `naa.` and 32 letters and digits.
 fn is_initiator(text: &str) -> bool {
-    let word = |rest: &str, length: usize| rest.len() == length && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let word =
+        |rest: &str, length: usize| rest.len() == length && rest.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if let Some(rest) = text.strip_prefix("iqn.") {
         let Some((authority, name)) = rest.split_once(':') else { return false };
         let mut parts = authority.splitn(2, '.');
@@ -272,7 +274,8 @@ fn azure_file(node: &Node, errors: &mut Errors) {
 }
 
 fn azure_disk(node: &Node, errors: &mut Errors) {
-    const MANAGED: &str = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
+    const MANAGED: &str =
+        "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}";
     const BLOB: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
     required(node, &["diskName", "diskURI"], errors);
     let (mode, kind, uri) = (node.at("cachingMode"), node.at("kind"), node.at("diskURI"));

@@ -1,8 +1,6 @@
 //! What the server sets and protects of a PersistentVolume.
 //! `status.lastPhaseTransitionTime` needs a clock, so the server stamps it where `phase_changed` says so.
 
-use machinery::kind::Selectable;
-use machinery::object::Meta;
 use serde_json::{Value, json};
 
 use crate::core::print::text;
@@ -16,7 +14,6 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
 }
 
 pub(super) fn prepare_status(new: &mut Value, old: &Value) {
-    new["spec"] = old.get("spec").cloned().unwrap_or_default();
     let given = new.pointer("/status/lastPhaseTransitionTime").is_some();
     if !phase_changed(new, Some(old)) && !given {
         let before = old.pointer("/status/lastPhaseTransitionTime").cloned();
@@ -30,6 +27,3 @@ pub(super) fn prepare_status(new: &mut Value, old: &Value) {
 pub fn phase_changed(new: &Value, old: Option<&Value>) -> bool {
     old.is_none_or(|old| text(new, "/status/phase") != text(old, "/status/phase"))
 }
-
-pub(super) const SELECTABLE: &[Selectable] =
-    &[Selectable { field: "name", read: |volume| volume.name().into() }];

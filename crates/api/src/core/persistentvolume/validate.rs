@@ -10,15 +10,8 @@ use super::sources::{self, SOURCES};
 use crate::core::{check, resources, selectors};
 
 pub(super) fn validate(volume: &Node, errors: &mut Errors) {
-    spec(&volume.at("spec"), volume.value.name(), errors);
-}
-
-fn spec(spec: &Node, volume_name: &str, errors: &mut Errors) {
-    let modes = spec.at("accessModes");
-    if modes.is_empty() {
-        errors.required(&modes, "");
-    }
-    access_modes(&modes, errors);
+    let spec = volume.at("spec");
+    modes(&spec, errors);
     let capacity = spec.at("capacity");
     if capacity.is_empty() {
         errors.required(&capacity, "");
@@ -42,7 +35,7 @@ fn spec(spec: &Node, volume_name: &str, errors: &mut Errors) {
             false => errors.required(&affinity.at("required"), "must specify required node constraints"),
         }
     }
-    sources::validate(spec, volume_name, affinity.exists(), errors);
+    sources::validate(&spec, volume.value.name(), affinity.exists(), errors);
     if policy.str() == "Recycle" && is_root(spec.at("hostPath").text("path")) {
         errors.forbidden(&policy, "may not be 'recycle' for a hostPath mount of '/'");
     }
@@ -66,12 +59,51 @@ fn spec(spec: &Node, volume_name: &str, errors: &mut Errors) {
     }
 }
 
-/// The rules that need the stored volume; the rest is `validate`.
+/// A volume that stands inside a VolumeAttachment: a CSI volume, without what only a stored volume has.
+pub(crate) fn inline_spec(spec: &Node, errors: &mut Errors) {
+    const INLINE: &str = "may not be specified in the context of inline volumes";
+    for field in ["claimRef", "capacity"] {
+        if !spec.at(field).is_empty() {
+            errors.forbidden(&spec.at(field), INLINE);
+        }
+    }
+    if !spec.has("csi") {
+        errors.required(&spec.at("csi"), "has to be specified in the context of inline volumes");
+    }
+    modes(spec, errors);
+    let policy = spec.at("persistentVolumeReclaimPolicy");
+    if !matches!(policy.str(), "" | "Retain") {
+        errors.forbidden(&policy, "may only be Retain in the context of inline volumes");
+    }
+    let affinity = spec.at("nodeAffinity");
+    if affinity.exists() {
+        errors.forbidden(&affinity, INLINE);
+    }
+    sources::validate(spec, "", false, errors);
+    let (class, mode) = (spec.at("storageClassName"), spec.at("volumeMode"));
+    if !class.str().is_empty() {
+        errors.forbidden(&class, INLINE);
+    }
+    if mode.exists() && mode.str() != "Filesystem" {
+        errors.forbidden(&mode, "may not specify volumeMode other than Filesystem in the context of inline volumes");
+    }
+}
+
+fn modes(spec: &Node, errors: &mut Errors) {
+    let modes = spec.at("accessModes");
+    if modes.is_empty() {
+        errors.required(&modes, "");
+    }
+    access_modes(&modes, errors);
+}
+
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     let (new, old) = (new.at("spec"), old.at("spec"));
     let (mut after, before) = (source_fields(&new), source_fields(&old));
     // The secret for growing a volume may be added later, once.
-    let expand = |map: &Map<String, Value>| map.get("csi").is_some_and(|csi| csi.get("controllerExpandSecretRef").is_some());
+    let expand =
+        |map: &Map<String, Value>| map.get("csi").is_some_and(|csi| csi.get("controllerExpandSecretRef").is_some());
     if before.contains_key("csi")
         && !expand(&before)
         && let Some(csi) = after.get_mut("csi").and_then(Value::as_object_mut)

@@ -23,11 +23,10 @@ pub(crate) static KIND: Kind = Kind {
     defaults: strategy::defaults,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,
-    selectable: strategy::SELECTABLE,
+    warnings: strategy::warnings,
     row: print::row,
     ..Kind::COMMON
 };

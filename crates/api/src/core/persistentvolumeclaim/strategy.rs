@@ -1,9 +1,10 @@
 //! What omitted fields of a claim become, and what the server sets and protects.
 
-use machinery::kind::Selectable;
-use machinery::object::{Meta, child_mut, set_default};
+use machinery::object::{child_mut, set_default};
+use machinery::quantity::Quantity;
 use serde_json::{Value, json};
 
+use crate::core::persistentvolume::class_annotation;
 use crate::core::print::text;
 
 pub(super) fn defaults(claim: &mut Value) {
@@ -35,10 +36,6 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
         drop_unknown_data_source(spec);
     }
     sync_data_sources(spec);
-}
-
-pub(super) fn prepare_status(new: &mut Value, old: &Value) {
-    new["spec"] = old.get("spec").cloned().unwrap_or_default();
 }
 
 /// Data from another namespace is an alpha feature that is off.
@@ -82,4 +79,13 @@ fn remove(value: &mut Value, field: &str) {
     }
 }
 
-pub(super) const SELECTABLE: &[Selectable] = &[Selectable { field: "name", read: |claim| claim.name().into() }];
+pub(super) fn warnings(claim: &Value, _old: Option<&Value>) -> Vec<String> {
+    let mut sentences = class_annotation(claim);
+    let storage = text(claim, "/spec/resources/requests/storage");
+    if Quantity::parse(storage).is_ok_and(|amount| !amount.is_whole()) {
+        sentences.push(format!(
+            "spec.resources.requests[storage]: fractional byte value \"{storage}\" is invalid, must be an integer"
+        ));
+    }
+    sentences
+}

@@ -88,8 +88,8 @@ fn data_source(node: &Node, errors: &mut Errors) {
     }
 }
 
-/// The rules that need the stored claim; the rest is `validate`.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     let (after, before) = (new.at("spec"), old.at("spec"));
     let (mut allowed, mut stored) = (after.value.clone(), before.value.clone());
     if before.text("volumeName").is_empty() {

@@ -22,7 +22,6 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,

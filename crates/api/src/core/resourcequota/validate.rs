@@ -9,14 +9,12 @@ use serde_json::Value;
 use crate::core::{check, resources};
 
 pub(super) fn validate(quota: &Node, errors: &mut Errors) {
-    let spec = quota.at("spec");
-    amounts(&spec.at("hard"), errors);
-    scopes(&spec, errors);
-    scope_selector(&spec, errors);
+    spec(quota, errors);
     status(quota, errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    spec(new, errors);
     let names = |quota: &Node| -> BTreeSet<String> {
         quota.at("spec").each("scopes").map(|scope| scope.str().to_string()).collect()
     };
@@ -27,6 +25,13 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     status(new, errors);
+}
+
+fn spec(quota: &Node, errors: &mut Errors) {
+    let spec = quota.at("spec");
+    amounts(&spec.at("hard"), errors);
+    scopes(&spec, errors);
+    scope_selector(&spec, errors);
 }
 
 fn status(quota: &Node, errors: &mut Errors) {

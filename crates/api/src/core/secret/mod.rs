@@ -2,11 +2,12 @@
 
 mod defaults;
 mod validate;
+mod warnings;
 
 use k8s_openapi::api::core::v1::Secret;
 use machinery::kind::{Kind, Selectable, age};
-use machinery::table::Column;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::{count, text};
@@ -23,8 +24,11 @@ pub(crate) static KIND: Kind = Kind {
     defaults: defaults::defaults,
     validate: validate::validate,
     validate_update: validate::validate_update,
+    warnings: warnings::warnings,
     selectable: &[Selectable { field: "type", read: |secret| text(secret, "/type").into() }],
-    row: |secret, now| vec![secret.name().into(), text(secret, "/type").into(), count(secret, "data").into(), age(secret, now)],
+    row: |secret, now| {
+        vec![secret.name().into(), text(secret, "/type").into(), count(secret, "data").into(), age(secret, now)]
+    },
     ..Kind::COMMON
 };
 

@@ -2,13 +2,13 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::field::{Errors, Path};
+use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
 use crate::core::check;
-use crate::core::words::config_key;
 
 const SERVICE_ACCOUNT_NAME: &str = "kubernetes.io/service-account.name";
 
@@ -16,7 +16,7 @@ pub(super) fn validate(secret: &Node, errors: &mut Errors) {
     let data = secret.at("data");
     let mut bytes = 0;
     for (key, value) in data.entries() {
-        for sentence in config_key(key) {
+        for sentence in names::config_map_key(key) {
             errors.invalid_value(&value.path, &json!(key), sentence);
         }
         bytes += check::decoded_len(value.str());
@@ -26,10 +26,9 @@ pub(super) fn validate(secret: &Node, errors: &mut Errors) {
     }
     match secret.text("type") {
         "kubernetes.io/service-account-token" => {
-            if secret.value.annotation(SERVICE_ACCOUNT_NAME).is_none_or(str::is_empty) {
-                let path = Path::new("metadata").child("annotations").key(SERVICE_ACCOUNT_NAME);
-                errors.push(FieldError::new(Problem::Required, path, "", ""));
-            }
+            let path = Path::new("metadata").child("annotations").key(SERVICE_ACCOUNT_NAME);
+            let account = json!(secret.value.annotation(SERVICE_ACCOUNT_NAME));
+            check::required_text(&Node::new(&account, path), errors);
         }
         "kubernetes.io/dockercfg" => docker_config(&data.key(".dockercfg"), errors),
         "kubernetes.io/dockerconfigjson" => docker_config(&data.key(".dockerconfigjson"), errors),
@@ -52,6 +51,7 @@ pub(super) fn validate(secret: &Node, errors: &mut Errors) {
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     check::immutable(&new.at("type"), &old.at("type"), errors);
     check::immutable_data(new, old, &["data"], errors);
+    validate(new, errors);
 }
 
 /// The content must be a JSON object; what is wrong is said without showing it.

@@ -11,43 +11,33 @@ use super::validate;
 /// Fills `ipFamilies` and `ipFamilyPolicy`. `cluster` holds the families of the cluster's Service ranges, `IPv4` or
 /// `IPv6`, the default one first.
 pub fn choose(service: &mut Value, old: Option<&Value>, cluster: &[&str]) -> Result<(), Errors> {
-    if spec_text(&service["spec"], "type") == "ExternalName" || keeps_prefer_dual_stack(service, old) {
+    let before = old.map(|old| &old["spec"]);
+    if spec_text(&service["spec"], "type") == "ExternalName" || keeps_prefer_dual_stack(&service["spec"], before) {
         return Ok(());
     }
-    if let Some(old) = old {
-        release_secondary(service, old);
-    }
+    choose_policy(&mut service["spec"], before);
     let mut errors = Errors::default();
     validate::cluster_ips(&Node::root(service).at("spec"), &mut errors);
     refuse(errors)?;
 
     let spec = &mut service["spec"];
-    refuse(policy_conflicts(spec))?;
-    refuse(infer_families(spec, cluster))?;
-    let families = list(spec, "ipFamilies").len();
+    let mut errors = Errors::default();
+    if let Some(before) = before {
+        release_secondary(spec, before, &mut errors);
+    }
+    policy_conflicts(spec, &mut errors);
+    infer_families(spec, cluster, &mut errors);
+    refuse(errors)?;
 
     // A headless Service without selector has addresses of somebody else's making, in any family.
-    if is_headless(spec) && spec.get("selector").is_none_or(|selector| selector.as_object().is_none_or(|map| map.is_empty())) {
-        if families == 0 {
-            spec["ipFamilies"] = json!(cluster.iter().take(1).collect::<Vec<_>>());
-        }
-        if spec_text(spec, "ipFamilyPolicy").is_empty() {
-            spec["ipFamilyPolicy"] = "RequireDualStack".into();
-        }
-        if policy(spec) != "SingleStack" {
-            add_second_family(spec);
-        }
-        return Ok(());
+    let free = is_headless(spec) && !has_selector(spec);
+    if !free {
+        refuse(cluster_conflicts(spec, cluster))?;
     }
-
-    refuse(cluster_conflicts(spec, cluster))?;
-    if families == 0 {
+    if list(spec, "ipFamilies").is_empty() {
         spec["ipFamilies"] = json!(cluster.iter().take(1).collect::<Vec<_>>());
     }
-    if spec_text(spec, "ipFamilyPolicy").is_empty() {
-        spec["ipFamilyPolicy"] = "SingleStack".into();
-    }
-    if policy(spec) != "SingleStack" && cluster.len() > 1 {
+    if policy(spec) != "SingleStack" && (free || cluster.len() > 1) {
         add_second_family(spec);
     }
     Ok(())
@@ -57,53 +47,63 @@ fn refuse(errors: Errors) -> Result<(), Errors> {
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// No policy means a single stack.
 fn policy(spec: &Value) -> &str {
-    match spec_text(spec, "ipFamilyPolicy") {
-        "" => "SingleStack",
-        policy => policy,
+    spec_text(spec, "ipFamilyPolicy")
+}
+
+fn has_selector(spec: &Value) -> bool {
+    spec.get("selector").and_then(Value::as_object).is_some_and(|selector| !selector.is_empty())
+}
+
+/// What the user left open stays as it was, so that nothing changes between one and two stacks by itself.
+fn choose_policy(spec: &mut Value, before: Option<&Value>) {
+    if !policy(spec).is_empty() {
+        return;
     }
+    let policy = match before.map(policy) {
+        Some(policy) if !policy.is_empty() => policy,
+        _ if is_headless(spec) && !has_selector(spec) => "RequireDualStack",
+        _ => "SingleStack",
+    };
+    spec["ipFamilyPolicy"] = policy.into();
 }
 
 /// A Service that prefers two stacks is not upgraded or downgraded because the cluster changed.
-fn keeps_prefer_dual_stack(new: &Value, old: Option<&Value>) -> bool {
-    let Some(before) = old.map(|old| &old["spec"]) else { return false };
-    let after = &new["spec"];
-    let kept = ["type", "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"];
-    spec_text(after, "ipFamilyPolicy") == "PreferDualStack"
-        && kept.iter().all(|field| after.get(field) == before.get(field))
+fn keeps_prefer_dual_stack(after: &Value, before: Option<&Value>) -> bool {
+    let Some(before) = before else { return false };
+    let same = |field: &str| list(after, field) == list(before, field);
+    policy(after) == "PreferDualStack"
+        && policy(before) == "PreferDualStack"
+        && spec_text(after, "type") == spec_text(before, "type")
+        && same("clusterIPs")
+        && same("ipFamilies")
 }
 
-/// Asking for a single stack gives the second family back, unless the user also changed the lists.
-fn release_secondary(new: &mut Value, old: &Value) {
-    let before = &old["spec"];
-    let after = &mut new["spec"];
-    if policy(after) != "SingleStack" || policy(before) == "SingleStack" {
-        return;
-    }
-    for field in ["clusterIPs", "ipFamilies"] {
-        if list(after, field).len() > 1 && list(after, field) == list(before, field) {
-            after[field] = json!([list(after, field)[0]]);
+/// Asking for a single stack gives the second family back; taking it away without asking is refused.
+fn release_secondary(after: &mut Value, before: &Value, errors: &mut Errors) {
+    let single = policy(after) == "SingleStack";
+    for (field, what) in [("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")] {
+        let (new, old) = (list(after, field), list(before, field));
+        if single && new.len() > 1 && new == old {
+            after[field] = json!([new[0]]);
+        } else if !single && !new.is_empty() && new.first() == old.first() && new.len() < old.len() {
+            let detail = format!("must be 'SingleStack' to release the secondary {what}");
+            errors.invalid_value(&Path::new("spec").child("ipFamilyPolicy"), &after["ipFamilyPolicy"], detail);
         }
     }
 }
 
-fn policy_conflicts(spec: &Value) -> Errors {
-    let mut errors = Errors::default();
-    let path = Path::new("spec").child("ipFamilyPolicy");
-    let shown = spec.get("ipFamilyPolicy").cloned().unwrap_or(Value::Null);
+fn policy_conflicts(spec: &Value, errors: &mut Errors) {
     for (field, what) in [("clusterIPs", "cluster IPs"), ("ipFamilies", "IP families")] {
         if policy(spec) == "SingleStack" && list(spec, field).len() == 2 {
             let detail = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
-            errors.invalid_value(&path, &shown, detail);
+            errors.invalid_value(&Path::new("spec").child("ipFamilyPolicy"), &spec["ipFamilyPolicy"], detail);
         }
     }
-    errors
 }
 
 /// The families of given addresses are known from the addresses.
-fn infer_families(spec: &mut Value, cluster: &[&str]) -> Errors {
-    let mut errors = Errors::default();
+fn infer_families(spec: &mut Value, cluster: &[&str], errors: &mut Errors) {
     let mut families = list(spec, "ipFamilies").to_vec();
     for (index, address) in list(spec, "clusterIPs").iter().enumerate() {
         let family = match address.as_str() {
@@ -117,14 +117,13 @@ fn infer_families(spec: &mut Value, cluster: &[&str]) -> Errors {
         if cluster.contains(&family) {
             families.push(family.into());
         } else {
-            let detail = format!("may not use {family} on a cluster which is not configured for it");
+            let detail = format!("{family} is not configured on this cluster");
             errors.invalid_value(&Path::new("spec").child("clusterIPs").index(index), &spec["clusterIPs"], detail);
         }
     }
     if !families.is_empty() {
         spec["ipFamilies"] = families.into();
     }
-    errors
 }
 
 fn cluster_conflicts(spec: &Value, cluster: &[&str]) -> Errors {

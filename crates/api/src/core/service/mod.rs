@@ -7,6 +7,9 @@ pub mod strategy;
 mod validate;
 mod warnings;
 
+#[cfg(test)]
+mod tests;
+
 use k8s_openapi::api::core::v1::Service;
 use machinery::kind::{Kind, Subresource};
 use machinery::names;
@@ -39,7 +42,6 @@ pub(crate) static KIND: Kind = Kind {
     defaults: defaults::defaults,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,

@@ -34,7 +34,8 @@ fn external_address(service: &Value) -> String {
                 "" => spec_text(point, "hostname").to_string(),
                 ip => ip.to_string(),
             };
-            let mut points: Vec<String> = ingress.into_iter().flatten().map(point).filter(|text| !text.is_empty()).collect();
+            let mut points: Vec<String> =
+                ingress.into_iter().flatten().map(point).filter(|text| !text.is_empty()).collect();
             points.sort();
             points.dedup();
             points.append(&mut addresses);

@@ -14,11 +14,6 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     drop_type_dependent(new, old);
 }
 
-/// A write to `status` changes nothing else; the load balancer's addresses are only kept for load balancers.
-pub(super) fn prepare_status(new: &mut Value, old: &Value) {
-    new["spec"] = old.get("spec").cloned().unwrap_or_default();
-}
-
 /// Allocated values that a client left out on update are taken from the stored Service, so that a PUT of the
 /// original manifest changes nothing.
 pub fn patch_allocated(new: &mut Value, old: &Value) {
@@ -127,10 +122,16 @@ pub fn needs_cluster_ip(spec: &Value) -> bool {
     matches!(spec_text(spec, "type"), "ClusterIP" | "NodePort" | "LoadBalancer")
 }
 
-/// Load balancers may ask to do without node ports.
+/// Whether ports of this Service may have node ports.
 pub fn needs_node_port(spec: &Value) -> bool {
+    matches!(spec_text(spec, "type"), "NodePort" | "LoadBalancer")
+}
+
+/// Whether ports without a node port get one. A load balancer may do without; node ports it has already stay until the
+/// user removes them.
+pub fn allocates_node_ports(spec: &Value) -> bool {
     let refused = spec.get("allocateLoadBalancerNodePorts") == Some(&Value::Bool(false));
-    spec_text(spec, "type") == "NodePort" || (is_load_balancer(spec) && !refused)
+    needs_node_port(spec) && !(is_load_balancer(spec) && refused)
 }
 
 pub fn needs_health_check(spec: &Value) -> bool {

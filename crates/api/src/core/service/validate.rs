@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use machinery::field::{Errors, FieldError, Path, Problem, shown};
+use machinery::meta::validate_labels;
 use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
 use super::strategy::{externally_accessible, is_load_balancer, needs_health_check};
-use crate::core::{check, words};
+use crate::core::check;
 
 const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 const LOAD_BALANCER_ONLY: &str = "may only be used when `type` is 'LoadBalancer'";
@@ -27,7 +28,7 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
     for item in ports.items() {
         port(&item, ports.len() > 1, &mut names, errors);
     }
-    check::labels(&spec.at("selector"), errors);
+    validate_labels(&spec.at("selector"), errors);
     session_affinity(&spec, errors);
     cluster_ips(&spec, errors);
     for address in spec.each("externalIPs") {
@@ -49,9 +50,8 @@ pub(super) fn validate(service: &Node, errors: &mut Errors) {
     traffic_policies(&spec, errors);
 }
 
-/// The rules that need the stored Service; the rest is `validate`.
-pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    let (new, old) = (new.at("spec"), old.at("spec"));
+pub(super) fn validate_update(service: &Node, old: &Node, errors: &mut Errors) {
+    let (new, old) = (service.at("spec"), old.at("spec"));
     if new.text("type") != "ExternalName" && old.text("type") != "ExternalName" {
         cluster_ip_changes(&new, &old, errors);
         family_changes(&new, &old, errors);
@@ -60,6 +60,8 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     if is_load_balancer(new.value) && is_load_balancer(old.value) && class.value != old.at("loadBalancerClass").value {
         errors.invalid(&class, "may not change once set");
     }
+    // Upstream checks the class here and once more with the rest.
+    load_balancer_class(&new, errors);
     let health_check = new.at("healthCheckNodePort");
     if needs_health_check(new.value)
         && needs_health_check(old.value)
@@ -67,6 +69,7 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     {
         errors.forbidden(&health_check, check::IMMUTABLE);
     }
+    validate(service, errors);
 }
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
@@ -219,7 +222,7 @@ fn port<'a>(port: &Node<'a>, name_required: bool, names_seen: &mut Vec<&'a str>,
     check::port_or_name(&port.at("targetPort"), errors);
     let protocol = port.at("appProtocol");
     if protocol.exists() {
-        check::text(&protocol, words::qualified_name(protocol.str()), errors);
+        check::text(&protocol, names::qualified_name(protocol.str()), errors);
     }
 }
 
@@ -297,7 +300,7 @@ fn source_ranges(service: &Node, errors: &mut Errors) {
     for (index, network) in networks.into_iter().enumerate() {
         let network = network.trim();
         let path = if ranges.is_empty() { path.clone() } else { path.index(index) };
-        if let Err(problem) = check::parse_cidr(network) {
+        for problem in names::cidr(network) {
             errors.invalid_value(&path, &json!(network), problem);
         }
     }
@@ -311,7 +314,7 @@ fn load_balancer_class(spec: &Node, errors: &mut Errors) {
     let class = spec.at("loadBalancerClass");
     if class.exists() {
         match is_load_balancer(spec.value) {
-            true => check::text(&class, words::qualified_name(class.str()), errors),
+            true => check::text(&class, names::qualified_name(class.str()), errors),
             false => errors.forbidden(&class, LOAD_BALANCER_ONLY),
         }
     }

@@ -11,7 +11,4 @@ pub(super) fn defaults(slice: &mut Value) {
     for endpoint in slice.get_mut("endpoints").and_then(Value::as_array_mut).into_iter().flatten() {
         child_mut(endpoint, "conditions");
     }
-    if slice.get("endpoints").is_none_or(Value::is_null) {
-        slice["endpoints"] = Value::Array(Vec::new());
-    }
 }

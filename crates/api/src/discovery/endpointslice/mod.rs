@@ -2,6 +2,7 @@
 
 mod defaults;
 mod print;
+mod strategy;
 mod validate;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -20,6 +21,8 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     generation: true,
     defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
     validate: validate::validate,
     validate_update: validate::validate_update,
     row: print::row,

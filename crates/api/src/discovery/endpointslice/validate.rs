@@ -1,10 +1,11 @@
 //! What is refused of an EndpointSlice.
 
 use machinery::field::Errors;
+use machinery::meta::validate_labels;
 use machinery::names;
 use machinery::node::Node;
 
-use crate::core::{check, words};
+use crate::core::check;
 
 const ENDPOINTS_MAX: usize = 1000;
 const ADDRESSES_MAX: usize = 100;
@@ -26,6 +27,7 @@ pub(super) fn validate(slice: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     check::immutable(&new.at("addressType"), &old.at("addressType"), errors);
 }
 
@@ -47,11 +49,13 @@ fn endpoint(endpoint: &Node, address_type: &str, errors: &mut Errors) {
     if topology.len() > TOPOLOGY_MAX {
         errors.too_many(&topology, topology.len(), TOPOLOGY_MAX);
     }
-    check::labels(&topology, errors);
+    validate_labels(&topology, errors);
     if host.exists() {
         check::text(&host, names::dns_label(host.str()), errors);
     }
-    for (field, rule) in [("forZones", words::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)] {
+    for (field, rule) in
+        [("forZones", names::label_value as fn(&str) -> Vec<String>), ("forNodes", names::dns_subdomain)]
+    {
         hints(&endpoint.at("hints").at(field), rule, errors);
     }
 }
@@ -61,7 +65,7 @@ fn address(address: &Node, address_type: &str, errors: &mut Errors) {
         "IPv4" | "IPv6" => match (address_type, check::ip(address, errors)) {
             (_, None) => {}
             (_, Some(ip)) if ip.is_ipv4() == (address_type == "IPv4") => check::endpoint_ip(address, ip, errors),
-            (_, Some(_)) => errors.invalid(address, format!("must be a valid {address_type} address")),
+            (_, Some(_)) => errors.invalid(address, format!("must be an {address_type} address")),
         },
         "FQDN" => {
             let name = address.str().strip_suffix('.').unwrap_or(address.str());
@@ -85,13 +89,10 @@ fn hints(hints: &Node, rule: fn(&str) -> Vec<String>, errors: &mut Errors) {
     let mut seen = Vec::new();
     for hint in hints.items() {
         let name = hint.at("name");
-        if name.str().is_empty() {
-            errors.required(&name, "");
-        } else if seen.contains(&name.str()) {
-            errors.duplicate(&name);
-        } else {
-            check::text(&name, rule(name.str()), errors);
+        if seen.contains(&name.str()) {
+            check::duplicate_text(&name, errors);
         }
+        check::text(&name, rule(name.str()), errors);
         seen.push(name.str());
     }
 }
@@ -107,11 +108,11 @@ fn ports(ports: &Node, errors: &mut Errors) {
             check::text(&name, names::dns_label(name.str()), errors);
         }
         if !seen.insert(name.str()) {
-            errors.duplicate(&name);
+            check::duplicate_text(&name, errors);
         }
         check::required_one_of(&protocol, &["SCTP", "TCP", "UDP"], errors);
         if application.exists() {
-            check::text(&application, words::qualified_name(application.str()), errors);
+            check::text(&application, names::qualified_name(application.str()), errors);
         }
     }
 }

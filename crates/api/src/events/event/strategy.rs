@@ -19,17 +19,14 @@ pub(super) fn defaults(event: &mut Value) {
 }
 
 pub(super) fn validate(event: &Node, errors: &mut Errors) {
-    core::validate(&Node::root(&stored(event.value)), errors);
-}
-
-/// Upstream applies the strict rules where an event is made, not where an old one is changed; the server calls this
-/// on create, after `validate`.
-pub fn validate_create(event: &Node, errors: &mut Errors) {
-    core::validate_strict(&Node::root(&stored(event.value)), errors);
+    let event = stored(event.value);
+    core::validate(&Node::root(&event), errors);
+    core::validate_strict(&Node::root(&event), errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (new, old) = (stored(new.value), stored(old.value));
+    core::validate(&Node::root(&new), errors);
     core::validate_strict_update(&Node::root(&new), &Node::root(&old), errors);
 }
 

@@ -1,10 +1,9 @@
 //! What is refused of a CSIDriver.
 
-use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
 use serde_json::json;
 
-use super::super::driver_name;
 use crate::core::check;
 
 const TOKEN_SECONDS_MIN: i64 = 600;
@@ -12,19 +11,21 @@ const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 const UPDATE_PERIOD_SECONDS_MIN: i64 = 10;
 
 pub(super) fn validate(driver: &Node, errors: &mut Errors) {
-    let name = driver.at("metadata").at("name");
-    driver_name(&Node::new(name.value, Path::new("name")), errors);
     let spec = driver.at("spec");
     // Upstream's messages have always said `attachedRequired`.
-    for (field, shown) in
-        [("attachRequired", "attachedRequired"), ("podInfoOnMount", "podInfoOnMount"), ("storageCapacity", "storageCapacity")]
-    {
+    for (field, shown) in [
+        ("attachRequired", "attachedRequired"),
+        ("podInfoOnMount", "podInfoOnMount"),
+        ("storageCapacity", "storageCapacity"),
+    ] {
         if !spec.has(field) {
             errors.push(FieldError::new(Problem::Required, spec.path.child(shown), "", ""));
         }
     }
     let policy = spec.at("fsGroupPolicy");
-    check::required_one_of(&policy, &["ReadWriteOnceWithFSType", "File", "None"], errors);
+    if policy.exists() {
+        check::one_of(&policy, &["File", "None", "ReadWriteOnceWithFSType"], errors);
+    }
     token_requests(&spec.at("tokenRequests"), errors);
     let modes = spec.at("volumeLifecycleModes");
     for mode in modes.items() {
@@ -42,12 +43,9 @@ pub(super) fn validate(driver: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     let (new, old) = (new.at("spec"), old.at("spec"));
-    for (field, shown) in [
-        ("attachRequired", "attachedRequired"),
-        ("fsGroupPolicy", "fsGroupPolicy"),
-        ("volumeLifecycleModes", "volumeLifecycleModes"),
-    ] {
+    for (field, shown) in [("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")] {
         if new.at(field).value != old.at(field).value {
             errors.invalid_value(&new.path.child(shown), new.at(field).value, check::IMMUTABLE);
         }
@@ -60,9 +58,9 @@ fn token_requests(requests: &Node, errors: &mut Errors) {
         let (audience, seconds) = (request.text("audience"), request.at("expirationSeconds"));
         if audiences.contains(&audience) {
             errors.duplicate(&Node::new(&json!(audience), request.path.child("audience")));
-        } else {
-            audiences.push(audience);
+            continue;
         }
+        audiences.push(audience);
         match seconds.int() {
             Some(number) if number < TOKEN_SECONDS_MIN => {
                 errors.invalid(&seconds, "may not specify a duration less than 10 minutes");

@@ -3,10 +3,10 @@
 mod validate;
 
 use k8s_openapi::api::storage::v1::CSINode;
-use machinery::kind::{Kind, Scope};
-use machinery::table::Column;
-use machinery::object::Meta;
 use machinery::kind::age;
+use machinery::kind::{Kind, Scope};
+use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 use serde_json::Value;
 

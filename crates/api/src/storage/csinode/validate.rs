@@ -1,11 +1,12 @@
 //! What is refused of a CSINode: the drivers that kubelets register.
 
-use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::driver_name;
-use crate::core::{check, words};
+use crate::core::check;
 
 const NODE_ID_MAX: usize = 256;
 
@@ -29,12 +30,26 @@ pub(super) fn validate(node: &Node, errors: &mut Errors) {
 
 /// What a driver said of itself stays, apart from how many volumes it can take.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
-    for after in new.at("spec").each("drivers") {
-        let before = old.at("spec").each("drivers").find(|before| before.text("name") == after.text("name"));
-        if before.is_some_and(|before| without_count(before.value) != without_count(after.value)) {
-            errors.invalid_value(&Path::new("CSINodeDriver"), after.value, check::IMMUTABLE);
+    const FIXED: [&str; 2] = ["nodeID", "topologyKeys"];
+    validate(new, errors);
+    let drivers = new.at("spec").at("drivers");
+    for before in old.at("spec").each("drivers") {
+        for after in drivers.items().filter(|after| after.text("name") == before.text("name")) {
+            if FIXED.iter().any(|field| after.at(field).value != before.at(field).value) {
+                errors.push(FieldError::new(Problem::Invalid, &drivers.path, internal(&after), check::IMMUTABLE));
+            }
         }
     }
+}
+
+/// A driver as upstream's message shows it: the internal struct, in Go's names and order.
+fn internal(driver: &Node) -> String {
+    format!(
+        r#"{{"Name":{},"NodeID":{},"TopologyKeys":{},"Allocatable":null}}"#,
+        json!(driver.text("name")),
+        json!(driver.text("nodeID")),
+        driver.at("topologyKeys").value
+    )
 }
 
 fn topology_keys(driver: &Node, errors: &mut Errors) {
@@ -47,16 +62,8 @@ fn topology_keys(driver: &Node, errors: &mut Errors) {
             errors.push(FieldError::new(Problem::Duplicate, &driver.path, json!(key.str()).to_string(), ""));
         }
         keys.push(key.str());
-        for sentence in words::qualified_name(key.str()) {
-            errors.invalid_value(&driver.path, driver.at("topologyKeys").value, sentence);
+        for sentence in names::qualified_name(key.str()) {
+            errors.invalid_value(&driver.path, key.value, sentence);
         }
     }
-}
-
-fn without_count(driver: &Value) -> Value {
-    let mut driver = driver.clone();
-    if let Some(map) = driver.as_object_mut() {
-        map.remove("allocatable");
-    }
-    driver
 }

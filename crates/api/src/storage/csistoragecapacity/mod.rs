@@ -4,8 +4,8 @@ mod validate;
 
 use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use machinery::kind::Kind;
-use machinery::table::Column;
 use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use crate::core::print::created_at;

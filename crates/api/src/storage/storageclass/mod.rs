@@ -5,8 +5,8 @@ mod validate;
 
 use k8s_openapi::api::storage::v1::StorageClass;
 use machinery::kind::{Kind, Scope};
-use machinery::table::Column;
 use machinery::object::set_default;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {

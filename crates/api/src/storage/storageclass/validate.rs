@@ -1,11 +1,12 @@
 //! What is refused of a StorageClass. Little of it may change: volumes were made by it.
 
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use serde_json::json;
 
 use super::super::common::{parameters, provisioner, unchanged};
-use crate::core::{check, words};
+use crate::core::check;
 
 pub(super) fn validate(class: &Node, errors: &mut Errors) {
     provisioner(&class.at("provisioner"), errors);
@@ -40,6 +41,7 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     for field in ["parameters", "provisioner", "reclaimPolicy"] {
         unchanged(new, old, field, errors);
     }
@@ -60,7 +62,7 @@ fn topology(expressions: &Node, errors: &mut Errors) {
             }
             seen.push(value.str());
         }
-        check::text(&key, words::qualified_name(key.str()), errors);
+        check::text(&key, names::qualified_name(key.str()), errors);
         if keys.contains(&key.str()) {
             errors.duplicate(&key);
         }

@@ -4,10 +4,10 @@ mod strategy;
 mod validate;
 
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use machinery::kind::{Kind, Scope, Subresource};
-use machinery::table::Column;
-use machinery::object::Meta;
 use machinery::kind::age;
+use machinery::kind::{Kind, Scope, Subresource};
+use machinery::object::Meta;
+use machinery::table::Column;
 use schemars::SchemaGenerator;
 use serde_json::Value;
 
@@ -27,7 +27,6 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
-    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,

@@ -9,7 +9,3 @@ pub(super) fn prepare_create(attachment: &mut Value) {
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     new["status"] = old.get("status").cloned().unwrap_or_else(|| json!({"attached": false}));
 }
-
-pub(super) fn prepare_status(new: &mut Value, old: &Value) {
-    new["spec"] = old.get("spec").cloned().unwrap_or_default();
-}

@@ -3,9 +3,9 @@
 mod validate;
 
 use k8s_openapi::api::storage::v1::VolumeAttributesClass;
+use machinery::kind::age;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use machinery::kind::age;
 use schemars::SchemaGenerator;
 
 use super::common::shown_name;

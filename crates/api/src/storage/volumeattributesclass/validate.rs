@@ -8,13 +8,14 @@ use super::super::common::{parameters, provisioner, unchanged};
 pub(super) fn validate(class: &Node, errors: &mut Errors) {
     provisioner(&class.at("driverName"), errors);
     let given = class.at("parameters");
+    parameters(&given, errors);
     if given.is_empty() {
         errors.required(&given, "must contain at least one key/value pair");
     }
-    parameters(&given, errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     unchanged(new, old, "driverName", errors);
     unchanged(new, old, "parameters", errors);
+    validate(new, errors);
 }
