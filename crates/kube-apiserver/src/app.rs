@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use store::cache::Cache;
 
 use crate::admission::Admission;
-use crate::allocate::Allocators;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::health::Health;
@@ -23,7 +22,6 @@ pub struct App {
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
     pub admission: Admission,
-    pub allocators: Allocators,
     pub locks: KeyLocks,
     pub health: Health,
     pub metrics: Metrics,

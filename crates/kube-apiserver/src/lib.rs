@@ -123,7 +123,6 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     };
     let app = Arc::new(App {
         views: views(&table),
-        allocators: allocate::Allocators::default(),
         table: ArcSwap::from_pointee(table),
         cache,
         authenticator: authenticator(&config, &material, &settings)?,
@@ -136,6 +135,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         clock,
     });
     bootstrap::create(&app, &material).await.map_err(Error::Bootstrap)?;
+    allocate::repair(&app).await.map_err(Error::Bootstrap)?;
     app.health.bootstrapped.store(true, Ordering::Release);
 
     let kubeconfig = config.data_dir.join("admin.kubeconfig");

@@ -17,6 +17,7 @@ use store::cache::Item;
 use store::{Change, Expect, StoreError, Written};
 
 use crate::admission;
+use crate::allocate;
 use crate::call::Call;
 use crate::names;
 use crate::resources::{Resource, decode_stored};
@@ -102,7 +103,7 @@ async fn create_once(call: &Call, resource: &Resource, namespace: &str, mut obje
     }
     begin(call, resource, &mut object);
     (kind.prepare_create)(&mut object);
-    let reserved = app.allocators.for_create(resource, &mut object)?;
+    let reserved = allocate::for_create(call, resource, &mut object, dry_run).await?;
     check_new(resource, &object)?;
     (kind.warnings)(&object, None).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&object)).await?;
@@ -213,7 +214,7 @@ async fn replace(
     let request = admission::Request::update(call, resource, &old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
     prepare(resource, &mut new, &old, part);
-    let reserved = app.allocators.for_update(resource, &mut new, &old)?;
+    let reserved = allocate::for_update(call, resource, &mut new, &old, dry_run).await?;
     check_changed(resource, &new, &old, part)?;
     (kind.warnings)(&new, Some(&old)).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&new)).await?;
@@ -233,7 +234,7 @@ async fn replace(
         Written::Done(revision) => {
             reserved.keep();
             if gone {
-                app.allocators.release(resource, &old);
+                allocate::release(app, resource, &old);
             }
             // The next writer of this key, queued on its lock, must see this write.
             app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await.map_err(store_status)?;

@@ -12,6 +12,7 @@ use store::cache::Item;
 use store::{Change, Expect, Written};
 
 use crate::admission;
+use crate::allocate;
 use crate::app::stamp;
 use crate::call::Call;
 use crate::filter::Filter;
@@ -133,7 +134,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
             Next::Mark(object) => Outcome::Marked(encode(object), written.unwrap_or(*revision).0),
             Next::Delete(object) => {
                 if written.is_some() {
-                    app.allocators.release(resource, &old);
+                    allocate::release(app, resource, &old);
                 }
                 Outcome::Gone(object)
             }

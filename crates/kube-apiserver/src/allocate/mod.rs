@@ -1,0 +1,321 @@
+//! Addresses and node ports of Services. Each is claimed in the store before the Service is written, so that no two
+//! Services get the same one, whichever API server they came through.
+
+mod claim;
+mod repair;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::core::service::{families, strategy};
+use ipnet::IpNet;
+use machinery::field::{Errors, FieldError, Problem};
+use machinery::object::Meta;
+use machinery::status::Status;
+use rand::Rng;
+use serde_json::{Value, json};
+
+use crate::app::App;
+use crate::call::Call;
+use crate::resources::Resource;
+use claim::{Claim, Holder};
+
+pub use repair::repair;
+
+/// How many random candidates are tried before the range is searched from its start.
+const RANDOM_TRIES: usize = 32;
+
+/// What was set aside for a write: given back unless the write took place.
+#[must_use]
+pub struct Reserved {
+    app: Arc<App>,
+    /// Claimed for this write.
+    taken: Vec<Claim>,
+    /// Given up by this write.
+    freed: Vec<Claim>,
+}
+
+impl Reserved {
+    fn nothing(app: &Arc<App>) -> Reserved {
+        Reserved { app: app.clone(), taken: Vec::new(), freed: Vec::new() }
+    }
+
+    /// The write took place: what it took stays taken, what it gave up is free.
+    pub fn keep(mut self) {
+        self.taken.clear();
+        let freed = std::mem::take(&mut self.freed);
+        claim::release_later(&self.app, freed);
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        claim::release_later(&self.app, std::mem::take(&mut self.taken));
+    }
+}
+
+pub async fn for_create(call: &Call, resource: &Resource, service: &mut Value, dry_run: bool) -> Result<Reserved, Status> {
+    if !is_service(resource) {
+        return Ok(Reserved::nothing(&call.app));
+    }
+    allocate(call, service, None, dry_run).await
+}
+
+pub async fn for_update(call: &Call, resource: &Resource, new: &mut Value, old: &Value, dry_run: bool) -> Result<Reserved, Status> {
+    if !is_service(resource) {
+        return Ok(Reserved::nothing(&call.app));
+    }
+    strategy::patch_allocated(new, old);
+    allocate(call, new, Some(old), dry_run).await
+}
+
+/// What a deleted Service held is free again.
+pub fn release(app: &Arc<App>, resource: &Resource, old: &Value) {
+    if is_service(resource) {
+        claim::release_later(app, claims_of(old));
+    }
+}
+
+fn is_service(resource: &Resource) -> bool {
+    resource.kind.group.is_empty() && resource.kind.plural == "services"
+}
+
+async fn allocate(call: &Call, service: &mut Value, old: Option<&Value>, dry_run: bool) -> Result<Reserved, Status> {
+    let app = &call.app;
+    strategy::sync_cluster_ips(service, old);
+    let range = app.settings.service_cidr;
+    families::choose(service, old, &[family(range.addr())]).map_err(|errors| refused(service, &errors))?;
+    let before = old.map(claims_of).unwrap_or_default();
+    let mut reserved = Reserved::nothing(app);
+    let holder = Holder { namespace: service.namespace().into(), name: service.name().into() };
+    let mut errors = Errors::default();
+    allocate_address(app, service, &before, &holder, &mut reserved, dry_run, &mut errors).await?;
+    allocate_ports(app, service, &before, &holder, &mut reserved, dry_run, &mut errors).await?;
+    if !errors.is_empty() {
+        return Err(refused(service, &errors));
+    }
+    let after = claims_of(service);
+    reserved.freed = before.into_iter().filter(|claim| !after.contains(claim)).collect();
+    if dry_run {
+        reserved.freed.clear();
+    }
+    Ok(reserved)
+}
+
+/// Everything a Service holds by its spec.
+fn claims_of(service: &Value) -> Vec<Claim> {
+    let spec = &service["spec"];
+    let addresses = spec["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let addresses = addresses.filter_map(|text| text.parse().ok()).map(Claim::Address);
+    let ports = spec["ports"].as_array().into_iter().flatten().filter_map(|port| port["nodePort"].as_u64());
+    let ports = ports.chain(spec["healthCheckNodePort"].as_u64()).filter(|port| *port != 0);
+    let mut claims: Vec<Claim> = addresses.chain(ports.map(|port| Claim::Port(port as u16))).collect();
+    claims.dedup();
+    claims
+}
+
+async fn allocate_address(
+    app: &Arc<App>,
+    service: &mut Value,
+    before: &[Claim],
+    holder: &Holder,
+    reserved: &mut Reserved,
+    dry_run: bool,
+    errors: &mut Errors,
+) -> Result<(), Status> {
+    let spec = &service["spec"];
+    if !strategy::needs_cluster_ip(spec) || strategy::is_headless(spec) {
+        return Ok(());
+    }
+    let given: Vec<String> = spec["clusterIPs"].as_array().into_iter().flatten().filter_map(|ip| ip.as_str().map(Into::into)).collect();
+    if given.is_empty() {
+        let address = next_address(app, holder, reserved, dry_run).await?;
+        service["spec"]["clusterIP"] = address.to_string().into();
+        service["spec"]["clusterIPs"] = json!([address.to_string()]);
+        return Ok(());
+    }
+    let range = app.settings.service_cidr;
+    for text in &given {
+        let mut invalid = |why: String| {
+            let detail = format!("failed to allocate IP {text}: {why}");
+            errors.push(FieldError::new(Problem::Invalid, "spec.clusterIPs", json!(given).to_string(), detail));
+        };
+        let Ok(address) = text.parse::<IpAddr>() else {
+            // Not an address: validation, which runs next, says so in its own words.
+            continue;
+        };
+        if before.contains(&Claim::Address(address)) {
+            continue;
+        }
+        if !range.contains(&address) {
+            invalid(format!("the provided IP ({text}) is not in the valid range. The range of valid IPs is {range}"));
+        } else if dry_run {
+            if claim::is_taken(app, &Claim::Address(address)).await? {
+                invalid("provided IP is already allocated".into());
+            }
+        } else if !claim::take(app, &Claim::Address(address), holder).await? {
+            invalid("provided IP is already allocated".into());
+        } else {
+            reserved.taken.push(Claim::Address(address));
+        }
+    }
+    Ok(())
+}
+
+async fn allocate_ports(
+    app: &Arc<App>,
+    service: &mut Value,
+    before: &[Claim],
+    holder: &Holder,
+    reserved: &mut Reserved,
+    dry_run: bool,
+    errors: &mut Errors,
+) -> Result<(), Status> {
+    if !strategy::needs_node_port(&service["spec"]) {
+        return Ok(());
+    }
+    let automatic = strategy::allocates_node_ports(&service["spec"]);
+    let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+    // One number may serve several protocols of one Service.
+    let mut own: Vec<Claim> = before.to_vec();
+    for index in 0..count {
+        let wanted = service["spec"]["ports"][index]["nodePort"].as_u64().unwrap_or(0);
+        if wanted != 0 {
+            let field = format!("spec.ports[{index}].nodePort");
+            take_port(app, wanted, &field, holder, &mut own, reserved, dry_run, errors).await?;
+        } else if automatic {
+            let port = next_port(app, holder, reserved, dry_run).await?;
+            own.push(Claim::Port(port));
+            service["spec"]["ports"][index]["nodePort"] = port.into();
+        }
+    }
+    if strategy::needs_health_check(&service["spec"]) {
+        let wanted = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0);
+        if wanted != 0 {
+            take_port(app, wanted, "spec.healthCheckNodePort", holder, &mut own, reserved, dry_run, errors).await?;
+        } else {
+            service["spec"]["healthCheckNodePort"] = next_port(app, holder, reserved, dry_run).await?.into();
+        }
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)] // One step of `allocate_ports`.
+async fn take_port(
+    app: &Arc<App>,
+    wanted: u64,
+    field: &str,
+    holder: &Holder,
+    own: &mut Vec<Claim>,
+    reserved: &mut Reserved,
+    dry_run: bool,
+    errors: &mut Errors,
+) -> Result<(), Status> {
+    let range = &app.settings.node_ports;
+    let claim = Claim::Port(u16::try_from(wanted).unwrap_or(0));
+    // A dry run claims nothing, and upstream then does not look either.
+    if own.contains(&claim) || dry_run {
+        return Ok(());
+    }
+    let mut invalid = |detail: String| errors.push(FieldError::new(Problem::Invalid, field, wanted.to_string(), detail));
+    if !u16::try_from(wanted).is_ok_and(|port| range.contains(&port)) {
+        invalid(format!("provided port is not in the valid range. The range of valid ports is {}-{}", range.start(), range.end()));
+    } else if claim::take(app, &claim, holder).await? {
+        own.push(claim.clone());
+        reserved.taken.push(claim);
+    } else {
+        invalid("provided port is already allocated".into());
+    }
+    Ok(())
+}
+
+async fn next_address(app: &Arc<App>, holder: &Holder, reserved: &mut Reserved, dry_run: bool) -> Result<IpAddr, Status> {
+    let range = app.settings.service_cidr;
+    let size = host_count(&range);
+    // The start of the range is left to people who choose addresses by hand, as upstream leaves it.
+    let kept = (size / 16).clamp(16, 256).min(size / 2);
+    let random: Vec<u64> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(kept..size)).collect();
+    for offset in random.into_iter().chain(kept..size).chain(0..kept) {
+        let claim = Claim::Address(nth_address(&range, offset));
+        if let (Claim::Address(address), true) = (&claim, try_claim(app, &claim, holder, reserved, dry_run).await?) {
+            return Ok(*address);
+        }
+    }
+    Err(Status::internal(format!("failed to allocate a serviceIP: range {range} is full")))
+}
+
+async fn next_port(app: &Arc<App>, holder: &Holder, reserved: &mut Reserved, dry_run: bool) -> Result<u16, Status> {
+    let range = app.settings.node_ports.clone();
+    let random: Vec<u16> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(range.clone())).collect();
+    for port in random.into_iter().chain(range) {
+        if try_claim(app, &Claim::Port(port), holder, reserved, dry_run).await? {
+            return Ok(port);
+        }
+    }
+    Err(Status::internal("failed to allocate a nodePort: range is full"))
+}
+
+async fn try_claim(app: &Arc<App>, claim: &Claim, holder: &Holder, reserved: &mut Reserved, dry_run: bool) -> Result<bool, Status> {
+    if claim::is_taken(app, claim).await? {
+        return Ok(false);
+    }
+    if dry_run {
+        return Ok(true);
+    }
+    let taken = claim::take(app, claim, holder).await?;
+    if taken {
+        reserved.taken.push(claim.clone());
+    }
+    Ok(taken)
+}
+
+/// The first address of the range belongs to the Service `kubernetes`.
+pub fn first_address(range: &IpNet) -> IpAddr {
+    nth_address(range, 0)
+}
+
+/// Host addresses, without network and broadcast address; more than anyone can use are not counted.
+fn host_count(range: &IpNet) -> u64 {
+    let bits = range.max_prefix_len() - range.prefix_len();
+    (1u64 << bits.min(20)).saturating_sub(2).max(1)
+}
+
+fn nth_address(range: &IpNet, offset: u64) -> IpAddr {
+    match range.network() {
+        IpAddr::V4(base) => IpAddr::from((u32::from(base).saturating_add(1 + offset as u32)).to_be_bytes()),
+        IpAddr::V6(base) => IpAddr::from((u128::from(base).saturating_add(1 + u128::from(offset))).to_be_bytes()),
+    }
+}
+
+fn family(address: IpAddr) -> &'static str {
+    if address.is_ipv4() { "IPv4" } else { "IPv6" }
+}
+
+fn refused(service: &Value, errors: &Errors) -> Status {
+    Status::invalid("", "Service", service.name(), errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_a_range() {
+        let range: IpNet = "10.43.0.0/16".parse().unwrap();
+        assert_eq!(first_address(&range).to_string(), "10.43.0.1");
+        assert_eq!(host_count(&range), 65534);
+        assert_eq!(nth_address(&range, 65533).to_string(), "10.43.255.254");
+        let small: IpNet = "10.0.0.0/30".parse().unwrap();
+        assert_eq!(host_count(&small), 2);
+        let six: IpNet = "fd00::/112".parse().unwrap();
+        assert_eq!(first_address(&six).to_string(), "fd00::1");
+    }
+
+    #[test]
+    fn a_service_holds_its_addresses_and_ports() {
+        let service = json!({"spec": {"clusterIPs": ["10.0.0.5"], "ports": [{"nodePort": 30000}, {"port": 1}], "healthCheckNodePort": 31000}});
+        let address = Claim::Address("10.0.0.5".parse().unwrap());
+        assert_eq!(claims_of(&service), [address, Claim::Port(30000), Claim::Port(31000)]);
+        assert!(claims_of(&json!({"spec": {"clusterIPs": ["None"]}})).is_empty());
+    }
+}
