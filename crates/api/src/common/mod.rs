@@ -3,3 +3,4 @@
 pub mod names;
 pub mod pod_spec;
 pub mod selector;
+pub mod workload;

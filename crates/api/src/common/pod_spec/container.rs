@@ -91,7 +91,7 @@ pub(super) fn ephemeral_containers(errors: &mut Errors, spec: &Node, cx: &PodCon
         }
         for field in FORBIDDEN {
             let node = container.at(field);
-            if node.exists() && !(node.is_empty() && !node.value.is_string()) {
+            if node.exists() && (!node.is_empty() || node.value.is_string()) {
                 errors.forbidden(&node, refusal);
             }
         }

@@ -15,6 +15,7 @@ mod mounts;
 mod network;
 mod os;
 mod probe;
+pub mod profiles;
 pub mod resources;
 pub mod scheduling;
 mod security;
