@@ -1,7 +1,6 @@
 //! Rules that several kinds share: the pod spec, and what all workloads have in common.
 
 pub mod diff;
-pub mod names;
 pub mod pod_spec;
 pub mod selector;
 pub mod workload;

@@ -8,7 +8,8 @@ use serde_json::{Map, Value};
 
 use super::pod_spec::text::{NOT_NEGATIVE, not_negative, push};
 use super::pod_spec::{template, warnings};
-use super::{names, selector};
+use super::selector;
+use machinery::names;
 
 pub use jiff::Timestamp;
 

@@ -3,7 +3,8 @@
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
-use crate::common::{names, workload};
+use crate::common::workload;
+use machinery::names;
 
 pub(super) fn prepare_create(set: &mut Value) {
     set["status"] = json!({ "replicas": 0, "availableReplicas": 0 });

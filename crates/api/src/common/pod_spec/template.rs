@@ -3,7 +3,7 @@
 use machinery::field::Errors;
 use machinery::node::Node;
 
-use super::text::{annotations, labels};
+use machinery::meta::{validate_annotations, validate_labels};
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const APPARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -24,8 +24,8 @@ pub fn validate(errors: &mut Errors, template: &Node) {
 fn metadata(errors: &mut Errors, template: &Node) {
     let meta = template.at("metadata");
     let at = |field: &'static str| Node::new(meta.at(field).value, template.path.child(field));
-    labels(errors, &at("labels"));
-    annotations(errors, &at("annotations"));
+    validate_labels(&at("labels"), errors);
+    validate_annotations(&at("annotations"), errors);
     pod_annotations(errors, &at("annotations"), &template.at("spec"));
 }
 

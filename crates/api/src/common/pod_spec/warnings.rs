@@ -91,7 +91,7 @@ fn node_term(path: &str, term: &Value, out: &mut Vec<String>) {
             out.push(format!("{path}.matchExpressions[{index}].key: {label} is {advice}"));
         }
         for value in list(requirement, "values").filter_map(Value::as_str) {
-            if let Some(problem) = crate::common::names::label_value(value).first() {
+            if let Some(problem) = machinery::names::label_value(value).first() {
                 out.push(format!(
                     "{path}.matchExpressions[{index}].values[0]: invalid label value \"{value}\": {problem}"
                 ));

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::qos;
 use crate::common::pod_spec::warnings as spec_warnings;
-use crate::common::{names, workload};
+use crate::common::workload;
+use machinery::names;
 
 pub(super) fn prepare_create(pod: &mut Value) {
     let mut status = json!({ "phase": "Pending", "qosClass": qos::class(&pod["spec"]) });

@@ -2,7 +2,6 @@
 
 use machinery::field::Errors;
 use machinery::node::Node;
-use machinery::quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::qos;
@@ -278,22 +277,11 @@ pub fn validate_resize_update(new: &Node, old: &Node, errors: &mut Errors) {
 
 fn container_resize(new: &Node, old: &Node, errors: &mut Errors) {
     let (resources, before) = (new.at("resources"), old.at("resources"));
-    for (field, word) in [("requests", "requests"), ("limits", "limits")] {
+    for field in ["requests", "limits"] {
         let (list, olds) = (resources.at(field), before.at(field));
         if olds.entries().any(|(name, _)| !list.has(name)) {
-            errors.forbidden(&list, format!("resource {word} cannot be removed"));
+            errors.forbidden(&list, format!("resource {field} cannot be removed"));
         }
-    }
-    let policy = new.each("resizePolicy").find(|policy| policy.text("resourceName") == "memory");
-    if policy.is_some_and(|policy| policy.text("restartPolicy") == "RestartContainer") {
-        return;
-    }
-    let limit = resources.at("limits").key("memory");
-    let amount = |node: &Node| Quantity::from_value(node.value).unwrap_or(Quantity::ZERO);
-    let old_limit = before.at("limits").key("memory");
-    // Adding a limit was refused once as well; nodes since learnt to check what is in use before they lower it.
-    if limit.exists() && old_limit.exists() && amount(&limit) < amount(&old_limit) && amount(&limit).sign() < 0 {
-        errors.forbidden(&limit, "memory limits cannot be decreased unless resizePolicy is RestartContainer");
     }
 }
 

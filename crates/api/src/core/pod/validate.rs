@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use crate::common::pod_spec::text::{ip, push};
 use crate::common::pod_spec::{self, image_without_padding, profiles, template};
-use crate::common::{names, workload};
+use crate::common::workload;
+use machinery::names;
 
 pub(super) fn validate(pod: &Node, errors: &mut Errors) {
     metadata_and_spec(pod, errors);
