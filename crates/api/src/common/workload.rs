@@ -143,10 +143,7 @@ pub fn template_warnings(new: &Value, old: Option<&Value>, template: &str) -> Ve
         return Vec::new();
     }
     let path = template.replace('/', ".");
-    let path = path.trim_start_matches('.');
-    let template = new.pointer(template).unwrap_or(&Value::Null);
-    let annotations = &template["metadata"]["annotations"];
-    warnings::spec(&format!("{path}.spec"), &template["spec"], annotations, &format!("{path}.metadata.annotations"))
+    warnings::pod(path.trim_start_matches('.'), new.pointer(template).unwrap_or(&Value::Null))
 }
 
 /// A name that pods and hosts take on should be a DNS label.

@@ -124,3 +124,6 @@ fn hostname_override(errors: &mut Errors, spec: &Node) {
         errors.forbidden(&spec.at("hostNetwork"), "may not be specified when `hostnameOverride` is set");
     }
 }
+
+#[cfg(test)]
+mod tests;

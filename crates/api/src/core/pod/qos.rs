@@ -63,7 +63,7 @@ mod tests {
         check(&[json!({})], "BestEffort");
         check(&[json!({ "requests": { "nvidia.com/gpu": 1 } })], "BestEffort");
         check(&[json!({ "requests": { "cpu": "0" } })], "BestEffort");
-        check(&[full.clone()], "Guaranteed");
+        check(std::slice::from_ref(&full), "Guaranteed");
         check(&[full.clone(), full.clone()], "Guaranteed");
         check(&[full.clone(), json!({})], "Burstable");
         check(&[json!({ "limits": { "cpu": "1", "memory": "1Gi" } })], "Burstable");

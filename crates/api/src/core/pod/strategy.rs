@@ -86,7 +86,7 @@ pub(super) fn warnings(pod: &Value, old: Option<&Value>) -> Vec<String> {
             problems.join(" ")
         ));
     }
-    out.extend(spec_warnings::spec("spec", &pod["spec"], &pod["metadata"]["annotations"], "metadata.annotations"));
+    out.extend(spec_warnings::pod("", pod));
     out
 }
 

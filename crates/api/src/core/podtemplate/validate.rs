@@ -18,11 +18,5 @@ pub(super) fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     if old.is_some_and(|old| old.get("template") == new.get("template")) {
         return Vec::new();
     }
-    let template = &new["template"];
-    spec_warnings::spec(
-        "template.spec",
-        &template["spec"],
-        &template["metadata"]["annotations"],
-        "template.metadata.annotations",
-    )
+    spec_warnings::pod("template", &new["template"])
 }
