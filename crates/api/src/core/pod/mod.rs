@@ -9,6 +9,7 @@ mod defaults;
 mod print;
 pub mod qos;
 mod strategy;
+pub mod subresources;
 mod update;
 mod validate;
 
