@@ -8,9 +8,9 @@ use std::sync::OnceLock;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::policy::v1::Eviction;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Status};
 use machinery::kind::Kind;
-use machinery::schema::from_json_schema::{EMPTY, from_definitions, reference};
+use machinery::schema::from_json_schema::{EMPTY, from_definitions, from_structural, reference};
 use machinery::schema::{Schemas, TypeId, TypeRef};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
@@ -49,6 +49,16 @@ pub fn openapi_definitions() -> Map<String, Value> {
     definitions
 }
 
+/// The schemas of a custom resource: its own structural schema under `name`, with the metadata that every object has.
+pub fn custom_schemas(schema: &Value, name: &str) -> Schemas {
+    let mut generator = SchemaGenerator::default();
+    generator.subschema_for::<ObjectMeta>();
+    let mut shared = generator.take_definitions(false);
+    facts::add_lists(&mut shared);
+    facts::add_empty(&mut shared);
+    from_structural(schema, name, &shared)
+}
+
 struct BuiltIn {
     schemas: Schemas,
     /// Sorted by group, version and kind.
@@ -56,6 +66,7 @@ struct BuiltIn {
 }
 
 type KindKey = (&'static str, &'static str, &'static str);
+type MakeSchema = fn(&mut SchemaGenerator) -> Schema;
 
 fn built_in() -> &'static BuiltIn {
     static BUILT_IN: OnceLock<BuiltIn> = OnceLock::new();
@@ -70,7 +81,7 @@ fn built_in() -> &'static BuiltIn {
 }
 
 /// What is decoded from bodies beside the kinds of the table.
-const OTHERS: &[(KindKey, fn(&mut SchemaGenerator) -> Schema)] = &[
+const OTHERS: &[(KindKey, MakeSchema)] = &[
     (("", "v1", "DeleteOptions"), SchemaGenerator::subschema_for::<DeleteOptions>),
     (("", "v1", "Status"), SchemaGenerator::subschema_for::<Status>),
     (("authentication.k8s.io", "v1", "TokenRequest"), SchemaGenerator::subschema_for::<TokenRequest>),

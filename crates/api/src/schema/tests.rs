@@ -91,6 +91,19 @@ fn the_tables_name_only_what_exists() {
 }
 
 #[test]
+fn custom_resources_have_metadata() {
+    let schema = serde_json::json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}}});
+    let schemas = custom_schemas(&schema, "com.example.v1.Box");
+    let mut object = serde_json::json!({"apiVersion": "example.com/v1", "kind": "Box",
+        "metadata": {"name": "x", "labels": {}, "foo": 1}, "spec": {"size": 1, "bar": 2}});
+    let mut problems = Problems::default();
+    let ty = schemas.by_name("com.example.v1.Box").expect("named above");
+    conform(&mut object, ty, &mut problems).expect("types are right");
+    assert_eq!(problems.unknown, [r#"unknown field "metadata.foo""#, r#"unknown field "spec.bar""#]);
+    assert_eq!(object["metadata"], serde_json::json!({"name": "x"}));
+}
+
+#[test]
 fn openapi_definitions_carry_no_word_of_ours() {
     let text = Value::Object(openapi_definitions()).to_string();
     assert!(!text.contains(EMPTY) && text.contains("x-kubernetes-patch-merge-key"));

@@ -53,7 +53,7 @@ fn json_errors_in_gos_words() {
 fn duplicate_fields_are_noted() {
     let decoded = decode_json(br#"{"a":1,"spec":{"x":1,"l":[{"y":1},{"y":1,"y":2}],"x":2}}"#).expect("good JSON");
     assert_eq!(decoded.duplicates, [r#"duplicate field "spec.l[1].y""#, r#"duplicate field "spec.x""#]);
-    let decoded = decode_yaml(b"a: 1\nb:\n  c: 1\n  c: 2\n").expect("good YAML");
+    let decoded = decode_yaml(b"a: 1\nb:\n  c: 1\n  c:\n    d: 1\n").expect("good YAML");
     assert_eq!(decoded.duplicates, ["yaml: unmarshal errors:\n  line 4: key \"c\" already set in map"]);
 }
 

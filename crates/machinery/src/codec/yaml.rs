@@ -75,7 +75,8 @@ struct Mapping {
 }
 
 enum Key {
-    Text(String),
+    /// With its line, which an error names.
+    Text(String, usize),
     Merge,
 }
 
@@ -156,9 +157,9 @@ impl Builder {
         };
         match map.key.take() {
             None if merge => map.key = Some(Key::Merge),
-            None => map.key = Some(Key::Text(key_text(value, line)?)),
+            None => map.key = Some(Key::Text(key_text(value, line)?, line)),
             Some(Key::Merge) => map.merge(value)?,
-            Some(Key::Text(key)) => {
+            Some(Key::Text(key, line)) => {
                 if map.entries.contains_key(&key) && self.duplicates.len() < PROBLEMS_MAX {
                     self.duplicates.push(format!("line {line}: key {key:?} already set in map"));
                 }

@@ -12,29 +12,25 @@ pub const EMPTY: &str = "x-go-empty";
 
 /// The definitions of the built-in kinds, which refer to each other by `$ref`.
 pub fn from_definitions(definitions: &Map<String, Value>) -> Schemas {
-    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions: Some(definitions) };
-    for name in definitions.keys() {
-        let id = builder.schemas.add(Type::Any);
-        builder.schemas.name(name, id);
-    }
-    for (name, definition) in definitions {
-        let ty = match well_known(name) {
-            Some(ty) => ty,
-            None => builder.contents(definition, short_name(name)),
-        };
-        let id = builder.schemas.names[name.as_str()];
-        builder.schemas.set(id, ty);
-    }
-    builder.schemas
+    Builder::with(definitions).schemas
 }
 
-/// A structural schema without references; the type is found by `name` in the answer.
-pub fn from_structural(schema: &Value, name: &str) -> Schemas {
-    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions: None };
-    let id = builder.id_of(schema, short_name(name));
+/// The structural schema of a custom resource, which is found by `name` in the answer. `shared` are the definitions of
+/// the metadata that every object has, under `OBJECT_META`.
+pub fn from_structural(schema: &Value, name: &str, shared: &Map<String, Value>) -> Schemas {
+    let mut builder = Builder::with(shared);
+    builder.built_in = false;
+    let ty = match builder.contents(schema, short_name(name)) {
+        Type::Struct(shape) => Type::Struct(builder.embedded(shape)),
+        other => other,
+    };
+    let id = builder.schemas.add(ty);
     builder.schemas.name(name, id);
     builder.schemas
 }
+
+/// The definition of metadata.
+pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 fn short_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
@@ -61,11 +57,30 @@ fn well_known(name: &str) -> Option<Type> {
 struct Builder<'a> {
     schemas: Schemas,
     scalars: HashMap<Scalar, TypeId>,
-    /// Only built-in kinds have them.
-    definitions: Option<&'a Map<String, Value>>,
+    definitions: &'a Map<String, Value>,
+    /// What comes from Go types, not from a custom resource.
+    built_in: bool,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    /// With all definitions built; each has its id before any is read, so they may refer to each other.
+    fn with(definitions: &'a Map<String, Value>) -> Builder<'a> {
+        let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions, built_in: true };
+        for name in definitions.keys() {
+            let id = builder.schemas.add(Type::Any);
+            builder.schemas.name(name, id);
+        }
+        for (name, definition) in definitions {
+            let ty = match well_known(name) {
+                Some(ty) => ty,
+                None => builder.contents(definition, short_name(name)),
+            };
+            let id = builder.schemas.names[name.as_str()];
+            builder.schemas.set(id, ty);
+        }
+        builder
+    }
+
     fn id_of(&mut self, schema: &Value, name: &str) -> TypeId {
         if let Some(target) = reference(schema) {
             if let Some(ty) = self.with_own_map_type(schema, target) {
@@ -84,7 +99,7 @@ impl Builder<'_> {
     /// A field may be granular where its type is atomic, and the other way round; then it gets a type of its own.
     fn with_own_map_type(&mut self, schema: &Value, target: &str) -> Option<Type> {
         let atomic = schema.get("x-kubernetes-map-type")?.as_str()? == "atomic";
-        let definition = self.definitions?.get(target)?;
+        let definition = self.definitions.get(target)?;
         match self.contents(definition, short_name(target)) {
             Type::Struct(shape) if shape.atomic != atomic => Some(Type::Struct(Struct { atomic, ..shape })),
             _ => None,
@@ -106,7 +121,7 @@ impl Builder<'_> {
         }
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
         match schema.get("type").and_then(Value::as_str) {
-            Some("string") if self.definitions.is_some() && format == "byte" => Type::Scalar(Scalar::Bytes),
+            Some("string") if self.built_in && format == "byte" => Type::Scalar(Scalar::Bytes),
             Some("string") => Type::Scalar(Scalar::String),
             Some("boolean") => Type::Scalar(Scalar::Bool),
             Some("integer") if format == "int32" => Type::Scalar(Scalar::Int32),
@@ -147,13 +162,37 @@ impl Builder<'_> {
                 required: required.contains(&field.as_str()),
                 empty: empty(property),
                 patch: patch_rule(property),
-                default: property.get("default").filter(|_| self.definitions.is_none()).cloned(),
+                default: property.get("default").filter(|_| !self.built_in).cloned(),
             })
             .collect();
         fields.sort_by(|left, right| left.name.cmp(&right.name));
-        let embedded = flag(schema, "x-kubernetes-embedded-resource")
-            || ["apiVersion", "kind", "metadata"].iter().all(|field| properties.contains_key(*field));
-        Type::Struct(Struct { name: name.into(), fields, atomic, preserve_unknown, embedded })
+        let shape = Struct { name: name.into(), fields, atomic, preserve_unknown, embedded: false };
+        let has_type = ["apiVersion", "kind", "metadata"].iter().all(|field| properties.contains_key(*field));
+        Type::Struct(match flag(schema, "x-kubernetes-embedded-resource") {
+            true => self.embedded(shape),
+            false => Struct { embedded: has_type && self.built_in, ..shape },
+        })
+    }
+
+    /// An object in its own right has apiVersion, kind and metadata, whatever its schema says of them.
+    fn embedded(&mut self, mut shape: Struct) -> Struct {
+        let text = self.scalar(Scalar::String);
+        let metadata = self.schemas.names.get(OBJECT_META).copied();
+        let fields = [("apiVersion", Some(text)), ("kind", Some(text)), ("metadata", metadata)];
+        for (name, ty) in fields.into_iter().filter_map(|(name, ty)| Some((name, ty?))) {
+            shape.fields.retain(|field| field.name.as_ref() != name);
+            shape.fields.push(Field {
+                name: name.into(),
+                ty,
+                required: true,
+                empty: Empty::Kept,
+                patch: PatchRule::default(),
+                default: None,
+            });
+        }
+        shape.fields.sort_by(|left, right| left.name.cmp(&right.name));
+        shape.embedded = true;
+        shape
     }
 }
 
@@ -195,5 +234,45 @@ fn patch_rule(property: &Value) -> PatchRule {
         merge: strategy.split(',').any(|part| part == "merge"),
         retain_keys: strategy.split(',').any(|part| part == "retainKeys"),
         merge_key: text("x-kubernetes-patch-merge-key").map(Into::into),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_custom_resource() {
+        let shared = json!({OBJECT_META: {"type": "object", "properties": {"name": {"type": "string"}}}});
+        let schema = json!({"type": "object", "properties": {
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "required": ["size"], "properties": {
+                "size": {"type": "integer", "default": 3},
+                "ports": {
+                    "type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+                    "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+                },
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "port": {"x-kubernetes-int-or-string": true},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "data": {"type": "string", "format": "byte"},
+            }},
+        }});
+        let schemas = from_structural(&schema, "com.example.v1.Box", shared.as_object().expect("an object"));
+        let root = schemas.by_name("com.example.v1.Box").expect("named");
+        assert!(matches!(root.get(), Type::Struct(shape) if shape.embedded && shape.name.as_ref() == "Box"));
+        let at = |path: &[&str]| path.iter().fold(root, |ty, field| ty.of(ty.field(field).expect("a field").ty));
+        assert!(at(&["metadata"]).field("name").is_some());
+        assert!(matches!(at(&["spec", "free"]).get(), Type::Any));
+        assert!(matches!(at(&["spec", "port"]).get(), Type::Scalar(Scalar::IntOrString)));
+        assert!(matches!(at(&["spec", "data"]).get(), Type::Scalar(Scalar::String)));
+        assert!(matches!(at(&["spec", "labels"]).get(), Type::Map { .. }));
+        assert!(
+            matches!(at(&["spec", "ports"]).get(), Type::List { kind: ListKind::Map(keys), .. } if keys.len() == 1)
+        );
+        let size = at(&["spec"]).field("size").expect("a field");
+        assert!(size.required && size.default == Some(json!(3)));
     }
 }

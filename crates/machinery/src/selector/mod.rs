@@ -245,7 +245,8 @@ fn split_terms(text: &str) -> Vec<&str> {
 }
 
 fn split_term(term: &str) -> Option<(&str, FieldOperator, &str)> {
-    let at = term.bytes().enumerate().position(|(at, byte)| byte == b'=' || term[at..].as_bytes().starts_with(b"!="));
+    let bytes = term.as_bytes();
+    let at = (0..bytes.len()).find(|at| bytes[*at] == b'=' || bytes[*at..].starts_with(b"!="));
     let (field, rest) = term.split_at(at?);
     let operators = [("!=", FieldOperator::NotEquals), ("==", FieldOperator::Equals), ("=", FieldOperator::Equals)];
     operators.into_iter().find_map(|(symbol, operator)| Some((field, operator, rest.strip_prefix(symbol)?)))

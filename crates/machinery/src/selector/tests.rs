@@ -85,6 +85,7 @@ fn field_selectors() {
     ];
     assert_eq!(selector.requirements(), expected);
     assert_eq!(FieldSelector::parse("x").expect_err("bad"), "invalid selector: 'x'; can't understand 'x'");
+    assert_eq!(FieldSelector::parse("é").expect_err("bad"), "invalid selector: 'é'; can't understand 'é'");
     assert_eq!(FieldSelector::parse("x=\\y").expect_err("bad"), "invalid field selector: invalid escape sequence: \\y");
     let get = |field: &str| if field == "metadata.name" { "x".into() } else { "".into() };
     assert!(FieldSelector::parse("metadata.name=x,other!=y").expect("good").matches(get));
