@@ -4,12 +4,12 @@ use machinery::field::Errors;
 use machinery::node::Node;
 use serde_json::{Map, Value};
 
-use super::names;
-use super::pod_spec::text::labels;
+use machinery::meta::validate_labels;
+use machinery::names;
 
 /// The rules of a label selector; a missing one is good.
 pub fn validate(selector: &Node, errors: &mut Errors) {
-    labels(errors, &selector.at("matchLabels"));
+    validate_labels(&selector.at("matchLabels"), errors);
     for requirement in selector.each("matchExpressions") {
         let (operator, values) = (requirement.at("operator"), requirement.at("values"));
         match operator.str() {

@@ -5,6 +5,9 @@ use machinery::kind::Kind;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod print;
+mod validate;
+
 pub(crate) static KIND: Kind = Kind {
     group: "apps",
     version: "v1",
@@ -14,6 +17,9 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ControllerRevision>,
     storage: "controllerrevisions",
     columns: COLUMNS,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    row: print::row,
     ..Kind::COMMON
 };
 

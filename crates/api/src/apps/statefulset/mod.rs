@@ -5,6 +5,11 @@ use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod defaults;
+mod print;
+mod strategy;
+mod validate;
+
 pub(crate) static KIND: Kind = Kind {
     group: "apps",
     version: "v1",
@@ -17,6 +22,16 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<StatefulSet>,
     storage: "statefulsets",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    warnings: strategy::warnings,
+    row: print::row,
+    name_rule: machinery::names::dns_label,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,12 @@ use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod defaults;
+mod print;
+pub mod schedule;
+mod strategy;
+mod validate;
+
 pub(crate) static KIND: Kind = Kind {
     group: "batch",
     version: "v1",
@@ -17,6 +23,14 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<CronJob>,
     storage: "cronjobs",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: crate::common::workload::keep_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    warnings: strategy::warnings,
+    row: print::row,
     ..Kind::COMMON
 };
 

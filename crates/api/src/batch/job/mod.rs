@@ -5,6 +5,17 @@ use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod defaults;
+mod indexes;
+mod policy;
+mod print;
+mod status;
+mod strategy;
+mod validate;
+
+pub(crate) use defaults::failure_policy as failure_policy_defaults;
+pub(crate) use validate::job_spec;
+
 pub(crate) static KIND: Kind = Kind {
     group: "batch",
     version: "v1",
@@ -16,6 +27,17 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Job>,
     storage: "jobs",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: crate::common::workload::keep_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    warnings: strategy::warnings,
+    row: print::row,
+    validate_status: status::validate_status,
+    selectable: strategy::SELECTABLE,
+    orphan_by_default: true,
     ..Kind::COMMON
 };
 

@@ -1,8 +1,8 @@
 //! The spec of a PersistentVolumeClaim, in templates of claims and in the claim itself.
 
-use crate::common::names;
 use crate::common::selector;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 

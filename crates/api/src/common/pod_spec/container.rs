@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use machinery::field::{Errors, Path, Problem};
+use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
-use super::text::{dns_label, names_in, one_of, port_name, port_number, push};
+use super::text::{dns_label, names_in, one_of, port_number, push};
 use super::{PodContext, env, mounts, probe, resources, security};
 
 pub(super) fn containers(errors: &mut Errors, spec: &Node, cx: &PodContext) {
@@ -91,7 +92,7 @@ pub(super) fn ephemeral_containers(errors: &mut Errors, spec: &Node, cx: &PodCon
         }
         for field in FORBIDDEN {
             let node = container.at(field);
-            if node.exists() && !(node.is_empty() && !node.value.is_string()) {
+            if node.exists() && (!node.is_empty() || node.value.is_string()) {
                 errors.forbidden(&node, refusal);
             }
         }
@@ -139,7 +140,7 @@ fn ports(errors: &mut Errors, list: &Node) {
     for port in list.items() {
         let name = port.at("name");
         if !name.str().is_empty() {
-            let problems = port_name(name.str());
+            let problems = names::port_name(name.str());
             if problems.is_empty() && !seen.insert(name.str()) {
                 errors.duplicate(&name);
             }

@@ -26,7 +26,8 @@ pub fn spec(spec: &mut Value) {
     set_default(spec, "terminationGracePeriodSeconds", 30);
     default_text(spec, "schedulerName", "default-scheduler");
     // `serviceAccount` is the old name of the field and always says the same.
-    let account = [text(spec, "serviceAccountName"), text(spec, "serviceAccount")].into_iter().find(|name| *name != "");
+    let account =
+        [text(spec, "serviceAccountName"), text(spec, "serviceAccount")].into_iter().find(|name| !name.is_empty());
     if let Some(account) = account.map(str::to_string) {
         spec["serviceAccountName"] = account.clone().into();
         spec["serviceAccount"] = account.into();

@@ -1,12 +1,12 @@
 //! Environment variables and references to fields, resources and keys.
 
-use crate::common::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
-use super::text::{config_key, descending_non_reserved_path, dns_label, environment_name, invalid_each};
+use super::text::{descending_non_reserved_path, dns_label, invalid_each};
 
 const ENVIRONMENT_FIELDS: &[&str] = &[
     "metadata.name",
@@ -39,7 +39,7 @@ pub(super) fn env(errors: &mut Errors, list: &Node) {
         let name = variable.at("name");
         match name.str() {
             "" => errors.required(&name, ""),
-            text => invalid_each(errors, &name, environment_name(text)),
+            text => invalid_each(errors, &name, names::relaxed_env_var_name(text)),
         }
         value_from(errors, &variable);
     }
@@ -82,7 +82,7 @@ pub(super) fn env_from(errors: &mut Errors, list: &Node) {
     for source in list.items() {
         let prefix = source.at("prefix");
         if !prefix.str().is_empty() {
-            invalid_each(errors, &prefix, environment_name(prefix.str()));
+            invalid_each(errors, &prefix, names::relaxed_env_var_name(prefix.str()));
         }
         let mut sources = 0;
         for kind in ["configMapRef", "secretRef"] {
@@ -192,7 +192,7 @@ fn key_reference(errors: &mut Errors, reference: &Node) {
     }
     match key.str() {
         "" => errors.required(&key, ""),
-        text => invalid_each(errors, &key, config_key(text)),
+        text => invalid_each(errors, &key, names::config_map_key(text)),
     }
 }
 
@@ -208,6 +208,6 @@ fn file_reference(errors: &mut Errors, reference: &Node) {
     }
     match key.str() {
         "" => errors.required(&key, ""),
-        text => invalid_each(errors, &key, environment_name(text)),
+        text => invalid_each(errors, &key, names::relaxed_env_var_name(text)),
     }
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use machinery::field::Errors;
 use machinery::node::Node;
 
-use self::text::{dns_label, dns_subdomain, labels, one_of, one_of_if_set};
+use self::text::{dns_label, dns_subdomain, one_of, one_of_if_set};
+use machinery::meta::validate_labels;
 
 pub mod claim;
 mod container;
@@ -15,6 +16,7 @@ mod mounts;
 mod network;
 mod os;
 mod probe;
+pub mod profiles;
 pub mod resources;
 pub mod scheduling;
 mod security;
@@ -62,7 +64,7 @@ pub fn validate(errors: &mut Errors, spec: &Node, pod_name: &str) {
     network::host_network(errors, spec);
     one_of(errors, &spec.at("restartPolicy"), &["Always", "OnFailure", "Never"]);
     one_of(errors, &spec.at("dnsPolicy"), &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
-    labels(errors, &spec.at("nodeSelector"));
+    validate_labels(&spec.at("nodeSelector"), errors);
     security::pod_context(errors, spec);
     scheduling::affinity(errors, &spec.at("affinity"));
     network::dns_config(errors, spec);
@@ -122,3 +124,6 @@ fn hostname_override(errors: &mut Errors, spec: &Node) {
         errors.forbidden(&spec.at("hostNetwork"), "may not be specified when `hostnameOverride` is set");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::names;
 use machinery::field::{Errors, Path, Problem};
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::Value;

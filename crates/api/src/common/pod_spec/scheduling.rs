@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::names;
 use crate::common::selector;
 use machinery::field::{Errors, Problem};
+use machinery::names;
 use machinery::node::Node;
 use serde_json::{Map, Value};
 

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::names;
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
 
 use super::text::{descending_path, go_struct, identity, one_of_if_set};

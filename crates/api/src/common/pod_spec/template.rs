@@ -3,8 +3,7 @@
 use machinery::field::Errors;
 use machinery::node::Node;
 
-use super::text::{annotations, labels};
-use crate::common::names;
+use machinery::meta::{validate_annotations, validate_labels};
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const APPARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
@@ -12,15 +11,22 @@ const APPARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 /// The rules of a `template`.
 pub fn validate(errors: &mut Errors, template: &Node) {
     let (meta, spec) = (template.at("metadata"), template.at("spec"));
-    labels(errors, &meta.at("labels"));
-    annotations(errors, &meta.at("annotations"));
-    pod_annotations(errors, &meta.at("annotations"), &spec);
+    metadata(errors, template);
     super::validate(errors, &spec, "");
-    for container in ["ephemeralContainers"].into_iter().map(|list| spec.at(list)) {
-        if !container.is_empty() {
-            errors.forbidden(&container, "ephemeral containers not allowed in pod template");
-        }
+    super::profiles::seccomp_annotations(errors, &meta, &spec);
+    let ephemeral = spec.at("ephemeralContainers");
+    if !ephemeral.is_empty() {
+        errors.forbidden(&ephemeral, "ephemeral containers not allowed in pod template");
     }
+}
+
+/// Labels and annotations of a template, which upstream reports without `metadata` in the path.
+fn metadata(errors: &mut Errors, template: &Node) {
+    let meta = template.at("metadata");
+    let at = |field: &'static str| Node::new(meta.at(field).value, template.path.child(field));
+    validate_labels(&at("labels"), errors);
+    validate_annotations(&at("annotations"), errors);
+    pod_annotations(errors, &at("annotations"), &template.at("spec"));
 }
 
 /// Annotations that mean something to a pod.
@@ -56,9 +62,4 @@ fn is_cost(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let padded = text.starts_with('+') || (digits.starts_with('0') && digits.len() > 1);
     text.is_empty() || (!padded && text.parse::<i32>().is_ok())
-}
-
-/// The prefix of the names that a workload gives to its pods, where it is not a whole name yet.
-pub fn is_name_prefix(name: &str) -> bool {
-    names::dns_subdomain(name.strip_suffix('-').unwrap_or(name)).is_empty()
 }

@@ -1,12 +1,11 @@
 //! Small rules for texts, numbers and paths inside a pod spec, in upstream's sentences.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
-use crate::common::names;
 use machinery::field::{Errors, FieldError, Path, Problem, shown};
+use machinery::names;
 use machinery::node::Node;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
@@ -70,72 +69,19 @@ pub fn port_number(errors: &mut Errors, at: &Node) {
     }
 }
 
-pub fn port_name(name: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if name.len() > 15 {
-        problems.push("must be no more than 15 characters".into());
-    }
-    let bytes = name.as_bytes();
-    let good = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    if bytes.is_empty() || !bytes.iter().all(good) {
-        problems.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
-    }
-    if !bytes.iter().any(u8::is_ascii_lowercase) {
-        problems.push("must contain at least one letter (a-z)".into());
-    }
-    if name.contains("--") {
-        problems.push("must not contain consecutive hyphens".into());
-    }
-    if name.starts_with('-') || name.ends_with('-') {
-        problems.push("must not begin or end with a hyphen".into());
-    }
-    problems
-}
-
 /// A port as a number or as the name of a container's port.
 pub fn port_number_or_name(errors: &mut Errors, at: &Node) {
     match at.value {
-        Value::String(name) => invalid_each(errors, at, port_name(name)),
+        Value::String(name) => invalid_each(errors, at, names::port_name(name)),
         _ => port_number(errors, at),
     }
 }
 
-/// Environment variable names: any printable ASCII but `=`.
-pub fn environment_name(name: &str) -> Vec<String> {
-    match !name.is_empty() && name.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=') {
-        true => Vec::new(),
-        false => vec![
-            "a valid environment variable name must consist only of printable ASCII characters other than '='".into(),
-        ],
-    }
-}
-
-/// The rule for keys of ConfigMaps and Secrets.
-pub fn config_key(key: &str) -> Vec<String> {
-    let mut problems = Vec::new();
-    if key.len() > 253 {
-        problems.push("must be no more than 253 characters".into());
-    }
-    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-    if key.is_empty() || !key.bytes().all(good) {
-        problems.push(
-            "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or \
-             'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-                .into(),
-        );
-    }
-    match key {
-        "." => problems.push("must not be '.'".into()),
-        ".." => problems.push("must not be '..'".into()),
-        _ if key.starts_with("..") => problems.push("must not start with '..'".into()),
-        _ => {}
-    }
-    problems
-}
-
+/// Addresses in old fields may have leading zeros.
 pub fn ip(errors: &mut Errors, at: &Node) {
-    if at.str().parse::<IpAddr>().is_err() {
-        errors.invalid(at, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
+    if names::lenient_ip(at.str()).is_none() {
+        let value = Value::from(at.str());
+        errors.invalid_value(&at.path, &value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
     }
 }
 
@@ -179,31 +125,4 @@ pub fn go_struct(value: &Value, fields: &[(&str, &str)]) -> String {
 /// The names in a list of objects, such as containers.
 pub fn names_in(list: &Node) -> BTreeSet<String> {
     list.items().map(|item| item.text("name").to_string()).collect()
-}
-
-/// Labels, as keys and values of a node selector or an object's metadata. Errors name the map, not the key.
-pub fn labels(errors: &mut Errors, at: &Node) {
-    for (key, value) in at.value.as_object().into_iter().flat_map(Map::iter) {
-        for problem in names::qualified_name(key) {
-            errors.invalid_value(&at.path, &Value::from(key.as_str()), problem);
-        }
-        for problem in names::label_value(value.as_str().unwrap_or("")) {
-            errors.invalid_value(&at.path, value, problem);
-        }
-    }
-}
-
-const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
-
-pub fn annotations(errors: &mut Errors, at: &Node) {
-    let mut bytes = 0;
-    for (key, value) in at.value.as_object().into_iter().flat_map(Map::iter) {
-        for problem in names::qualified_name(&key.to_lowercase()) {
-            errors.invalid_value(&at.path, &Value::from(key.as_str()), problem);
-        }
-        bytes += key.len() + value.as_str().unwrap_or("").len();
-    }
-    if bytes > ANNOTATIONS_BYTES_MAX {
-        errors.too_long(at, ANNOTATIONS_BYTES_MAX);
-    }
 }

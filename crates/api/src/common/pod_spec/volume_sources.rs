@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::names;
 use crate::common::selector;
 use machinery::field::{Errors, Path};
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::{Map, Value};
 
 use super::env::{self, Container};
-use super::text::{annotations, descending_path, dns_label, labels, no_backsteps, one_of, one_of_if_set};
+use super::text::{descending_path, dns_label, no_backsteps, one_of, one_of_if_set};
+use machinery::meta::{validate_annotations, validate_labels};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 const PARTITION: &str = "must be between 0 and 255, inclusive";
@@ -341,8 +342,8 @@ fn ephemeral(errors: &mut Errors, source: &Node) {
         return errors.required(&claim, "");
     }
     let meta = claim.at("metadata");
-    annotations(errors, &meta.at("annotations"));
-    labels(errors, &meta.at("labels"));
+    validate_annotations(&meta.at("annotations"), errors);
+    validate_labels(&meta.at("labels"), errors);
     for (field, _) in meta.entries() {
         if !["annotations", "labels"].contains(&field) {
             let node = Node::new(&Value::Null, meta.path.named(field));

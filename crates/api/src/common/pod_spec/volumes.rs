@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::names;
 use machinery::field::{Errors, Problem};
+use machinery::names;
 use machinery::node::Node;
 
 use super::text::{dns_label, push};

@@ -5,6 +5,17 @@ use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod defaults;
+mod print;
+pub mod qos;
+mod strategy;
+pub mod subresources;
+mod update;
+mod validate;
+
+pub use update::{validate_ephemeral_containers_update, validate_resize_update};
+pub use validate::validate_binding;
+
 pub(crate) static KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -46,6 +57,17 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Pod>,
     storage: "pods",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
+    validate: validate::validate,
+    validate_update: update::validate_update,
+    validate_status: validate::validate_status,
+    warnings: strategy::warnings,
+    selectable: strategy::SELECTABLE,
+    row: print::row,
     ..Kind::COMMON
 };
 

@@ -5,6 +5,9 @@ use machinery::kind::Kind;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod print;
+mod validate;
+
 pub(crate) static KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -14,6 +17,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<PodTemplate>,
     storage: "podtemplates",
     columns: COLUMNS,
+    generation: true,
+    defaults: crate::common::pod_spec::defaults::template,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    warnings: validate::warnings,
+    row: print::row,
     ..Kind::COMMON
 };
 

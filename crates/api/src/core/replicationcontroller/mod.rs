@@ -5,6 +5,11 @@ use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
+mod defaults;
+mod print;
+mod strategy;
+mod validate;
+
 pub(crate) static KIND: Kind = Kind {
     group: "",
     version: "v1",
@@ -17,6 +22,17 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ReplicationController>,
     storage: "controllers",
     columns: COLUMNS,
+    generation: true,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: crate::common::workload::keep_status,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    warnings: strategy::warnings,
+    row: print::row,
+    validate_status: validate::validate_status,
+    selectable: strategy::SELECTABLE,
+    orphan_by_default: true,
     ..Kind::COMMON
 };
 

@@ -1,0 +1,230 @@
+//! The schedule of a CronJob: five fields or a word such as `@daily`, with the errors upstream's reader gives.
+
+/// When a CronJob is due. Bit `n` of a field is set where the value `n` matches.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Schedule {
+    At(Fields),
+    /// `@every 1h30m`, in seconds.
+    Every(u64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fields {
+    pub minutes: u64,
+    pub hours: u64,
+    pub days: u64,
+    pub months: u64,
+    pub weekdays: u64,
+    /// Where both days and weekdays are narrowed down, either may match; where one is `*`, both must.
+    pub any_day: bool,
+    pub any_weekday: bool,
+}
+
+struct Bounds {
+    low: u64,
+    high: u64,
+    names: &'static [(&'static str, u64)],
+}
+
+const MINUTES: Bounds = Bounds { low: 0, high: 59, names: &[] };
+const HOURS: Bounds = Bounds { low: 0, high: 23, names: &[] };
+const DAYS: Bounds = Bounds { low: 1, high: 31, names: &[] };
+const MONTHS: Bounds = Bounds {
+    low: 1,
+    high: 12,
+    names: &[
+        ("jan", 1),
+        ("feb", 2),
+        ("mar", 3),
+        ("apr", 4),
+        ("may", 5),
+        ("jun", 6),
+        ("jul", 7),
+        ("aug", 8),
+        ("sep", 9),
+        ("oct", 10),
+        ("nov", 11),
+        ("dec", 12),
+    ],
+};
+const WEEKDAYS: Bounds = Bounds {
+    low: 0,
+    high: 6,
+    names: &[("sun", 0), ("mon", 1), ("tue", 2), ("wed", 3), ("thu", 4), ("fri", 5), ("sat", 6)],
+};
+
+impl Schedule {
+    pub fn parse(text: &str) -> Result<Schedule, String> {
+        if text.is_empty() {
+            return Err("empty spec string".into());
+        }
+        let text = match text.strip_prefix("TZ=").or_else(|| text.strip_prefix("CRON_TZ=")) {
+            Some(rest) => rest.split_once(' ').map_or("", |(_, rest)| rest.trim()),
+            None => text,
+        };
+        if text.starts_with('@') {
+            return descriptor(text);
+        }
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
+            return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
+        };
+        let star = |text: &str| text.split(',').any(|part| part.starts_with(['*', '?']));
+        Ok(Schedule::At(Fields {
+            minutes: field(minutes, &MINUTES)?,
+            hours: field(hours, &HOURS)?,
+            days: field(days, &DAYS)?,
+            months: field(months, &MONTHS)?,
+            weekdays: field(weekdays, &WEEKDAYS)?,
+            any_day: star(days),
+            any_weekday: star(weekdays),
+        }))
+    }
+}
+
+fn descriptor(text: &str) -> Result<Schedule, String> {
+    let five = match text {
+        "@yearly" | "@annually" => "0 0 1 1 *",
+        "@monthly" => "0 0 1 * *",
+        "@weekly" => "0 0 * * 0",
+        "@daily" | "@midnight" => "0 0 * * *",
+        "@hourly" => "0 * * * *",
+        _ => {
+            let Some(duration) = text.strip_prefix("@every ") else {
+                return Err(format!("unrecognized descriptor: {text}"));
+            };
+            let seconds = seconds(duration)
+                .ok_or_else(|| format!("failed to parse duration {text}: time: invalid duration {duration:?}"))?;
+            return Ok(Schedule::Every(seconds.max(1)));
+        }
+    };
+    Schedule::parse(five)
+}
+
+/// A duration as Go writes it, `1h30m`, in whole seconds.
+fn seconds(text: &str) -> Option<u64> {
+    let mut total = 0.0;
+    let mut rest = text.trim_start_matches('+');
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let units = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        total += number
+            * match &rest[..units] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[units..];
+    }
+    Some(total as u64)
+}
+
+/// One field: ranges, steps and lists of them.
+fn field(text: &str, bounds: &Bounds) -> Result<u64, String> {
+    let mut bits = 0;
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        bits |= range(part, bounds)?;
+    }
+    Ok(bits)
+}
+
+fn range(text: &str, bounds: &Bounds) -> Result<u64, String> {
+    let slashed: Vec<&str> = text.split('/').collect();
+    let hyphened: Vec<&str> = slashed[0].split('-').collect();
+    let single = hyphened.len() == 1;
+    let (low, mut high) = match hyphened.as_slice() {
+        ["*" | "?"] | ["*" | "?", ..] if hyphened[0] == "*" || hyphened[0] == "?" => (bounds.low, bounds.high),
+        [one] => {
+            let value = number_or_name(one, bounds)?;
+            (value, value)
+        }
+        [low, high] => (number_or_name(low, bounds)?, number_or_name(high, bounds)?),
+        _ => return Err(format!("too many hyphens: {text}")),
+    };
+    let step = match slashed.as_slice() {
+        [_] => 1,
+        [_, step] => {
+            // `n/step` means from n to the end.
+            if single {
+                high = bounds.high;
+            }
+            number(step)?
+        }
+        _ => return Err(format!("too many slashes: {text}")),
+    };
+    if low < bounds.low {
+        return Err(format!("beginning of range ({low}) below minimum ({}): {text}", bounds.low));
+    }
+    if high > bounds.high {
+        return Err(format!("end of range ({high}) above maximum ({}): {text}", bounds.high));
+    }
+    if low > high {
+        return Err(format!("beginning of range ({low}) beyond end of range ({high}): {text}"));
+    }
+    if step == 0 {
+        return Err(format!("step of range should be a positive number: {text}"));
+    }
+    let step = usize::try_from(step).unwrap_or(usize::MAX);
+    Ok((low..=high).step_by(step).fold(0, |bits, value| bits | 1 << value))
+}
+
+fn number_or_name(text: &str, bounds: &Bounds) -> Result<u64, String> {
+    let lower = text.to_lowercase();
+    match bounds.names.iter().find(|(name, _)| *name == lower) {
+        Some((_, value)) => Ok(*value),
+        None => number(text),
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    let number: i64 = text
+        .parse()
+        .map_err(|_| format!("failed to parse int from {text}: strconv.Atoi: parsing {text:?}: invalid syntax"))?;
+    u64::try_from(number).map_err(|_| format!("negative number ({number}) not allowed: {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Schedule;
+
+    fn check(text: &str, problem: &str) {
+        assert_eq!(Schedule::parse(text).err().unwrap_or_default(), problem, "{text}");
+    }
+
+    #[test]
+    fn schedules() {
+        check("*/5 * * * *", "");
+        check("0 0 1,15 jan-mar MON-fri", "");
+        check("? ? ? ? ?", "");
+        check("@daily", "");
+        check("@every 1h30m", "");
+        check("", "empty spec string");
+        check("x", "expected exactly 5 fields, found 1: [x]");
+        check("@never", "unrecognized descriptor: @never");
+        check("60 * * * *", "end of range (60) above maximum (59): 60");
+        check("* * 0 * *", "beginning of range (0) below minimum (1): 0");
+        check("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1");
+        check("*/0 * * * *", "step of range should be a positive number: */0");
+        check("1-2-3 * * * *", "too many hyphens: 1-2-3");
+        check("a * * * *", "failed to parse int from a: strconv.Atoi: parsing \"a\": invalid syntax");
+    }
+
+    #[test]
+    fn bits() {
+        let Ok(Schedule::At(fields)) = Schedule::parse("50/5 1-3 * * 0") else { panic!("a good schedule") };
+        assert_eq!((fields.minutes, fields.hours), (1 << 50 | 1 << 55, 0b1110));
+        assert_eq!((fields.any_day, fields.any_weekday), (true, false));
+    }
+}

@@ -1,0 +1,21 @@
+//! What the server sets or protects in a ReplicationController.
+
+use machinery::kind::Selectable;
+use serde_json::{Value, json};
+
+use crate::common::workload;
+
+pub(super) fn prepare_create(controller: &mut Value) {
+    controller["status"] = json!({ "replicas": 0 });
+}
+
+pub(super) fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut out: Vec<String> = workload::name_warning(new, old).into_iter().collect();
+    out.extend(workload::template_warnings(new, old, "/spec/template"));
+    out
+}
+
+pub(super) const SELECTABLE: &[Selectable] = &[Selectable {
+    field: "status.replicas",
+    read: |controller| workload::number(controller, "/status/replicas").to_string(),
+}];
