@@ -8,7 +8,7 @@ use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::rules;
-use crate::check;
+use crate::{check, show};
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -24,7 +24,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: rules::defaults,
     validate: validate::validate,
-    row: rules::row,
+    row: show::created_at,
     ..Kind::COMMON
 };
 

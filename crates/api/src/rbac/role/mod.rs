@@ -6,7 +6,7 @@ use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::rules;
-use crate::check;
+use crate::{check, show};
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -21,7 +21,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: rules::defaults,
     validate: |role, errors| rules::validate(role, rules::Reach::Namespace, errors),
-    row: rules::row,
+    row: show::created_at,
     ..Kind::COMMON
 };
 
