@@ -5,6 +5,7 @@
 pub mod codec;
 pub mod field;
 pub mod kind;
+pub mod meta;
 pub mod names;
 pub mod node;
 pub mod object;

@@ -40,8 +40,8 @@ fn add_list_fact(target: &mut Map<String, Value>, word: &str) {
         if !key.is_empty() {
             set("patch-merge-key", key.into());
         }
-    } else if word == "atomic-map" {
-        set("map-type", "atomic".into());
+    } else if let Some(map_type) = word.strip_suffix("-map") {
+        set("map-type", map_type.into());
     } else {
         set("list-type", word.into());
     }

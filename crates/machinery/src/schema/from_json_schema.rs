@@ -12,7 +12,7 @@ pub const EMPTY: &str = "x-go-empty";
 
 /// The definitions of the built-in kinds, which refer to each other by `$ref`.
 pub fn from_definitions(definitions: &Map<String, Value>) -> Schemas {
-    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), built_in: true };
+    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions: Some(definitions) };
     for name in definitions.keys() {
         let id = builder.schemas.add(Type::Any);
         builder.schemas.name(name, id);
@@ -30,7 +30,7 @@ pub fn from_definitions(definitions: &Map<String, Value>) -> Schemas {
 
 /// A structural schema without references; the type is found by `name` in the answer.
 pub fn from_structural(schema: &Value, name: &str) -> Schemas {
-    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), built_in: false };
+    let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions: None };
     let id = builder.id_of(schema, short_name(name));
     builder.schemas.name(name, id);
     builder.schemas
@@ -58,20 +58,36 @@ fn well_known(name: &str) -> Option<Type> {
     Some(Type::Scalar(scalar))
 }
 
-struct Builder {
+struct Builder<'a> {
     schemas: Schemas,
     scalars: HashMap<Scalar, TypeId>,
-    built_in: bool,
+    /// Only built-in kinds have them.
+    definitions: Option<&'a Map<String, Value>>,
 }
 
-impl Builder {
+impl Builder<'_> {
     fn id_of(&mut self, schema: &Value, name: &str) -> TypeId {
-        if let Some(id) = reference(schema).and_then(|name| self.schemas.names.get(name)) {
-            return *id;
+        if let Some(target) = reference(schema) {
+            if let Some(ty) = self.with_own_map_type(schema, target) {
+                return self.schemas.add(ty);
+            }
+            if let Some(id) = self.schemas.names.get(target) {
+                return *id;
+            }
         }
         match self.contents(schema, name) {
             Type::Scalar(scalar) => self.scalar(scalar),
             other => self.schemas.add(other),
+        }
+    }
+
+    /// A field may be granular where its type is atomic, and the other way round; then it gets a type of its own.
+    fn with_own_map_type(&mut self, schema: &Value, target: &str) -> Option<Type> {
+        let atomic = schema.get("x-kubernetes-map-type")?.as_str()? == "atomic";
+        let definition = self.definitions?.get(target)?;
+        match self.contents(definition, short_name(target)) {
+            Type::Struct(shape) if shape.atomic != atomic => Some(Type::Struct(Struct { atomic, ..shape })),
+            _ => None,
         }
     }
 
@@ -90,7 +106,7 @@ impl Builder {
         }
         let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
         match schema.get("type").and_then(Value::as_str) {
-            Some("string") if self.built_in && format == "byte" => Type::Scalar(Scalar::Bytes),
+            Some("string") if self.definitions.is_some() && format == "byte" => Type::Scalar(Scalar::Bytes),
             Some("string") => Type::Scalar(Scalar::String),
             Some("boolean") => Type::Scalar(Scalar::Bool),
             Some("integer") if format == "int32" => Type::Scalar(Scalar::Int32),
@@ -131,7 +147,7 @@ impl Builder {
                 required: required.contains(&field.as_str()),
                 empty: empty(property),
                 patch: patch_rule(property),
-                default: property.get("default").filter(|_| !self.built_in).cloned(),
+                default: property.get("default").filter(|_| self.definitions.is_none()).cloned(),
             })
             .collect();
         fields.sort_by(|left, right| left.name.cmp(&right.name));

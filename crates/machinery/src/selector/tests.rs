@@ -1,0 +1,92 @@
+use serde_json::json;
+
+use super::*;
+
+const LABELS: [(&str, &str); 3] = [("app", "web"), ("tier", "front"), ("n", "7")];
+
+fn get(key: &str) -> Option<&'static str> {
+    LABELS.iter().find(|(name, _)| *name == key).map(|(_, value)| *value)
+}
+
+#[test]
+fn label_selectors_match() {
+    for (text, expected) in [
+        ("", true),
+        ("app=web", true),
+        ("app==web", true),
+        ("app = web , tier", true),
+        ("app!=web", false),
+        ("other!=x", true),
+        ("app in (web,db)", true),
+        ("app in (db)", false),
+        ("app notin (db),!gone", true),
+        ("!app", false),
+        ("n>5", true),
+        ("n<5", false),
+        ("app>5", false),
+        ("app=", false),
+        ("gone in (,)", false),
+        ("in", false),
+    ] {
+        let selector = LabelSelector::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(selector.matches(get), expected, "for {text}");
+    }
+}
+
+#[test]
+fn label_selector_errors() {
+    for (text, expected) in [
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("a=b,", "found '', expected: identifier after ','"),
+        ("=b", "found '=', expected: !, identifier, or 'end of string'"),
+        ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        (
+            "a in ()",
+            "unable to parse requirement: values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty",
+        ),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("a==(", "unable to parse requirement: found '(', expected: identifier"),
+        ("!", "unable to parse requirement: found '', expected: identifier"),
+        (
+            "a>x",
+            "unable to parse requirement: values[0]: Invalid value: \"x\": for 'Gt', 'Lt' operators, the value must be an integer",
+        ),
+    ] {
+        assert_eq!(LabelSelector::parse(text).expect_err("bad"), expected, "for {text}");
+    }
+    let error = LabelSelector::parse("a/b/c=d").expect_err("bad");
+    assert!(
+        error.starts_with("unable to parse requirement: <nil>: Invalid value: \"a/b/c\": a qualified name must"),
+        "{error}"
+    );
+}
+
+#[test]
+fn selectors_of_objects() {
+    let check = |selector: Value, expected: bool| {
+        assert_eq!(LabelSelector::from_object(&selector).expect("good").matches(get), expected, "for {selector}");
+    };
+    check(json!(null), false);
+    check(json!({}), true);
+    check(json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]}), true);
+    check(json!({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]}), false);
+    let bad = json!({"matchExpressions": [{"key": "app", "operator": "Like"}]});
+    assert_eq!(LabelSelector::from_object(&bad).expect_err("bad"), "\"Like\" is not a valid label selector operator");
+}
+
+#[test]
+fn field_selectors() {
+    let selector = FieldSelector::parse("metadata.name=x,status.phase!=Run\\,ning,,a==b").expect("good");
+    let expected = [
+        ("metadata.name".to_string(), FieldOperator::Equals, "x".to_string()),
+        ("status.phase".to_string(), FieldOperator::NotEquals, "Run,ning".to_string()),
+        ("a".to_string(), FieldOperator::Equals, "b".to_string()),
+    ];
+    assert_eq!(selector.requirements(), expected);
+    assert_eq!(FieldSelector::parse("x").expect_err("bad"), "invalid selector: 'x'; can't understand 'x'");
+    assert_eq!(FieldSelector::parse("x=\\y").expect_err("bad"), "invalid field selector: invalid escape sequence: \\y");
+    let get = |field: &str| if field == "metadata.name" { "x".into() } else { "".into() };
+    assert!(FieldSelector::parse("metadata.name=x,other!=y").expect("good").matches(get));
+    assert!(!FieldSelector::parse("other=y").expect("good").matches(get));
+}
