@@ -1,7 +1,7 @@
 //! What bindings of admission policies may not say.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::rules;
@@ -49,7 +49,7 @@ fn common(spec: &Node, errors: &mut Errors) {
 
 fn param_ref(reference: &Node, errors: &mut Errors) {
     let name = reference.at("name");
-    check::rule(&name, check::path_segment(name.str()), errors);
+    check::rule(&name, names::path_segment_name(name.str()), errors);
     match (!name.str().is_empty(), reference.has("selector")) {
         (true, true) => {
             errors.forbidden(&name, "name and selector are mutually exclusive");

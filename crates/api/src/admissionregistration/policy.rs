@@ -1,7 +1,7 @@
 //! What ValidatingAdmissionPolicy and MutatingAdmissionPolicy may not say. Expressions are compiled by admission.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::rules;

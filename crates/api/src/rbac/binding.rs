@@ -1,9 +1,9 @@
 //! What RoleBinding and ClusterRoleBinding share: subjects, the reference to a role, rows.
 
-use crate::names;
 use jiff::Timestamp;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::kind::age;
+use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use machinery::table::Cell;
@@ -45,7 +45,7 @@ pub(super) fn validate(binding: &Node, reach: Reach, errors: &mut Errors) {
         Reach::Cluster => &["ClusterRole"],
     };
     check::one_of_texts(&role.at("kind"), kinds, errors);
-    check::required_rule(&role.at("name"), check::path_segment, errors);
+    check::required_rule(&role.at("name"), names::path_segment_name, errors);
     for subject in binding.each("subjects") {
         validate_subject(&subject, &reach, errors);
     }

@@ -6,7 +6,8 @@ use machinery::object::set_default;
 use serde_json::Value;
 
 use super::devices;
-use crate::{check, names};
+use crate::check;
+use machinery::names;
 
 const REQUESTS_MAX: usize = 32;
 const CONSTRAINTS_MAX: usize = 32;

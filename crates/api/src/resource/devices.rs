@@ -3,7 +3,8 @@
 use machinery::field::Errors;
 use machinery::node::Node;
 
-use crate::{check, names};
+use crate::check;
+use machinery::names;
 
 const SELECTORS_MAX: usize = 32;
 const CONFIGS_MAX: usize = 32;

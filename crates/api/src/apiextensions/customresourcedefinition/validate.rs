@@ -6,7 +6,8 @@ use machinery::object::Meta;
 use serde_json::{Value, json};
 
 use super::schema;
-use crate::{check, names, webhook_client};
+use crate::{check, webhook_client};
+use machinery::names;
 
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 const APPROVAL: &str = "api-approved.kubernetes.io";

@@ -5,12 +5,13 @@ mod validate;
 
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use machinery::kind::{Kind, Scope, Subresource};
+use machinery::names;
 use machinery::object::set_default;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 use serde_json::Value;
 
-use crate::{check, status};
+use crate::status;
 
 pub(crate) static KIND: Kind = Kind {
     group: "apiregistration.k8s.io",
@@ -24,7 +25,7 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<APIService>,
     storage: "apiregistration.k8s.io/apiservices",
     columns: COLUMNS,
-    name_rule: check::path_segment,
+    name_rule: names::path_segment_name,
     unconditional_update: false,
     defaults,
     prepare_create: status::set_empty,

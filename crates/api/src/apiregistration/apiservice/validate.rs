@@ -6,7 +6,8 @@ use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
 use serde_json::Value;
 
-use crate::{check, names};
+use crate::check;
+use machinery::names;
 
 const GROUP_PRIORITY_MAX: i64 = 20_000;
 const VERSION_PRIORITY_MAX: i64 = 1_000;
@@ -59,7 +60,7 @@ fn remote(spec: &Node, errors: &mut Errors) {
     check::required(&service.at("namespace"), "", errors);
     check::required(&service.at("name"), "", errors);
     let port = service.at("port");
-    for problem in check::port_number(port.int().unwrap_or(0)) {
+    for problem in names::port_number(port.int().unwrap_or(0)) {
         let number = Value::from(port.int().unwrap_or(0));
         errors.invalid_value(&port.path, &number, format!("port is not valid: {problem}"));
     }

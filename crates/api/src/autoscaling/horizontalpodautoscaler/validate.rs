@@ -1,6 +1,7 @@
 //! What a HorizontalPodAutoscaler may not say.
 
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 
@@ -56,8 +57,8 @@ enum Group {
 }
 
 fn reference(reference: &Node, group: Group, errors: &mut Errors) {
-    check::required_rule(&reference.at("kind"), check::path_segment, errors);
-    check::required_rule(&reference.at("name"), check::path_segment, errors);
+    check::required_rule(&reference.at("kind"), names::path_segment_name, errors);
+    check::required_rule(&reference.at("name"), names::path_segment_name, errors);
     let version = reference.at("apiVersion");
     let slashes = version.str().matches('/').count();
     let is_core_scalable = version.str() == "v1" && reference.text("kind") == "ReplicationController";
@@ -151,7 +152,7 @@ fn resource_target(target: &Node, errors: &mut Errors) {
 fn identifier(metric: &Node, errors: &mut Errors) {
     let name = metric.at("name");
     check::required(&name, "must specify a metric name", errors);
-    check::rule(&name, check::path_segment(name.str()), errors);
+    check::rule(&name, names::path_segment_name(name.str()), errors);
 }
 
 fn validate_target(target: &Node, errors: &mut Errors) {

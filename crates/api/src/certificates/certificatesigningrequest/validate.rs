@@ -1,9 +1,9 @@
 //! What a CertificateSigningRequest may not say, on create and on writes to `approval` and `status`.
 
-use crate::names;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 

@@ -4,7 +4,8 @@ use machinery::field::Errors;
 use machinery::node::Node;
 use machinery::object::Meta;
 
-use crate::{check, names};
+use crate::check;
+use machinery::names;
 
 const PRECEDENCE_MAX: i64 = 10_000;
 const EXEMPT: &str = "exempt";

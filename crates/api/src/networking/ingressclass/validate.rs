@@ -1,7 +1,7 @@
 //! What an IngressClass may not say. Its controller is for ever.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::super::reference;

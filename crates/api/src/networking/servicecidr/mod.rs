@@ -25,7 +25,6 @@ pub(crate) static KIND: Kind = Kind {
     prepare_update: strategy::keep_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
-    validate_status: validate::validate_status,
     row: print::row,
     ..Kind::COMMON
 };

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use machinery::kind::{Kind, Scope};
+use machinery::names;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::binding;
-use crate::check;
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -18,7 +18,7 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ClusterRoleBinding>,
     storage: "clusterrolebindings",
     columns: COLUMNS,
-    name_rule: check::path_segment,
+    name_rule: names::path_segment_name,
     create_on_update: true,
     defaults: binding::defaults,
     validate: |object, errors| binding::validate(object, binding::Reach::Cluster, errors),

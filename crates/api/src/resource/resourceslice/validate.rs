@@ -5,7 +5,8 @@ use machinery::node::Node;
 use machinery::quantity::Quantity;
 
 use super::super::devices;
-use crate::{check, names};
+use crate::check;
+use machinery::names;
 
 const DEVICES_MAX: usize = 128;
 const ATTRIBUTES_AND_CAPACITIES_MAX: usize = 32;
