@@ -14,7 +14,7 @@ pub(super) fn validating(binding: &Node, errors: &mut Errors) {
     common(&spec, errors);
     let actions = spec.at("validationActions");
     if actions.is_empty() {
-        errors.required(&actions, "");
+        errors.required(&actions, "at least one validation action is required");
     }
     let mut seen: Vec<&str> = Vec::new();
     for action in actions.items() {

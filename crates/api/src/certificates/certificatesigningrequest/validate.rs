@@ -128,7 +128,7 @@ fn of_type<'a>(conditions: &Node<'a>, kind: &str) -> Vec<&'a Value> {
 
 fn usages(list: &Node, errors: &mut Errors) {
     if list.is_empty() {
-        errors.required(list, "usages must be provided");
+        errors.required(list, "");
     }
     for usage in list.items() {
         check::one_of(&usage, USAGES, errors);

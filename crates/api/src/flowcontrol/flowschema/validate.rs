@@ -3,12 +3,16 @@
 use machinery::field::Errors;
 use machinery::node::Node;
 use machinery::object::Meta;
+use serde_json::json;
+
+use super::super::mandatory;
 
 use crate::check;
 use machinery::names;
 
 const PRECEDENCE_MAX: i64 = 10_000;
 const EXEMPT: &str = "exempt";
+const METHODS: &[&str] = &["ByNamespace", "ByUser"];
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"];
 /// The kinds of subjects: kind, field.
 const SUBJECTS: [(&str, &str); 3] = [("ServiceAccount", "serviceAccount"), ("User", "user"), ("Group", "group")];
@@ -28,7 +32,11 @@ pub(super) fn validate(schema: &Node, errors: &mut Errors) {
     }
     if spec.has("distinguisherMethod") {
         let method = spec.at("distinguisherMethod").at("type");
-        check::one_of_texts(&method, &["ByNamespace", "ByUser"], errors);
+        // The whole method is shown, as upstream's internal type prints itself.
+        let shown = json!({"Type": method.str()});
+        if !METHODS.contains(&method.str()) {
+            errors.not_supported(&Node::new(&shown, method.path), METHODS);
+        }
     }
     let level = spec.at("priorityLevelConfiguration").at("name");
     check::required(&level, "must reference a priority level", errors);
@@ -36,6 +44,7 @@ pub(super) fn validate(schema: &Node, errors: &mut Errors) {
     for rule in spec.each("rules") {
         validate_rule(&rule, errors);
     }
+    mandatory::flow_schema(schema, errors);
 }
 
 fn validate_rule(rule: &Node, errors: &mut Errors) {
@@ -111,7 +120,10 @@ fn resource_rule(rule: &Node, errors: &mut Errors) {
         }
     } else {
         for namespace in namespaces.items() {
-            check::rule(&namespace, names::dns_label(namespace.str()), errors);
+            for problem in names::dns_label(namespace.str()) {
+                let start = "each member of this list must be '*' or a DNS-1123 label; ";
+                errors.invalid(&namespace, format!("{start}{problem}"));
+            }
         }
     }
 }
@@ -120,7 +132,10 @@ fn non_resource_rule(rule: &Node, errors: &mut Errors) {
     verbs(&rule.at("verbs"), errors);
     let urls = rule.at("nonResourceURLs");
     list(&urls, "nonResourceURLs must contain at least one value", "non-resource URLs", errors);
-    for url in urls.items().filter(|url| url.str() != "*") {
+    if urls.items().any(|url| url.str() == "*") {
+        return;
+    }
+    for url in urls.items() {
         let text = url.str();
         let detail = match text {
             "" => "must not be empty",
@@ -128,7 +143,7 @@ fn non_resource_rule(rule: &Node, errors: &mut Errors) {
             _ if !text.starts_with('/') => "must start with slash",
             _ if text.contains(' ') => "must not contain white-space",
             _ if text.contains("//") => "must not contain double slash",
-            _ if text.trim_end_matches("/*").contains('*') => "wildcards can only do suffix matching",
+            _ if text.strip_suffix("/*").unwrap_or(text).contains('*') => "wildcard can only do suffix matching",
             _ => continue,
         };
         errors.invalid(&url, detail);

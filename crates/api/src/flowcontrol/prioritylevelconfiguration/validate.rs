@@ -4,6 +4,8 @@ use machinery::field::Errors;
 use machinery::node::Node;
 use machinery::object::Meta;
 
+use super::super::mandatory;
+
 use crate::check;
 
 const EXEMPT: &str = "exempt";
@@ -39,6 +41,7 @@ pub(super) fn validate(level: &Node, errors: &mut Errors) {
         }
         _ => check::one_of_texts(&kind, &["Exempt", "Limited"], errors),
     }
+    mandatory::priority_level(level, errors);
 }
 
 fn validate_limited(limited: &Node, errors: &mut Errors) {
