@@ -23,13 +23,13 @@ pub(super) fn validate(definition: &Node, errors: &mut Errors) {
     }
     validate_spec(&spec, errors);
     stored_versions(definition, errors);
+    approval(definition, errors);
     if spec.flag("preserveUnknownFields") {
         errors.invalid(
             &spec.at("preserveUnknownFields"),
             "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
         );
     }
-    approval(definition, errors);
 }
 
 /// Group and plural are in the name, which is for ever. Scope and kind are so once the names have been accepted.
@@ -61,12 +61,22 @@ fn validate_spec(spec: &Node, errors: &mut Errors) {
         errors.invalid(&group, "should be a domain with at least one dot");
     }
     one_of(&spec.at("scope"), &["Cluster", "Namespaced"], errors);
+    for version in spec.each("versions") {
+        if !version.at("schema").has("openAPIV3Schema") {
+            errors.required(&version.at("schema").at("openAPIV3Schema"), "schemas are required");
+        }
+    }
     versions(spec, errors);
     let entry = spec.at("names");
     for field in ["plural", "singular", "kind", "listKind"] {
         check::required(&entry.at(field), "", errors);
     }
     validate_names(&entry, errors);
+    for part in PARTS {
+        if let Some(common) = common_part(spec, part) {
+            (part.rule)(&common, errors);
+        }
+    }
     conversion(&spec.at("conversion"), errors);
 }
 
@@ -81,27 +91,14 @@ fn versions(spec: &Node, errors: &mut Errors) {
         if !problems.is_empty() {
             errors.invalid_value(&version.at("name").path, &version.text("name").into(), problems.join(","));
         }
+        for part in PARTS.iter().filter(|part| common_part(spec, part).is_none()) {
+            (part.rule)(&version.at(part.field), errors);
+        }
         let warning = version.at("deprecationWarning");
         if warning.exists() && !version.flag("deprecated") {
             errors.invalid(&warning, "can only be set for deprecated versions");
         }
-        if !version.at("schema").has("openAPIV3Schema") {
-            errors.required(&version.at("schema").at("openAPIV3Schema"), "schemas are required");
-        }
     }
-    per_version(
-        spec,
-        "schema",
-        "validation",
-        |schema, errors| {
-            if schema.has("openAPIV3Schema") {
-                schema::validate(&schema.at("openAPIV3Schema"), errors);
-            }
-        },
-        errors,
-    );
-    per_version(spec, "subresources", "subresources", subresources, errors);
-    per_version(spec, "additionalPrinterColumns", "additionalPrinterColumns", columns, errors);
     if !is_unique {
         refuse_versions(&list, "must contain unique version names", errors);
     }
@@ -110,20 +107,29 @@ fn versions(spec: &Node, errors: &mut Errors) {
     }
 }
 
-/// What is the same in all versions stands at the spec itself in upstream's internal form, and so in its errors.
-fn per_version(
-    spec: &Node,
+/// A part of a version that stands at the spec itself in upstream's internal form, and so in its errors, where it is
+/// the same in all versions.
+struct Part {
     field: &'static str,
     common: &'static str,
-    check: fn(&Node, &mut Errors),
-    errors: &mut Errors,
-) {
-    let all: Vec<Node> = spec.each("versions").map(|version| version.at(field)).collect();
-    let Some(first) = all.first() else { return };
-    if all.iter().all(|one| check::same(one.value, first.value)) {
-        check(&Node::new(first.value, spec.path.child(common)), errors);
-    } else {
-        all.iter().for_each(|one| check(one, errors));
+    rule: fn(&Node, &mut Errors),
+}
+
+const PARTS: &[Part] = &[
+    Part { field: "schema", common: "validation", rule: validation },
+    Part { field: "subresources", common: "subresources", rule: subresources },
+    Part { field: "additionalPrinterColumns", common: "additionalPrinterColumns", rule: columns },
+];
+
+fn common_part<'a>(spec: &Node<'a>, part: &Part) -> Option<Node<'a>> {
+    let mut all = spec.each("versions").map(|version| version.at(part.field).value);
+    let first = all.next()?;
+    all.all(|one| check::same(one, first)).then(|| Node::new(first, spec.path.child(part.common)))
+}
+
+fn validation(validation: &Node, errors: &mut Errors) {
+    if validation.has("openAPIV3Schema") {
+        schema::validate(&validation.at("openAPIV3Schema"), errors);
     }
 }
 
@@ -158,13 +164,13 @@ fn validate_names(entry: &Node, errors: &mut Errors) {
             errors.invalid_value(&at.path, &at.str().into(), detail);
         }
     };
-    label(&entry.at("plural"), errors);
-    if !entry.text("singular").is_empty() {
-        label(&entry.at("singular"), errors);
+    let (plural, singular) = (entry.at("plural"), entry.at("singular"));
+    for name in [plural, singular].iter().filter(|name| !name.str().is_empty()) {
+        label(name, errors);
     }
-    mixed_case(&entry.at("kind"), errors);
-    if !entry.text("listKind").is_empty() {
-        mixed_case(&entry.at("listKind"), errors);
+    let (kind, list_kind) = (entry.at("kind"), entry.at("listKind"));
+    for name in [kind, list_kind].iter().filter(|name| !name.str().is_empty()) {
+        mixed_case(name, errors);
     }
     entry.each("shortNames").for_each(|name| label(&name, errors));
     if !entry.text("kind").is_empty() && entry.text("kind") == entry.text("listKind") {
