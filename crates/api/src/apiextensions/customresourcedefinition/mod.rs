@@ -3,6 +3,7 @@
 mod defaults;
 mod schema;
 mod strategy;
+mod structural;
 mod validate;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
