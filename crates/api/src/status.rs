@@ -1,16 +1,6 @@
-//! What a write to the main resource does with `status`, and a write to `status` with the rest. Kinds whose status
-//! belongs to controllers name these functions in their entries.
+//! The status an object is created with: never the one a user brings along.
 
 use serde_json::Value;
-
-/// A write to the main resource leaves the status as it was.
-pub(crate) fn keep(new: &mut Value, old: &Value) {
-    let Some(map) = new.as_object_mut() else { return };
-    match old.get("status") {
-        Some(status) => map.insert("status".into(), status.clone()),
-        None => map.remove("status"),
-    };
-}
 
 /// Sets a status where the user may not bring one.
 pub(crate) fn set(object: &mut Value, status: Value) {

@@ -52,7 +52,7 @@ pub(super) fn validate(binding: &Node, reach: Reach, errors: &mut Errors) {
 }
 
 /// A binding's role is for ever: whoever may change subjects must not be able to hand out other permissions.
-pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+pub(super) fn validate_role_change(new: &Node, old: &Node, errors: &mut Errors) {
     let (new, old) = (new.at("roleRef"), old.at("roleRef"));
     if !check::same(new.value, old.value) {
         // The value is shown as upstream's internal type prints itself.

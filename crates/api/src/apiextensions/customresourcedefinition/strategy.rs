@@ -13,8 +13,7 @@ pub(super) fn prepare_create(definition: &mut Value) {
     remember_storage_version(definition);
 }
 
-pub(super) fn prepare_update(new: &mut Value, old: &Value) {
-    status::keep(new, old);
+pub(super) fn prepare_update(new: &mut Value, _old: &Value) {
     remember_storage_version(new);
 }
 

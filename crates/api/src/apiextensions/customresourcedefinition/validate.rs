@@ -24,18 +24,14 @@ pub(super) fn validate(definition: &Node, errors: &mut Errors) {
     validate_spec(&spec, errors);
     stored_versions(definition, errors);
     approval(definition, errors);
-    if spec.flag("preserveUnknownFields") {
-        errors.invalid(
-            &spec.at("preserveUnknownFields"),
-            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
-        );
-    }
+    preserve_unknown_fields(&spec, errors);
 }
 
 /// Group and plural are in the name, which is for ever. Scope and kind are so once the names have been accepted.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (new_spec, old_spec) = (new.at("spec"), old.at("spec"));
     let (new_names, old_names) = (new_spec.at("names"), old_spec.at("names"));
+    validate_spec(&new_spec, errors);
     let is_established =
         |condition: Node| condition.text("type") == "Established" && condition.text("status") == "True";
     if old.at("status").each("conditions").any(is_established) {
@@ -44,6 +40,23 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     }
     check::immutable(&new_spec.at("group"), &old_spec.at("group"), errors);
     check::immutable(&new_names.at("plural"), &old_names.at("plural"), errors);
+    stored_versions(new, errors);
+    // What older servers let in may stay as it is.
+    if new.value.annotation(APPROVAL) != old.value.annotation(APPROVAL) {
+        approval(new, errors);
+    }
+    if !old_spec.flag("preserveUnknownFields") {
+        preserve_unknown_fields(&new_spec, errors);
+    }
+}
+
+fn preserve_unknown_fields(spec: &Node, errors: &mut Errors) {
+    if spec.flag("preserveUnknownFields") {
+        errors.invalid(
+            &spec.at("preserveUnknownFields"),
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead",
+        );
+    }
 }
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {

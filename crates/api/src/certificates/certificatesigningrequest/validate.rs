@@ -80,6 +80,7 @@ fn shown_request(value: &Value) -> Value {
 
 /// A write to the main resource changes neither decisions nor the certificate.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     changes(new, old, Allowed { decisions: false, certificate: false }, errors);
 }
 

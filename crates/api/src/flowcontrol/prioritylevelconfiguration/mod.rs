@@ -27,8 +27,8 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     defaults,
     prepare_create: status::set_empty,
-    prepare_update: status::keep,
     validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
     row,
     ..Kind::COMMON
 };

@@ -18,6 +18,11 @@ pub(super) fn validate(ingress: &Node, errors: &mut Errors) {
     class_annotation(ingress, errors);
 }
 
+/// The class annotation may contradict the field on objects that once were allowed to.
+pub(super) fn validate_update(new: &Node, _old: &Node, errors: &mut Errors) {
+    validate_spec(&new.at("spec"), errors);
+}
+
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     for ingress in new.at("status").at("loadBalancer").each("ingress") {
         if !ingress.text("ip").is_empty() {

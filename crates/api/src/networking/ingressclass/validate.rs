@@ -23,6 +23,7 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     check::immutable(&new.at("spec").at("controller"), &old.at("spec").at("controller"), errors);
+    validate(new, errors);
 }
 
 fn parameters(parameters: &Node, errors: &mut Errors) {

@@ -22,7 +22,6 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     unconditional_update: false,
     prepare_create: strategy::prepare_create,
-    prepare_update: strategy::keep_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     row: print::row,

@@ -7,9 +7,12 @@ use machinery::node::Node;
 use crate::check;
 
 pub(super) fn validate(object: &Node, errors: &mut Errors) {
-    let cidrs = object.at("spec").at("cidrs");
+    ranges(&object.at("spec").at("cidrs"), errors);
+}
+
+fn ranges(cidrs: &Node, errors: &mut Errors) {
     if cidrs.is_empty() {
-        errors.required(&cidrs, "at least one CIDR required");
+        errors.required(cidrs, "at least one CIDR required");
         return;
     }
     if cidrs.len() > 2 {
@@ -21,10 +24,8 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
     if let [first, second] = networks.as_slice()
         && first.addr().is_ipv4() == second.addr().is_ipv4()
     {
-        errors.invalid(
-            &cidrs,
-            "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
-        );
+        errors
+            .invalid(cidrs, "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64");
     }
 }
 
@@ -35,6 +36,9 @@ pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     if !may_differ {
         errors.invalid(&new, check::IMMUTABLE);
         return;
+    }
+    if new.len() > old.len() {
+        ranges(&new, errors);
     }
     for (after, before) in new.items().zip(old.items()) {
         check::immutable(&after, &before, errors);

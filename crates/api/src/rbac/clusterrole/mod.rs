@@ -25,6 +25,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: rules::defaults,
     validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
     row: show::created_at,
     ..Kind::COMMON
 };

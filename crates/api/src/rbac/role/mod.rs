@@ -22,6 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     create_on_update: true,
     defaults: rules::defaults,
     validate: |role, errors| rules::validate(role, rules::Reach::Namespace, errors),
+    validate_update: |new, _old, errors| rules::validate(new, rules::Reach::Namespace, errors),
     row: show::created_at,
     ..Kind::COMMON
 };

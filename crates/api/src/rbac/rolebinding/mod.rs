@@ -1,8 +1,10 @@
 //! RoleBinding.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::names;
+use machinery::node::Node;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
@@ -20,8 +22,8 @@ pub(crate) static KIND: Kind = Kind {
     name_rule: names::path_segment_name,
     create_on_update: true,
     defaults: binding::defaults,
-    validate: |object, errors| binding::validate(object, binding::Reach::Namespace, errors),
-    validate_update: binding::validate_update,
+    validate,
+    validate_update,
     row: binding::row,
     ..Kind::COMMON
 };
@@ -34,3 +36,12 @@ const COLUMNS: &[Column] = &[
     Column::new("Groups", "string", 1),
     Column::new("ServiceAccounts", "string", 1),
 ];
+
+fn validate(object: &Node, errors: &mut Errors) {
+    binding::validate(object, binding::Reach::Namespace, errors);
+}
+
+fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
+    binding::validate_role_change(new, old, errors);
+}

@@ -19,6 +19,7 @@ pub(crate) static KIND: Kind = Kind {
     storage: "deviceclasses",
     generation: true,
     validate,
+    validate_update: |new, _old, errors| validate(new, errors),
     ..Kind::COMMON
 };
 

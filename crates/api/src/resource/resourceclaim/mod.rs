@@ -24,7 +24,6 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     defaults,
     prepare_create: status::set_empty,
-    prepare_update: status::keep,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,

@@ -30,6 +30,7 @@ pub(super) fn validate(slice: &Node, errors: &mut Errors) {
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     let (new, old) = (new.at("spec"), old.at("spec"));
     for field in ["nodeName", "driver"] {
         check::immutable(&new.at(field), &old.at(field), errors);
