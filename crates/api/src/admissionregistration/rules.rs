@@ -34,7 +34,6 @@ pub(super) fn match_resources(resources: &Node, errors: &mut Errors) {
 
 /// A rule that may also name single objects.
 fn named_rule(rule: &Node, errors: &mut Errors) {
-    validate_rule(rule, errors);
     let mut seen: Vec<&str> = Vec::new();
     for name in rule.each("resourceNames") {
         check::rule(&name, names::path_segment_name(name.str()), errors);
@@ -43,6 +42,7 @@ fn named_rule(rule: &Node, errors: &mut Errors) {
         }
         seen.push(name.str());
     }
+    validate_rule(rule, errors);
 }
 
 pub(super) fn validate_rule(rule: &Node, errors: &mut Errors) {

@@ -39,11 +39,8 @@ pub(super) fn priority_level(level: &Node, errors: &mut Errors) {
     let spec = level.at("spec");
     match level.value.name() {
         // How much the exempt level lends is the operator's to choose.
-        "exempt" => {
-            if spec.text("type") != "Exempt" || spec.has("limited") {
-                let detail = "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value";
-                errors.invalid(&spec, detail);
-            }
+        "exempt" if spec.text("type") != "Exempt" || spec.has("limited") => {
+            errors.invalid(&spec, "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value");
         }
         "catch-all" => {
             let fixed = json!({
