@@ -1,10 +1,11 @@
 //! Checks that kinds of several groups share: references, addresses, selectors, counts. Each adds upstream's sentence
 //! for what it finds. The rules of names themselves are in `machinery::names`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use crate::names;
+use ipnet::IpNet;
 use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::names;
 use machinery::node::Node;
 use serde_json::{Map, Value};
 
@@ -64,14 +65,6 @@ pub(crate) fn same(left: &Value, right: &Value) -> bool {
 pub(crate) fn not_negative(at: &Node, errors: &mut Errors) {
     if at.int().is_some_and(|number| number < 0) {
         errors.invalid(at, NOT_NEGATIVE);
-    }
-}
-
-/// The sentence for a port number out of range.
-pub(crate) fn port_number(number: i64) -> Vec<String> {
-    match number {
-        1..=65535 => Vec::new(),
-        _ => vec!["must be between 1 and 65535, inclusive".into()],
     }
 }
 
@@ -214,28 +207,22 @@ pub(crate) fn invalid_whole(path: &Path, detail: &str, errors: &mut Errors) {
     errors.push(FieldError::new(Problem::Invalid, path, "\"\"", detail));
 }
 
-const IP_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
-
 /// An address of a field that once took leading zeros and IPv4-mapped IPv6; both are refused now.
 pub(crate) fn ip_address(at: &Node, errors: &mut Errors) {
-    match parse_ip_sloppy(at.str()) {
-        None => errors.invalid(at, IP_ADDRESS),
-        Some(_) if at.str().parse::<IpAddr>().is_err() => errors.invalid(at, "must not have leading 0s"),
-        Some(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
-            errors.invalid(at, "must not be an IPv4-mapped IPv6 address");
-        }
-        Some(_) => {}
-    }
+    rule(at, names::ip(at.str()), errors);
 }
 
 /// A network of such a field. Answers with the network wherever it can be read at all.
-pub(crate) fn cidr(at: &Node, errors: &mut Errors) -> Option<ipnet::IpNet> {
-    let Some((network, zeros)) = parse_cidr_sloppy(at.str()) else {
-        errors.invalid(at, CIDR);
+pub(crate) fn cidr(at: &Node, errors: &mut Errors) -> Option<IpNet> {
+    let text = at.str();
+    let parsed =
+        names::lenient_cidr(text).and_then(|(address, prefix)| IpNet::new(address, prefix.try_into().ok()?).ok());
+    let Some(network) = parsed else {
+        errors.invalid(at, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)");
         return None;
     };
-    if zeros {
+    let (address, prefix) = text.split_once('/').unwrap_or((text, ""));
+    if address.parse::<IpAddr>().is_err() || (prefix.len() > 1 && prefix.starts_with('0')) {
         errors.invalid(at, "must not have leading 0s in IP or prefix length");
     } else if matches!(network.addr(), IpAddr::V6(address) if address.to_ipv4_mapped().is_some()) {
         errors.invalid(at, "must not have an IPv4-mapped IPv6 address");
@@ -246,7 +233,7 @@ pub(crate) fn cidr(at: &Node, errors: &mut Errors) -> Option<ipnet::IpNet> {
 }
 
 /// As `cidr`, for newer fields that also take only one spelling of a network.
-pub(crate) fn canonical_cidr(at: &Node, errors: &mut Errors) -> Option<ipnet::IpNet> {
+pub(crate) fn canonical_cidr(at: &Node, errors: &mut Errors) -> Option<IpNet> {
     let found_before = errors.0.len();
     let network = cidr(at, errors)?;
     let canonical = network.trunc().to_string();
@@ -258,41 +245,7 @@ pub(crate) fn canonical_cidr(at: &Node, errors: &mut Errors) -> Option<ipnet::Ip
 
 /// Whether a text is an IP address in any spelling, leading zeros included.
 pub(crate) fn is_ip(text: &str) -> bool {
-    parse_ip_sloppy(text).is_some()
-}
-
-fn parse_ip_sloppy(text: &str) -> Option<IpAddr> {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address);
-    }
-    let mut octets = [0u8; 4];
-    let mut parts = text.split('.');
-    for octet in &mut octets {
-        let part = parts.next()?;
-        let is_digits = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-        *octet = if is_digits { part.trim_start_matches('0').parse().or(zero(part)).ok()? } else { return None };
-    }
-    if parts.next().is_some() {
-        return None;
-    }
-    Some(IpAddr::V4(Ipv4Addr::from(octets)))
-}
-
-/// Digits of which trimming left nothing are a zero.
-fn zero(part: &str) -> Result<u8, ()> {
-    if part.bytes().all(|byte| byte == b'0') { Ok(0) } else { Err(()) }
-}
-
-/// The network, and whether it was written with leading zeros.
-fn parse_cidr_sloppy(text: &str) -> Option<(ipnet::IpNet, bool)> {
-    let (address_text, prefix_text) = text.split_once('/')?;
-    let address = parse_ip_sloppy(address_text)?;
-    if prefix_text.is_empty() || !prefix_text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let prefix: u8 = prefix_text.parse().ok()?;
-    let zeros = address_text.parse::<IpAddr>().is_err() || (prefix_text.len() > 1 && prefix_text.starts_with('0'));
-    ipnet::IpNet::new(address, prefix).ok().map(|network| (network, zeros))
+    names::lenient_ip(text).is_some()
 }
 
 /// `example.com/path`, as controllers and finalizers are named.
@@ -317,12 +270,4 @@ pub(crate) fn domain_prefixed_path(at: &Node, errors: &mut Errors) {
             "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
         );
     }
-}
-
-/// The sentences of a name as a segment of a URL's path.
-pub(crate) fn path_segment(name: &str) -> Vec<String> {
-    if name == "." || name == ".." {
-        return vec![format!("may not be '{name}'")];
-    }
-    ['/', '%'].iter().filter(|c| name.contains(**c)).map(|c| format!("may not contain '{c}'")).collect()
 }

@@ -18,7 +18,6 @@ pub mod core;
 pub mod discovery;
 pub mod events;
 pub mod flowcontrol;
-mod names;
 pub mod networking;
 pub mod node;
 pub mod policy;

@@ -1,5 +1,8 @@
 //! Texts that rows of several kinds share.
 
+use jiff::Timestamp;
+use machinery::object::Meta;
+use machinery::table::Cell;
 use serde_json::Value;
 
 /// A label selector on one line: `a=b,c in (d,e),!f`; `<none>` where it selects everything.
@@ -42,4 +45,9 @@ pub(crate) fn count(list: &Value) -> usize {
 /// The text in that field, or another where it is missing or empty.
 pub(crate) fn text_or<'a>(value: &'a Value, field: &str, missing: &'a str) -> &'a str {
     value.get(field).and_then(Value::as_str).filter(|text| !text.is_empty()).unwrap_or(missing)
+}
+
+/// The row of kinds that show the time they were created at, not their age.
+pub(crate) fn created_at(object: &Value, _now: Timestamp) -> Vec<Cell> {
+    vec![object.name().into(), object.meta("creationTimestamp").cloned().unwrap_or(Value::Null)]
 }

@@ -1,7 +1,7 @@
 //! How the server reaches a webhook: a URL or a Service. Admission, conversion and aggregation share these rules.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use crate::check;
@@ -50,7 +50,7 @@ fn service(service: &Node, errors: &mut Errors) {
     check::required(&service.at("name"), "service name is required", errors);
     check::required(&service.at("namespace"), "service namespace is required", errors);
     let port = service.at("port");
-    for problem in check::port_number(port.int().unwrap_or(0)) {
+    for problem in names::port_number(port.int().unwrap_or(0)) {
         let number = port.int().unwrap_or(0).into();
         errors.invalid_value(&port.path, &number, format!("port is not valid: {problem}"));
     }

@@ -1,7 +1,7 @@
 //! What bindings of admission policies may not say.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::rules;
@@ -13,9 +13,6 @@ pub(super) fn validating(binding: &Node, errors: &mut Errors) {
     let spec = binding.at("spec");
     common(&spec, errors);
     let actions = spec.at("validationActions");
-    if actions.is_empty() {
-        errors.required(&actions, "");
-    }
     let mut seen: Vec<&str> = Vec::new();
     for action in actions.items() {
         check::one_of(&action, ACTIONS, errors);
@@ -30,6 +27,9 @@ pub(super) fn validating(binding: &Node, errors: &mut Errors) {
             "must not contain both Deny and Warn (repeating the same validation failure information in the API \
              response and headers serves no purpose)",
         );
+    }
+    if actions.is_empty() {
+        errors.required(&actions, "at least one validation action is required");
     }
 }
 
@@ -49,17 +49,18 @@ fn common(spec: &Node, errors: &mut Errors) {
 
 fn param_ref(reference: &Node, errors: &mut Errors) {
     let name = reference.at("name");
-    check::rule(&name, check::path_segment(name.str()), errors);
-    match (!name.str().is_empty(), reference.has("selector")) {
-        (true, true) => {
-            errors.forbidden(&name, "name and selector are mutually exclusive");
-            errors.forbidden(&reference.at("selector"), "name and selector are mutually exclusive");
-        }
-        (false, false) => errors.required(reference, "one of name or selector must be specified"),
-        _ => {}
+    check::rule(&name, names::path_segment_name(name.str()), errors);
+    let selector = reference.at("selector");
+    let has_both = !name.str().is_empty() && selector.exists();
+    if has_both {
+        errors.forbidden(&name, "name and selector are mutually exclusive");
     }
-    if reference.has("selector") {
-        check::label_selector(&reference.at("selector"), errors);
+    check::label_selector(&selector, errors);
+    if has_both {
+        errors.forbidden(&selector, "name and selector are mutually exclusive");
+    }
+    if name.str().is_empty() && !selector.exists() {
+        errors.required(reference, "one of name or selector must be specified");
     }
     let action = reference.at("parameterNotFoundAction");
     match action.str() {

@@ -1,15 +1,15 @@
 //! What ValidatingAdmissionPolicy and MutatingAdmissionPolicy may not say. Expressions are compiled by admission.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::rules;
 use crate::check;
 
-const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 const AUDIT_ANNOTATIONS_MAX: usize = 20;
-const NOTHING_TO_DO: &str = "validations or auditAnnotations must be present, both cannot be empty";
+const NOTHING_TO_DO: &str = "validations or auditAnnotations must contain at least one item";
 
 pub(super) fn validating(policy: &Node, errors: &mut Errors) {
     let spec = policy.at("spec");
@@ -79,22 +79,16 @@ fn common(spec: &Node, errors: &mut Errors) {
         errors.required(&constraints, "");
     }
     rules::match_conditions(&spec.at("matchConditions"), errors);
-    let mut seen: Vec<&str> = Vec::new();
     for variable in spec.each("variables") {
         let name = variable.at("name");
-        if name.str().is_empty() || !is_identifier(name.str()) {
-            match name.str() {
-                "" => errors.required(&name, "name is not specified"),
-                _ => errors.invalid(&name, "name is not a valid CEL identifier"),
-            }
+        match name.str().trim() {
+            "" => errors.required(&name, "name is not specified"),
+            _ if !is_identifier(name.str()) => errors.invalid(&name, "name is not a valid CEL identifier"),
+            _ => {}
         }
         if variable.text("expression").trim().is_empty() {
             errors.required(&variable.at("expression"), "expression is not specified");
         }
-        if seen.contains(&name.str()) {
-            errors.duplicate(&name);
-        }
-        seen.push(name.str());
     }
 }
 
@@ -104,12 +98,7 @@ fn is_identifier(text: &str) -> bool {
 }
 
 fn param_kind(kind: &Node, errors: &mut Errors) {
-    let version = kind.at("apiVersion");
-    match version.str().matches('/').count() {
-        _ if version.str().is_empty() => errors.required(&version, ""),
-        0 | 1 => {}
-        _ => errors.invalid(&version, format!("unexpected GroupVersion string: {}", version.str())),
-    }
+    api_version(&kind.at("apiVersion"), errors);
     let name = kind.at("kind");
     match name.str() {
         "" => errors.required(&name, ""),
@@ -123,19 +112,45 @@ fn param_kind(kind: &Node, errors: &mut Errors) {
     }
 }
 
+fn api_version(at: &Node, errors: &mut Errors) {
+    let text = at.str();
+    if text.is_empty() {
+        errors.required(at, "");
+        return;
+    }
+    let (group, version) = match text.matches('/').count() {
+        0 => ("", text),
+        1 => text.split_once('/').unwrap_or(("", text)),
+        _ => {
+            errors.invalid(at, format!("unexpected GroupVersion string: {text}"));
+            return;
+        }
+    };
+    let group_problems = names::dns_subdomain(group);
+    if !group.is_empty() && !group_problems.is_empty() {
+        errors.invalid_value(&at.path, &group.into(), group_problems.join(","));
+    }
+    let version_problems = names::dns1035_label(version);
+    if version.is_empty() {
+        errors.invalid(at, "version must be specified");
+    } else if !version_problems.is_empty() {
+        errors.invalid_value(&at.path, &version.into(), version_problems.join(","));
+    }
+}
+
 fn validation(entry: &Node, errors: &mut Errors) {
     let (expression, message) = (entry.at("expression"), entry.at("message"));
     if expression.str().trim().is_empty() {
         errors.required(&expression, "expression is not specified");
     }
-    if !message.str().is_empty() {
-        if message.str().trim().is_empty() {
-            errors.invalid(&message, "message must be non-empty if specified");
-        } else if message.str().trim().contains('\n') {
-            errors.invalid(&message, "message must not contain line breaks");
-        }
-    } else if expression.str().trim().contains('\n') {
-        errors.required(&message, "message must be specified if expression contains line breaks");
+    let message_expression = entry.at("messageExpression");
+    if !message_expression.str().is_empty() && message_expression.str().trim().is_empty() {
+        errors.invalid(&message_expression, "must be non-empty if specified");
+    }
+    if !message.str().is_empty() && message.str().trim().is_empty() {
+        errors.invalid(&message, "message must be non-empty if specified");
+    } else if message.str().trim().contains(['\n', '\r']) {
+        errors.invalid(&message, "message must not contain line breaks");
     }
     if entry.has("reason") {
         check::one_of(&entry.at("reason"), REASONS, errors);

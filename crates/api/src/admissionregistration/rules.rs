@@ -1,7 +1,7 @@
 //! Which requests a webhook or policy is about: rules, match resources, match conditions.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use crate::check;
@@ -34,15 +34,15 @@ pub(super) fn match_resources(resources: &Node, errors: &mut Errors) {
 
 /// A rule that may also name single objects.
 fn named_rule(rule: &Node, errors: &mut Errors) {
-    validate_rule(rule, errors);
     let mut seen: Vec<&str> = Vec::new();
     for name in rule.each("resourceNames") {
-        check::rule(&name, check::path_segment(name.str()), errors);
+        check::rule(&name, names::path_segment_name(name.str()), errors);
         if seen.contains(&name.str()) {
             errors.duplicate(&name);
         }
         seen.push(name.str());
     }
+    validate_rule(rule, errors);
 }
 
 pub(super) fn validate_rule(rule: &Node, errors: &mut Errors) {

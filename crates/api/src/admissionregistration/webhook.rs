@@ -1,7 +1,7 @@
 //! What a webhook of either kind may not say.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::rules;

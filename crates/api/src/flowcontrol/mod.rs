@@ -1,4 +1,5 @@
 //! Kinds of the API group flowcontrol.apiserver.k8s.io.
 
 pub mod flowschema;
+mod mandatory;
 pub mod prioritylevelconfiguration;

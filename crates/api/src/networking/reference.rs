@@ -1,7 +1,7 @@
 //! Typed references that Ingress and IngressClass share.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use crate::check;
@@ -12,9 +12,7 @@ pub(super) fn typed(reference: &Node, errors: &mut Errors) {
         let group = reference.at("apiGroup");
         check::rule(&group, names::dns_subdomain(group.str()), errors);
     }
-    for (field, missing) in [("kind", "kind is required"), ("name", "name is required")] {
-        let text = reference.at(field);
-        check::required(&text, missing, errors);
-        check::rule(&text, check::path_segment(text.str()), errors);
+    for field in ["kind", "name"] {
+        check::required_rule(&reference.at(field), names::path_segment_name, errors);
     }
 }

@@ -1,9 +1,9 @@
 //! What RoleBinding and ClusterRoleBinding share: subjects, the reference to a role, rows.
 
-use crate::names;
 use jiff::Timestamp;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::kind::age;
+use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 use machinery::table::Cell;
@@ -45,14 +45,14 @@ pub(super) fn validate(binding: &Node, reach: Reach, errors: &mut Errors) {
         Reach::Cluster => &["ClusterRole"],
     };
     check::one_of_texts(&role.at("kind"), kinds, errors);
-    check::required_rule(&role.at("name"), check::path_segment, errors);
+    check::required_rule(&role.at("name"), names::path_segment_name, errors);
     for subject in binding.each("subjects") {
         validate_subject(&subject, &reach, errors);
     }
 }
 
 /// A binding's role is for ever: whoever may change subjects must not be able to hand out other permissions.
-pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+pub(super) fn validate_role_change(new: &Node, old: &Node, errors: &mut Errors) {
     let (new, old) = (new.at("roleRef"), old.at("roleRef"));
     if !check::same(new.value, old.value) {
         // The value is shown as upstream's internal type prints itself.

@@ -1,10 +1,7 @@
 //! What Role and ClusterRole share: their rules.
 
-use jiff::Timestamp;
 use machinery::field::Errors;
 use machinery::node::Node;
-use machinery::object::Meta;
-use machinery::table::Cell;
 use serde_json::Value;
 
 /// `rules` stands in every role, null where there are none, as Go writes it.
@@ -47,10 +44,4 @@ fn validate_rule(rule: &Node, reach: &Reach, errors: &mut Errors) {
     if resources.is_empty() {
         errors.required(&resources, "resource rules must supply at least one resource");
     }
-}
-
-/// Roles show the time itself, not their age.
-pub(super) fn row(role: &Value, _now: Timestamp) -> Vec<Cell> {
-    let created = role.meta("creationTimestamp").cloned().unwrap_or(Value::Null);
-    vec![role.name().into(), created]
 }

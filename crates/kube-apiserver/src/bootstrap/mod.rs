@@ -67,7 +67,11 @@ fn complete(file: &File, mut item: Value) -> Value {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
+    use machinery::field::Errors;
+    use machinery::kind::Kind;
+    use machinery::node::Node;
     use machinery::object::Meta;
+    use machinery::schema::conform::{Problems, conform};
 
     use super::*;
 
@@ -119,6 +123,21 @@ mod tests {
             let reference = &binding["roleRef"];
             let namespace = if reference["kind"] == "Role" { binding.namespace() } else { "" };
             assert!(is_role(&reference["kind"], &reference["name"], namespace), "{}", binding.name());
+        }
+    }
+
+    /// The server's own objects pass the rules that everyone's objects pass, and need no defaults beyond them.
+    #[test]
+    fn every_object_is_valid() {
+        for mut object in objects() {
+            let matches = |kind: &&&Kind| object["kind"] == kind.kind && object["apiVersion"] == kind.api_version();
+            let kind = api::KINDS.iter().find(matches).expect("a kind of the table");
+            conform(&mut object, api::schema::type_of(kind), &mut Problems::default()).expect("the types are right");
+            (kind.defaults)(&mut object);
+            let mut errors = Errors::default();
+            (kind.validate)(&Node::root(&object), &mut errors);
+            assert_eq!(errors, Errors::default(), "{}", object.name());
+            assert_eq!((kind.name_rule)(object.name()), Vec::<String>::new());
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     defaults: defaults::policy,
     validate: policy::mutating,
+    validate_update: |new, _old, errors| policy::mutating(new, errors),
     row: print::mutating_policy,
     ..Kind::COMMON
 };

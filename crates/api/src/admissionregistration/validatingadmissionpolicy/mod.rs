@@ -24,8 +24,8 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     defaults: defaults::policy,
     prepare_create: status::set_empty,
-    prepare_update: status::keep,
     validate: policy::validating,
+    validate_update: |new, _old, errors| policy::validating(new, errors),
     row: print::validating_policy,
     ..Kind::COMMON
 };

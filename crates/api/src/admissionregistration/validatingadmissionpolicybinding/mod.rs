@@ -22,6 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     unconditional_update: false,
     defaults: defaults::binding,
     validate: binding::validating,
+    validate_update: |new, _old, errors| binding::validating(new, errors),
     row: print::binding,
     ..Kind::COMMON
 };

@@ -1,9 +1,17 @@
 //! CustomResourceDefinition.
 
+mod defaults;
+mod schema;
+mod strategy;
+mod structural;
+mod validate;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+
+use crate::show;
 
 pub(crate) static KIND: Kind = Kind {
     group: "apiextensions.k8s.io",
@@ -18,6 +26,15 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<CustomResourceDefinition>,
     storage: "apiextensions.k8s.io/customresourcedefinitions",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    defaults: defaults::defaults,
+    prepare_create: strategy::prepare_create,
+    prepare_update: strategy::prepare_update,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    row: show::created_at,
     ..Kind::COMMON
 };
 

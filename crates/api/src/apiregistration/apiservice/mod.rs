@@ -1,9 +1,17 @@
 //! APIService.
 
+mod print;
+mod validate;
+
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use machinery::kind::{Kind, Scope, Subresource};
+use machinery::names;
+use machinery::object::set_default;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use crate::status;
 
 pub(crate) static KIND: Kind = Kind {
     group: "apiregistration.k8s.io",
@@ -17,6 +25,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<APIService>,
     storage: "apiregistration.k8s.io/apiservices",
     columns: COLUMNS,
+    name_rule: names::path_segment_name,
+    unconditional_update: false,
+    defaults,
+    prepare_create: status::set_empty,
+    validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
+    row: print::row,
     ..Kind::COMMON
 };
 
@@ -26,3 +41,9 @@ const COLUMNS: &[Column] = &[
     Column::new("Available", "string", 0),
     Column::new("Age", "string", 0),
 ];
+
+fn defaults(service: &mut Value) {
+    if let Some(reference) = service.pointer_mut("/spec/service") {
+        set_default(reference, "port", 443);
+    }
+}

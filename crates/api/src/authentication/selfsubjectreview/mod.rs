@@ -13,5 +13,6 @@ pub(crate) static KIND: Kind = Kind {
     scope: Scope::Cluster,
     verbs: &["create"],
     schema: SchemaGenerator::subschema_for::<SelfSubjectReview>,
+    name_rule: |_| Vec::new(),
     ..Kind::COMMON
 };

@@ -1,6 +1,7 @@
 //! What a HorizontalPodAutoscaler may not say.
 
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 
@@ -9,8 +10,12 @@ use crate::check;
 const STABILIZATION_SECONDS_MAX: i64 = 3600;
 const PERIOD_SECONDS_MAX: i64 = 1800;
 
-/// The kinds of metrics in upstream's order of checks: type, field.
-const SOURCES: [(&str, &str, fn(&Node, &mut Errors)); 5] = [
+const TYPES: &[&str] = &["ContainerResource", "External", "Object", "Pods", "Resource"];
+
+type Rule = fn(&Node, &mut Errors);
+
+/// The kinds of metrics in upstream's order of checks: type, field, rule.
+const SOURCES: [(&str, &str, Rule); 5] = [
     ("Object", "object", object),
     ("External", "external", external),
     ("Pods", "pods", pods),
@@ -25,7 +30,9 @@ pub(super) fn validate(autoscaler: &Node, errors: &mut Errors) {
     if min.int().is_some_and(|count| count < 1) {
         errors.invalid(&min, "must be greater than or equal to 1");
     }
-    if max_replicas < 1 {
+    if max_replicas == 0 {
+        errors.required(&max, "must be set and greater than 0");
+    } else if max_replicas < 1 {
         errors.invalid_value(&max.path, &max_replicas.into(), "must be greater than 0");
     }
     if min.int().is_some_and(|count| max_replicas < count) {
@@ -56,11 +63,11 @@ enum Group {
 }
 
 fn reference(reference: &Node, group: Group, errors: &mut Errors) {
-    check::required_rule(&reference.at("kind"), check::path_segment, errors);
-    check::required_rule(&reference.at("name"), check::path_segment, errors);
+    check::required_rule(&reference.at("kind"), names::path_segment_name, errors);
+    check::required_rule(&reference.at("name"), names::path_segment_name, errors);
     let version = reference.at("apiVersion");
     let slashes = version.str().matches('/').count();
-    let is_core_scalable = version.str() == "v1" && reference.text("kind") == "ReplicationController";
+    let is_core_scalable = reference.text("kind") == "ReplicationController";
     let problem = match group {
         _ if slashes > 1 => format!("unexpected GroupVersion string: {}", version.str()),
         Group::Needed if (slashes == 0 || version.str().starts_with('/')) && !is_core_scalable => {
@@ -74,15 +81,24 @@ fn reference(reference: &Node, group: Group, errors: &mut Errors) {
 fn metric(metric: &Node, errors: &mut Errors) {
     let kind = metric.at("type");
     check::required(&kind, "must specify a metric source type", errors);
-    check::one_of_texts(&kind, &["ContainerResource", "External", "Object", "Pods", "Resource"], errors);
+    check::one_of_texts(&kind, TYPES, errors);
     let present: Vec<_> = SOURCES.iter().filter(|(_, field, _)| metric.has(field)).collect();
     if let Some((_, field, check_source)) = present.first() {
         check_source(&metric.at(field), errors);
     }
-    let expected = SOURCES.iter().find(|(name, _, _)| *name == kind.str()).map_or("", |(_, field, _)| *field);
-    if let Some((_, field, _)) = SOURCES.iter().find(|(_, field, _)| *field == expected && !metric.has(field)) {
-        errors.required(&metric.at(field), "must populate information for the given metric source");
-    }
+    let expected = match SOURCES.iter().find(|(name, _, _)| *name == kind.str()) {
+        Some((_, field, _)) => {
+            if !metric.has(field) {
+                errors.required(&metric.at(field), "must populate information for the given metric source");
+            }
+            *field
+        }
+        None => {
+            // Upstream says it a second time.
+            check::one_of_texts(&kind, TYPES, errors);
+            ""
+        }
+    };
     if present.len() != 1 {
         for (_, field, _) in present.iter().filter(|(_, field, _)| *field != expected) {
             errors.forbidden(&metric.at(field), "must populate the given metric source only");
@@ -131,7 +147,9 @@ fn resource(source: &Node, errors: &mut Errors) {
 
 fn container_resource(source: &Node, errors: &mut Errors) {
     check::required(&source.at("name"), "must specify a resource name", errors);
-    check::required(&source.at("container"), "must specify a container", errors);
+    let container = source.at("container");
+    check::required(&container, "must specify a container", errors);
+    check::optional_rule(&container, names::dns_label, errors);
     resource_target(&source.at("target"), errors);
 }
 
@@ -151,7 +169,7 @@ fn resource_target(target: &Node, errors: &mut Errors) {
 fn identifier(metric: &Node, errors: &mut Errors) {
     let name = metric.at("name");
     check::required(&name, "must specify a metric name", errors);
-    check::rule(&name, check::path_segment(name.str()), errors);
+    check::rule(&name, names::path_segment_name(name.str()), errors);
 }
 
 fn validate_target(target: &Node, errors: &mut Errors) {

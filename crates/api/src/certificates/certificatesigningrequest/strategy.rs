@@ -9,10 +9,9 @@ pub(super) fn prepare_create(object: &mut Value) {
     status::set(object, json!({}));
 }
 
-/// Neither the request nor its fate changes through the main resource.
+/// The request never changes.
 pub(super) fn prepare_update(new: &mut Value, old: &Value) {
     keep(new, old, "spec");
-    keep(new, old, "status");
 }
 
 /// A write to `approval` changes conditions only.

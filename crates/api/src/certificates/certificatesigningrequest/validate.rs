@@ -1,9 +1,9 @@
 //! What a CertificateSigningRequest may not say, on create and on writes to `approval` and `status`.
 
-use crate::names;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use machinery::field::{Errors, FieldError, Problem};
+use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
@@ -57,6 +57,11 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
     if expiration.int().is_some_and(|seconds| seconds < EXPIRATION_SECONDS_MIN) {
         errors.invalid(&expiration, "may not specify a duration less than 600 seconds (10 minutes)");
     }
+    status_rules(object, errors);
+}
+
+/// What no status may say, whoever writes it.
+fn status_rules(object: &Node, errors: &mut Errors) {
     let status = object.at("status");
     conditions(&status.at("conditions"), errors);
     let certificate = status.at("certificate");
@@ -75,16 +80,19 @@ fn shown_request(value: &Value) -> Value {
 
 /// A write to the main resource changes neither decisions nor the certificate.
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
     changes(new, old, Allowed { decisions: false, certificate: false }, errors);
 }
 
 /// A write to `approval`: approvers decide, they do not issue.
 pub fn validate_approval(new: &Node, old: &Node, errors: &mut Errors) {
+    status_rules(new, errors);
     changes(new, old, Allowed { decisions: true, certificate: false }, errors);
 }
 
 /// A write to `status`: signers issue, they do not decide.
 pub fn validate_status(new: &Node, old: &Node, errors: &mut Errors) {
+    status_rules(new, errors);
     changes(new, old, Allowed { decisions: false, certificate: true }, errors);
 }
 
@@ -128,7 +136,7 @@ fn of_type<'a>(conditions: &Node<'a>, kind: &str) -> Vec<&'a Value> {
 
 fn usages(list: &Node, errors: &mut Errors) {
     if list.is_empty() {
-        errors.required(list, "usages must be provided");
+        errors.required(list, "");
     }
     for usage in list.items() {
         check::one_of(&usage, USAGES, errors);
@@ -196,11 +204,59 @@ fn conditions(list: &Node, errors: &mut Errors) {
             _ => "",
         };
         if !opposite.is_empty() && seen.contains(&opposite) {
-            errors.invalid(&kind, "Approved and Denied conditions are mutually exclusive");
+            let detail = "Approved and Denied conditions are mutually exclusive";
+            errors.invalid_value(&list.path, kind.value, detail);
         }
         if seen.contains(&kind.str()) {
             errors.duplicate(&kind);
         }
         seen.push(kind.str());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    type Rule = fn(&Node, &Node, &mut Errors);
+
+    fn check(rule: Rule, new: Value, old: Value, expected: &[&str]) {
+        let mut errors = Errors::default();
+        rule(&Node::root(&json!({"status": new})), &Node::root(&json!({"status": old})), &mut errors);
+        let found: Vec<String> = errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
+        assert_eq!(found, expected);
+    }
+
+    fn condition(kind: &str) -> Value {
+        json!({"type": kind, "status": "True"})
+    }
+
+    #[test]
+    fn approvers_decide_and_signers_issue() {
+        let approved = json!({"conditions": [condition("Approved")]});
+        check(validate_approval, approved.clone(), json!({}), &[]);
+        let add = "status.conditions: Forbidden: updates may not add a condition of type \"Approved\"";
+        check(validate_status, approved.clone(), json!({}), &[add]);
+        let remove = "status.conditions: Forbidden: updates may not remove a condition of type \"Approved\"";
+        check(validate_approval, json!({}), approved, &[remove]);
+        let both = json!({"conditions": [condition("Approved"), condition("Denied")]});
+        let exclusive =
+            "status.conditions: Invalid value: \"Denied\": Approved and Denied conditions are mutually exclusive";
+        check(validate_approval, both, json!({}), &[exclusive]);
+    }
+
+    #[test]
+    fn a_certificate_is_pem_and_is_issued_once() {
+        let issued = |text: &str| json!({"certificate": STANDARD.encode(text)});
+        let good = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        check(validate_status, issued(good), json!({}), &[]);
+        let set = "status.certificate: Forbidden: updates may not set certificate content";
+        check(validate_approval, issued(good), json!({}), &[set]);
+        let empty = "status.certificate: Invalid value: \"<certificate data>\": must contain at least one CERTIFICATE PEM block";
+        check(validate_status, issued("x"), json!({}), &[empty]);
+        let again = "status.certificate: Forbidden: updates may not modify existing certificate content";
+        check(validate_status, issued(good), issued("other"), &[again]);
     }
 }

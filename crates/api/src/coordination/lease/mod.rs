@@ -25,6 +25,7 @@ pub(crate) static KIND: Kind = Kind {
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
     validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
     row,
     ..Kind::COMMON
 };

@@ -1,9 +1,16 @@
 //! FlowSchema.
 
+mod validate;
+
+use jiff::Timestamp;
 use k8s_openapi::api::flowcontrol::v1::FlowSchema;
-use machinery::kind::{Kind, Scope, Subresource};
-use machinery::table::Column;
+use machinery::kind::{Kind, Scope, Subresource, age};
+use machinery::object::Meta;
+use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use crate::{show, status};
 
 pub(crate) static KIND: Kind = Kind {
     group: "flowcontrol.apiserver.k8s.io",
@@ -16,6 +23,13 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<FlowSchema>,
     storage: "flowschemas",
     columns: COLUMNS,
+    generation: true,
+    unconditional_update: false,
+    defaults,
+    prepare_create: status::set_empty,
+    validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
+    row,
     ..Kind::COMMON
 };
 
@@ -27,3 +41,25 @@ const COLUMNS: &[Column] = &[
     Column::new("Age", "string", 0),
     Column::new("MissingPL", "string", 0),
 ];
+
+fn defaults(schema: &mut Value) {
+    if let Some(spec) = schema.get_mut("spec").filter(|spec| spec.is_object())
+        && spec["matchingPrecedence"].as_i64().unwrap_or(0) == 0
+    {
+        spec["matchingPrecedence"] = 1000.into();
+    }
+}
+
+fn row(schema: &Value, now: Timestamp) -> Vec<Cell> {
+    let spec = &schema["spec"];
+    let mut conditions = schema["status"]["conditions"].as_array().into_iter().flatten();
+    let dangling = conditions.find(|condition| condition["type"] == "Dangling");
+    vec![
+        schema.name().into(),
+        show::text_or(&spec["priorityLevelConfiguration"], "name", "<none>").into(),
+        spec["matchingPrecedence"].as_i64().unwrap_or(0).to_string().into(),
+        show::text_or(&spec["distinguisherMethod"], "type", "<none>").into(),
+        age(schema, now),
+        dangling.map_or("?", |condition| show::text_or(condition, "status", "?")).into(),
+    ]
+}

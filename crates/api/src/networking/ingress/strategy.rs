@@ -9,10 +9,6 @@ pub(super) fn prepare_create(ingress: &mut Value) {
     status::set(ingress, json!({"loadBalancer": {}}));
 }
 
-pub(super) fn keep_status(new: &mut Value, old: &Value) {
-    status::keep(new, old);
-}
-
 /// The status always says something of the load balancer, as Go writes it.
 pub(super) fn prepare_status(new: &mut Value, _old: &Value) {
     machinery::object::child_mut(new, "status").entry("loadBalancer").or_insert_with(|| json!({}));

@@ -1,7 +1,7 @@
 //! What an Ingress may not say.
 
-use crate::names;
 use machinery::field::{Errors, FieldError, Path, Problem};
+use machinery::names;
 use machinery::node::Node;
 use machinery::object::Meta;
 
@@ -16,6 +16,11 @@ const FORBIDDEN_ENDS: &[&str] = &["/..", "/."];
 pub(super) fn validate(ingress: &Node, errors: &mut Errors) {
     validate_spec(&ingress.at("spec"), errors);
     class_annotation(ingress, errors);
+}
+
+/// The class annotation may contradict the field on objects that once were allowed to.
+pub(super) fn validate_update(new: &Node, _old: &Node, errors: &mut Errors) {
+    validate_spec(&new.at("spec"), errors);
 }
 
 pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
@@ -85,7 +90,7 @@ fn validate_rule(rule: &Node, errors: &mut Errors) {
 }
 
 fn host_problems(host: &str) -> Vec<String> {
-    if host.contains('*') { names::wildcard_subdomain(host) } else { names::dns_subdomain(host) }
+    if host.contains('*') { names::wildcard_dns_subdomain(host) } else { names::dns_subdomain(host) }
 }
 
 fn http_path(entry: &Node, errors: &mut Errors) {
@@ -131,13 +136,13 @@ fn backend(backend: &Node, errors: &mut Errors) {
 
 fn service_backend(backend: &Node, errors: &mut Errors) {
     let service = backend.at("service");
-    check::required_rule(&service.at("name"), names::dns1035_label, errors);
+    check::required_rule(&service.at("name"), names::dns_label, errors);
     let port = service.at("port");
     let (name, number) = (port.at("name"), port.at("number"));
     match (!name.str().is_empty(), number.int().unwrap_or(0)) {
         (true, 0) => check::rule(&name, names::port_name(name.str()), errors),
         (true, _) => check::invalid_whole(&backend.path, "cannot set both port name & port number", errors),
         (false, 0) => errors.required(backend, "port name or number is required"),
-        (false, value) => check::rule(&number, check::port_number(value), errors),
+        (false, value) => check::rule(&number, names::port_number(value), errors),
     }
 }

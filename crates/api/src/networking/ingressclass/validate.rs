@@ -1,7 +1,7 @@
 //! What an IngressClass may not say. Its controller is for ever.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use super::super::reference;
@@ -23,6 +23,7 @@ pub(super) fn validate(class: &Node, errors: &mut Errors) {
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     check::immutable(&new.at("spec").at("controller"), &old.at("spec").at("controller"), errors);
+    validate(new, errors);
 }
 
 fn parameters(parameters: &Node, errors: &mut Errors) {

@@ -2,18 +2,20 @@
 
 use std::net::IpAddr;
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 
 use crate::check;
 
 /// The name is an address in its canonical spelling.
 pub(super) fn name_rule(name: &str) -> Vec<String> {
+    let problems = names::ip(name);
     match name.parse::<IpAddr>() {
-        Err(_) => vec![format!("ParseAddr({name:?}): unable to parse IP")],
-        Ok(address) if address.to_string() != name => vec!["must be a canonical format IP address".into()],
-        Ok(_) => Vec::new(),
+        Ok(address) if problems.is_empty() && address.to_string() != name => {
+            vec![format!("must be in canonical form ({:?})", address.to_string())]
+        }
+        _ => problems,
     }
 }
 
@@ -24,9 +26,9 @@ pub(super) fn validate(object: &Node, errors: &mut Errors) {
         return;
     }
     check::optional_rule(&parent.at("group"), names::dns_subdomain, errors);
-    check::required_rule(&parent.at("resource"), check::path_segment, errors);
-    check::required_rule(&parent.at("name"), check::path_segment, errors);
-    check::optional_rule(&parent.at("namespace"), check::path_segment, errors);
+    check::required_rule(&parent.at("resource"), names::path_segment_name, errors);
+    check::required_rule(&parent.at("name"), names::path_segment_name, errors);
+    check::optional_rule(&parent.at("namespace"), names::path_segment_name, errors);
 }
 
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {

@@ -22,6 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     generation: true,
     defaults: defaults::defaults,
     validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
     row: print::row,
     ..Kind::COMMON
 };

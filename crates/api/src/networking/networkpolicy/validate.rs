@@ -1,7 +1,7 @@
 //! What a NetworkPolicy may not say.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
@@ -26,7 +26,7 @@ pub(super) fn validate(policy: &Node, errors: &mut Errors) {
         return;
     }
     for kind in types.items() {
-        check::one_of(&kind, &["Egress", "Ingress"], errors);
+        check::one_of(&kind, &["Ingress", "Egress"], errors);
     }
 }
 
@@ -49,12 +49,12 @@ fn port(entry: &Node, errors: &mut Errors) {
         }
         _ => {
             let first = port.int().unwrap_or(0);
-            check::rule(&port, check::port_number(first), errors);
+            check::rule(&port, names::port_number(first), errors);
             if let Some(last) = end.int() {
                 if last < first {
                     errors.invalid(&end, "must be greater than or equal to `port`");
                 }
-                check::rule(&end, check::port_number(last), errors);
+                check::rule(&end, names::port_number(last), errors);
             }
         }
     }
@@ -89,8 +89,7 @@ fn ip_block(block: &Node, errors: &mut Errors) {
     for entry in block.each("except") {
         let Some(except) = check::cidr(&entry, errors) else { continue };
         if !network.contains(&except.network()) || network.prefix_len() >= except.prefix_len() {
-            let shown = Value::from(except.trunc().to_string());
-            errors.invalid_value(&entry.path, &shown, "must be a strict subset of `cidr`");
+            errors.invalid(&entry, "must be a strict subset of `cidr`");
         }
     }
 }

@@ -22,10 +22,8 @@ pub(crate) static KIND: Kind = Kind {
     columns: COLUMNS,
     unconditional_update: false,
     prepare_create: strategy::prepare_create,
-    prepare_update: strategy::keep_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
-    validate_status: validate::validate_status,
     row: print::row,
     ..Kind::COMMON
 };

@@ -8,7 +8,3 @@ use crate::status;
 pub(super) fn prepare_create(object: &mut Value) {
     status::set(object, json!({}));
 }
-
-pub(super) fn keep_status(new: &mut Value, old: &Value) {
-    status::keep(new, old);
-}

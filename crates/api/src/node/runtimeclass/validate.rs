@@ -1,7 +1,7 @@
 //! What a RuntimeClass may not say. Its handler is for ever.
 
-use crate::names;
 use machinery::field::Errors;
+use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 

@@ -9,8 +9,6 @@ use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
-use crate::status;
-
 pub(crate) static KIND: Kind = Kind {
     group: "policy",
     version: "v1",
@@ -25,9 +23,9 @@ pub(crate) static KIND: Kind = Kind {
     generation: true,
     unconditional_update: false,
     prepare_create: strategy::prepare_create,
-    prepare_update: status::keep,
     prepare_status: strategy::prepare_status,
     validate: validate::validate,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
     validate_status: validate::validate_status,
     row: print::row,
     ..Kind::COMMON

@@ -4,11 +4,12 @@ mod validate;
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use machinery::kind::{Kind, Scope};
+use machinery::names;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::rules;
-use crate::check;
+use crate::show;
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -20,11 +21,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ClusterRole>,
     storage: "clusterroles",
     columns: COLUMNS,
-    name_rule: check::path_segment,
+    name_rule: names::path_segment_name,
     create_on_update: true,
     defaults: rules::defaults,
     validate: validate::validate,
-    row: rules::row,
+    validate_update: |new, _old, errors| validate::validate(new, errors),
+    row: show::created_at,
     ..Kind::COMMON
 };
 

@@ -1,12 +1,14 @@
 //! ClusterRoleBinding.
 
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use machinery::field::Errors;
 use machinery::kind::{Kind, Scope};
+use machinery::names;
+use machinery::node::Node;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::binding;
-use crate::check;
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -18,11 +20,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ClusterRoleBinding>,
     storage: "clusterrolebindings",
     columns: COLUMNS,
-    name_rule: check::path_segment,
+    name_rule: names::path_segment_name,
     create_on_update: true,
     defaults: binding::defaults,
-    validate: |object, errors| binding::validate(object, binding::Reach::Cluster, errors),
-    validate_update: binding::validate_update,
+    validate,
+    validate_update,
     row: binding::row,
     ..Kind::COMMON
 };
@@ -35,3 +37,12 @@ const COLUMNS: &[Column] = &[
     Column::new("Groups", "string", 1),
     Column::new("ServiceAccounts", "string", 1),
 ];
+
+fn validate(object: &Node, errors: &mut Errors) {
+    binding::validate(object, binding::Reach::Cluster, errors);
+}
+
+fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
+    binding::validate_role_change(new, old, errors);
+}

@@ -2,11 +2,12 @@
 
 use k8s_openapi::api::rbac::v1::Role;
 use machinery::kind::Kind;
+use machinery::names;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::rules;
-use crate::check;
+use crate::show;
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -17,11 +18,12 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<Role>,
     storage: "roles",
     columns: COLUMNS,
-    name_rule: check::path_segment,
+    name_rule: names::path_segment_name,
     create_on_update: true,
     defaults: rules::defaults,
     validate: |role, errors| rules::validate(role, rules::Reach::Namespace, errors),
-    row: rules::row,
+    validate_update: |new, _old, errors| rules::validate(new, rules::Reach::Namespace, errors),
+    row: show::created_at,
     ..Kind::COMMON
 };
 

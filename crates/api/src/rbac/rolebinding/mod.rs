@@ -1,12 +1,14 @@
 //! RoleBinding.
 
 use k8s_openapi::api::rbac::v1::RoleBinding;
+use machinery::field::Errors;
 use machinery::kind::Kind;
+use machinery::names;
+use machinery::node::Node;
 use machinery::table::Column;
 use schemars::SchemaGenerator;
 
 use super::binding;
-use crate::check;
 
 pub(crate) static KIND: Kind = Kind {
     group: "rbac.authorization.k8s.io",
@@ -17,11 +19,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<RoleBinding>,
     storage: "rolebindings",
     columns: COLUMNS,
-    name_rule: check::path_segment,
+    name_rule: names::path_segment_name,
     create_on_update: true,
     defaults: binding::defaults,
-    validate: |object, errors| binding::validate(object, binding::Reach::Namespace, errors),
-    validate_update: binding::validate_update,
+    validate,
+    validate_update,
     row: binding::row,
     ..Kind::COMMON
 };
@@ -34,3 +36,12 @@ const COLUMNS: &[Column] = &[
     Column::new("Groups", "string", 1),
     Column::new("ServiceAccounts", "string", 1),
 ];
+
+fn validate(object: &Node, errors: &mut Errors) {
+    binding::validate(object, binding::Reach::Namespace, errors);
+}
+
+fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
+    validate(new, errors);
+    binding::validate_role_change(new, old, errors);
+}

@@ -1,8 +1,12 @@
 //! DeviceClass.
 
 use k8s_openapi::api::resource::v1::DeviceClass;
+use machinery::field::Errors;
 use machinery::kind::{Kind, Scope};
+use machinery::node::Node;
 use schemars::SchemaGenerator;
+
+use super::devices;
 
 pub(crate) static KIND: Kind = Kind {
     group: "resource.k8s.io",
@@ -13,5 +17,14 @@ pub(crate) static KIND: Kind = Kind {
     scope: Scope::Cluster,
     schema: SchemaGenerator::subschema_for::<DeviceClass>,
     storage: "deviceclasses",
+    generation: true,
+    validate,
+    validate_update: |new, _old, errors| validate(new, errors),
     ..Kind::COMMON
 };
+
+fn validate(class: &Node, errors: &mut Errors) {
+    let spec = class.at("spec");
+    devices::selectors(&spec.at("selectors"), errors);
+    devices::configs(&spec.at("config"), errors);
+}

@@ -1,9 +1,16 @@
 //! ResourceClaim.
 
+mod print;
+mod validate;
+
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use super::claim;
+use crate::status;
 
 pub(crate) static KIND: Kind = Kind {
     group: "resource.k8s.io",
@@ -15,7 +22,19 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ResourceClaim>,
     storage: "resourceclaims",
     columns: COLUMNS,
+    defaults,
+    prepare_create: status::set_empty,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    validate_status: validate::validate_status,
+    row: print::row,
     ..Kind::COMMON
 };
 
 const COLUMNS: &[Column] = &[Column::name(""), Column::new("State", "string", 0), Column::new("Age", "string", 0)];
+
+fn defaults(object: &mut Value) {
+    if let Some(spec) = object.get_mut("spec") {
+        claim::defaults(spec);
+    }
+}

@@ -1,8 +1,13 @@
 //! ResourceClaimTemplate.
 
+mod validate;
+
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use machinery::kind::Kind;
 use schemars::SchemaGenerator;
+use serde_json::Value;
+
+use super::claim;
 
 pub(crate) static KIND: Kind = Kind {
     group: "resource.k8s.io",
@@ -12,5 +17,14 @@ pub(crate) static KIND: Kind = Kind {
     singular: "resourceclaimtemplate",
     schema: SchemaGenerator::subschema_for::<ResourceClaimTemplate>,
     storage: "resourceclaimtemplates",
+    defaults,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
     ..Kind::COMMON
 };
+
+fn defaults(template: &mut Value) {
+    if let Some(spec) = template.pointer_mut("/spec/spec") {
+        claim::defaults(spec);
+    }
+}

@@ -1,9 +1,14 @@
 //! ResourceSlice.
 
+mod validate;
+
+use jiff::Timestamp;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use machinery::kind::{Kind, Scope};
-use machinery::table::Column;
+use machinery::kind::{Kind, Scope, Selectable, age};
+use machinery::object::Meta;
+use machinery::table::{Cell, Column};
 use schemars::SchemaGenerator;
+use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
     group: "resource.k8s.io",
@@ -15,6 +20,11 @@ pub(crate) static KIND: Kind = Kind {
     schema: SchemaGenerator::subschema_for::<ResourceSlice>,
     storage: "resourceslices",
     columns: COLUMNS,
+    generation: true,
+    validate: validate::validate,
+    validate_update: validate::validate_update,
+    selectable: SELECTABLE,
+    row,
     ..Kind::COMMON
 };
 
@@ -25,3 +35,19 @@ const COLUMNS: &[Column] = &[
     Column::new("Pool", "string", 0),
     Column::new("Age", "string", 0),
 ];
+
+const SELECTABLE: &[Selectable] = &[
+    Selectable { field: "spec.driver", read: |slice: &Value| text(&slice["spec"]["driver"]) },
+    Selectable { field: "spec.nodeName", read: |slice: &Value| text(&slice["spec"]["nodeName"]) },
+];
+
+fn row(slice: &Value, now: Timestamp) -> Vec<Cell> {
+    let spec = &slice["spec"];
+    let cells = [&spec["nodeName"], &spec["driver"], &spec["pool"]["name"]].map(|value| Cell::from(text(value)));
+    let [node, driver, pool] = cells;
+    vec![slice.name().into(), node, driver, pool, age(slice, now)]
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or("").to_string()
+}

@@ -1,0 +1,130 @@
+//! What claims, classes and slices share: selectors, configurations, names of drivers and attributes.
+
+use machinery::field::Errors;
+use machinery::node::Node;
+
+use crate::check;
+use machinery::names;
+
+const SELECTORS_MAX: usize = 32;
+const CONFIGS_MAX: usize = 32;
+const EXPRESSION_BYTES_MAX: usize = 10 * 1024;
+const PARAMETERS_BYTES_MAX: usize = 10 * 1024;
+const DRIVER_MAX: usize = 63;
+const DOMAIN_MAX: usize = 63;
+const IDENTIFIER_MAX: usize = 32;
+
+pub(super) fn limit(list: &Node, count_max: usize, errors: &mut Errors) {
+    if list.len() > count_max {
+        errors.too_many(list, list.len(), count_max);
+    }
+}
+
+pub(super) fn unique<'a>(texts: impl Iterator<Item = Node<'a>>, errors: &mut Errors) {
+    let mut seen: Vec<&str> = Vec::new();
+    for text in texts.filter(|text| !text.str().is_empty()) {
+        if seen.contains(&text.str()) {
+            errors.duplicate(&text);
+        }
+        seen.push(text.str());
+    }
+}
+
+/// Expressions are compiled by whoever allocates.
+pub(super) fn selectors(list: &Node, errors: &mut Errors) {
+    limit(list, SELECTORS_MAX, errors);
+    for selector in list.items() {
+        if !selector.has("cel") {
+            errors.required(&selector.at("cel"), "");
+            continue;
+        }
+        let expression = selector.at("cel").at("expression");
+        if expression.str().len() > EXPRESSION_BYTES_MAX {
+            errors.too_long(&expression, EXPRESSION_BYTES_MAX);
+        } else if expression.str().trim().is_empty() {
+            errors.required(&expression, "");
+        }
+    }
+}
+
+/// Checks what drivers are told, and answers with the entries for what only some kinds have.
+pub(super) fn configs<'a>(list: &Node<'a>, errors: &mut Errors) -> Vec<Node<'a>> {
+    limit(list, CONFIGS_MAX, errors);
+    for config in list.items() {
+        let opaque = config.at("opaque");
+        if !opaque.exists() {
+            errors.required(&opaque, "");
+            continue;
+        }
+        driver_name(&opaque.at("driver"), errors);
+        let parameters = opaque.at("parameters");
+        if !parameters.exists() {
+            errors.required(&parameters, "");
+        } else if !parameters.value.is_object() {
+            errors.invalid(&parameters, "parameters must be a valid JSON object");
+        } else if parameters.value.to_string().len() > PARAMETERS_BYTES_MAX {
+            errors.too_long(&parameters, PARAMETERS_BYTES_MAX);
+        }
+    }
+    list.items().collect()
+}
+
+pub(super) fn driver_name(name: &Node, errors: &mut Errors) {
+    if name.str().is_empty() {
+        errors.required(name, "");
+        return;
+    }
+    if name.str().len() > DRIVER_MAX {
+        errors.too_long(name, DRIVER_MAX);
+    }
+    check::rule(name, names::dns_subdomain(&name.str().to_lowercase()), errors);
+}
+
+/// `domain/identifier`, both of them.
+pub(super) fn fully_qualified_name(name: &Node, errors: &mut Errors) {
+    if !name.str().contains('/') {
+        errors.invalid(name, "must include a domain");
+        return;
+    }
+    qualified_name(name, errors);
+}
+
+/// An identifier with an optional domain before it.
+pub(super) fn qualified_name(name: &Node, errors: &mut Errors) {
+    let text = name.str();
+    if text.is_empty() {
+        errors.required(name, "name required");
+        return;
+    }
+    let (domain, identifier) = match text.split_once('/') {
+        Some((domain, identifier)) => (Some(domain), identifier),
+        None => (None, text),
+    };
+    if let Some(domain) = domain {
+        if domain.is_empty() {
+            errors.required(name, "the domain must not be empty");
+        } else if domain.len() > DOMAIN_MAX {
+            errors.too_long(name, DOMAIN_MAX);
+        } else {
+            check::rule(name, names::dns_subdomain(domain), errors);
+        }
+    }
+    if identifier.is_empty() {
+        errors.required(name, "the name must not be empty");
+    } else if identifier.len() > IDENTIFIER_MAX {
+        errors.too_long(name, IDENTIFIER_MAX);
+    } else if !is_c_identifier(identifier) {
+        errors.invalid_value(
+            &name.path,
+            &identifier.into(),
+            "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric \
+             characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is \
+             '[A-Za-z_][A-Za-z0-9_]*')",
+        );
+    }
+}
+
+fn is_c_identifier(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && !text.bytes().next().is_some_and(|byte| byte.is_ascii_digit())
+}
