@@ -42,8 +42,8 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
         let mut errors = Errors::default();
         let (new, old) = (Node::root(&next), Node::root(current));
         match subresource {
-            "resize" => { let _ = (&new, &old); },
-            _ => errors.0.clear(),
+            "resize" => api::core::pod::validate_resize_update(&new, &old, &mut errors),
+            _ => api::core::pod::validate_ephemeral_containers_update(&new, &old, &mut errors),
         }
         match errors.is_empty() {
             true => Ok(next),
