@@ -65,7 +65,7 @@ pub fn row(resource: &Resource, object: &Value, include: Include, version: &str,
     };
     let mut row = json!({"cells": cells});
     match include {
-        Include::None => {}
+        Include::None => row["object"] = Value::Null,
         Include::Object => row["object"] = object.clone(),
         Include::Metadata => row["object"] = metadata_of(object, version),
     }

@@ -286,7 +286,9 @@ pub fn default(resource: &Resource, object: &mut Value) {
 
 fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, owner: &Owner, part: Part) {
     let Owner::Update(name) = owner else { return };
-    let (api_version, time) = (resource.kind.api_version(), call.app.clock.stamp());
+    // Upstream's entries of scale have no time.
+    let time = if part == Part::Sub("scale") { String::new() } else { call.app.clock.stamp() };
+    let api_version = resource.kind.api_version();
     let manager = Manager { name, api_version: &api_version, subresource: part.subresource(), time: &time };
     managed::update(resource.shape(), old, new, &manager, untracked(resource, part));
 }
@@ -297,7 +299,7 @@ pub fn untracked(resource: &Resource, part: Part) -> &'static [&'static str] {
     match part {
         Part::Main if has_status => &["status"],
         Part::Main => &[],
-        Part::Status => &["spec"],
+        Part::Status => resource.kind.status_keeps,
         Part::Sub(_) => &["status"],
     }
 }
@@ -387,7 +389,8 @@ fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: Part) {
         }
         Part::Sub(_) => {}
     }
-    if kind.generation && part != Part::Status && content_differs(new, old) {
+    let counts = !matches!(part, Part::Status | Part::Sub("binding"));
+    if kind.generation && counts && content_differs(new, old) {
         let generation = old.meta("generation").and_then(Value::as_i64).unwrap_or(0) + 1;
         new.meta_mut().insert("generation".into(), generation.into());
     }

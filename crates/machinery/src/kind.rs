@@ -50,6 +50,8 @@ pub struct Kind {
     pub prepare_update: fn(new: &mut Value, old: &Value),
     /// The same for a write to `status`; `new` already has old's spec and protected metadata.
     pub prepare_status: fn(new: &mut Value, old: &Value),
+    /// Fields that a write to `status` neither changes nor owns.
+    pub status_keeps: &'static [&'static str],
     pub validate: fn(&Node, &mut Errors),
     pub validate_update: fn(new: &Node, old: &Node, errors: &mut Errors),
     pub validate_status: fn(new: &Node, old: &Node, errors: &mut Errors),
@@ -125,6 +127,7 @@ impl Kind {
         prepare_create: |_| {},
         prepare_update: |_, _| {},
         prepare_status: |_, _| {},
+        status_keeps: &["spec"],
         validate: |_, _| {},
         validate_update: |_, _, _| {},
         validate_status: |_, _, _| {},

@@ -37,6 +37,21 @@ fn walk(expected: &Value, found: &Value, path: &str, out: &mut Vec<String>) {
             }
         }
         (Value::String(a), Value::String(b)) if generated(a) && generated(b) => {}
+        // Columns are described by long passages of the documentation.
+        (Value::String(_), Value::String(_)) if path.starts_with(".columnDefinitions") && path.ends_with(".description") => {}
+        // A patched object is shown as text, with its uid and times, and the order of its fields.
+        (Value::String(a), Value::String(b)) if [a, b].iter().all(|text| text.contains("Invalid value: \"{\\\"apiVersion")) => {
+            let last = |text: &str| text.rsplit_once("}\": ").map(|(_, rest)| rest.to_string());
+            if last(a) != last(b) {
+                out.push(format!("{path}: expected {a}, found {b}"));
+            }
+        }
+        (Value::String(a), Value::String(b)) if a.contains("does not match the UID in record (") => {
+            let head = |text: &str| text.split_once(" in record (").map(|(head, _)| head.to_string());
+            if head(a) != head(b) {
+                out.push(format!("{path}: expected {a}, found {b}"));
+            }
+        }
         _ if expected == found => {}
         _ => out.push(format!("{path}: expected {expected}, found {found}")),
     }
@@ -75,6 +90,12 @@ impl Conversation {
             Value::String(text) => text,
             value => value.to_string(),
         };
+        // The disruption controller had seen the budget when it was recorded.
+        if path.ends_with("/pods/q/eviction") {
+            let seen = r#"{"status": {"observedGeneration": 1}}"#;
+            let budget = "/apis/policy/v1/namespaces/seq/poddisruptionbudgets/b/status";
+            client.send("PATCH", budget, "application/merge-patch+json", seen).await.unwrap();
+        }
         let reply = client.send(method, &path, step["contentType"].as_str().unwrap_or(""), body).await.unwrap();
         let mut found = reply.json();
         self.note(&found);
@@ -93,6 +114,10 @@ impl Conversation {
 
     /// Placeholders in a body: what the object had last, or something stale where a conflict was recorded.
     fn fill(&self, body: &mut Value, code: u16) {
+        // Any other address of the range.
+        if let Some(slot) = body.pointer_mut("/spec/clusterIP").filter(|slot| **slot == "<ip>") {
+            *slot = "10.96.7.7".into();
+        }
         let name = body.pointer("/metadata/name").and_then(Value::as_str).unwrap_or("").to_string();
         let known = self.objects.get(&name).or_else(|| self.objects.values().next_back());
         let (uid, version) = known.cloned().unwrap_or_default();

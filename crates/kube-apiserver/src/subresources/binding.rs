@@ -35,7 +35,8 @@ pub async fn create(call: &Call, name: &str, body: Bytes) -> Result<Reply, Statu
 async fn bind(call: &Call, name: &str, binding: Value) -> Result<Reply, Status> {
     let node = validated(name, &binding)?.to_string();
     let dry_run = call.dry_run("CreateOptions")?;
-    let owner = Owner::Update(call.field_manager()?);
+    // A binding is nobody's field: ownership stays as it is, as upstream.
+    let owner = Owner::Applied;
     let table = call.app.table.load();
     let pods = table.get("", "v1", "pods").ok_or_else(Status::no_such_resource)?.clone();
     drop(table);

@@ -17,6 +17,7 @@ use crate::app::stamp;
 use crate::call::Call;
 use crate::filter::Filter;
 use crate::resources::{Resource, decode_stored};
+use crate::verbs::list::list_item;
 use crate::respond::{self, Reply};
 use crate::write::{self, encode, store_status};
 
@@ -78,7 +79,8 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
         }
     });
     deletes.buffer_unordered(COLLECTION_PARALLEL).try_collect::<Vec<()>>().await?;
-    let objects: Vec<Value> = items.iter().filter_map(|item| resource.decode(item).ok()).collect();
+    let objects = items.iter().filter_map(|item| resource.decode(item).ok());
+    let objects: Vec<Value> = objects.map(|object| list_item(resource, object)).collect();
     let list = json!({
         "kind": format!("{}List", resource.kind.kind), "apiVersion": resource.kind.api_version(),
         "metadata": {"resourceVersion": snapshot.revision.to_string()}, "items": objects,
@@ -132,7 +134,9 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         return Ok(match next {
             Next::Unchanged => unreachable!("answered above"),
             Next::Mark(object) => Outcome::Marked(encode(object), written.unwrap_or(*revision).0),
+            // Only pods show the marks of a deletion that took place at once.
             Next::Delete(object) => {
+                let object = if is_pod(resource) { object } else { old.clone() };
                 if written.is_some() {
                     allocate::release(app, resource, &old);
                 }
@@ -191,7 +195,7 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
 
 /// Only pods end gracefully; one that runs nowhere, or has ended, goes at once.
 fn grace_period(resource: &Resource, old: &Value, options: &Options) -> i64 {
-    if resource.kind.kind != "Pod" || !resource.kind.group.is_empty() {
+    if !is_pod(resource) {
         return 0;
     }
     let unscheduled = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
@@ -211,6 +215,10 @@ fn begin_termination(resource: &Resource, new: &mut Value) {
     if is_namespace(resource) {
         new["status"]["phase"] = "Terminating".into();
     }
+}
+
+fn is_pod(resource: &Resource) -> bool {
+    resource.kind.kind == "Pod" && resource.kind.group.is_empty()
 }
 
 fn is_namespace(resource: &Resource) -> bool {

@@ -229,14 +229,7 @@ fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter,
             json!({"kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta, "items": items})
         }
         Form::Object => {
-            let strip = |mut object: Value| {
-                if let (None, Some(map)) = (&resource.custom, object.as_object_mut()) {
-                    map.remove("kind");
-                    map.remove("apiVersion");
-                }
-                object
-            };
-            let items: Vec<Value> = objects.by_ref().map(strip).collect();
+            let items: Vec<Value> = objects.by_ref().map(|object| list_item(resource, object)).collect();
             json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items})
         }
     };
@@ -252,6 +245,15 @@ fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter,
         }
     }
     Ok(reply)
+}
+
+/// Items of a built-in list do not repeat kind and apiVersion.
+pub fn list_item(resource: &Resource, mut object: Value) -> Value {
+    if let (None, Some(map)) = (&resource.custom, object.as_object_mut()) {
+        map.remove("kind");
+        map.remove("apiVersion");
+    }
+    object
 }
 
 /// The stored bytes one after the other, made while they are sent: a list of any size costs one piece of memory.
@@ -311,7 +313,7 @@ impl ListWriter {
     }
 }
 
-/// Items of a built-in list do not repeat kind and apiVersion.
+/// The same for stored bytes.
 fn write_without_kind(item: &Item, out: &mut Vec<u8>) {
     const HEAD: &[u8] = b"\"metadata\":{";
     let at = item.description.splice as usize;

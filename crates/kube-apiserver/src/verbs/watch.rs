@@ -24,6 +24,8 @@ use crate::write::store_status;
 
 /// How often an idle watch that wants them is sent a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A watch about to end gets one more, so that its client resumes from there.
+const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// How long a watch without a timeout lives: this and up to as much again, so that they do not all end at once.
 const LIFETIME_MIN: Duration = Duration::from_secs(30 * 60);
 /// How many changes are put into one piece of the stream.
@@ -162,10 +164,9 @@ impl Stream {
             }
         }
         loop {
-            let bookmark_at = match self.options.bookmarks {
-                true => (Instant::now() + BOOKMARK_EVERY).min(self.ends),
-                false => self.ends,
-            };
+            let now = Instant::now();
+            let last = self.ends.checked_sub(BOOKMARK_BEFORE_END).filter(|last| *last > now && self.options.bookmarks);
+            let wake_at = last.map_or(self.ends, |last| last.min(now + BOOKMARK_EVERY));
             self.changes.clear();
             tokio::select! {
                 alive = self.watcher.next_batch(BATCH_MAX, &mut self.changes) => {
@@ -177,10 +178,10 @@ impl Stream {
                         return (piece, true);
                     }
                 }
-                () = tokio::time::sleep_until(bookmark_at) => {
+                () = tokio::time::sleep_until(wake_at) => {
                     let over = Instant::now() >= self.ends;
                     let mut out = BytesMut::new();
-                    if self.options.bookmarks {
+                    if last.is_some() {
                         self.put_bookmark(&mut out, self.watcher.revision(), false);
                     }
                     if over || !out.is_empty() {

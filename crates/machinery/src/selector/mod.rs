@@ -51,7 +51,7 @@ impl LabelSelector {
         let mut requirements = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
             let values = vec![value.as_str().unwrap_or("").to_string()];
-            requirements.push(Requirement::new(key, Operator::In, values)?);
+            requirements.push(Requirement::new(key, Operator::Equals, values)?);
         }
         for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
             let text = |field: &str| expression.get(field).and_then(Value::as_str).unwrap_or("");
