@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::node::Node;
+use machinery::schema::conform::{Problems, conform};
 use machinery::status::Status;
 use serde_json::{Value, json};
 
@@ -16,6 +17,14 @@ fn lines(text: &str) -> impl Iterator<Item = Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"))
 }
 
+/// The object as it stands before rules run: types checked, nulls gone, quantities in canonical form.
+fn conformed(object: &Value) -> Value {
+    let (mut object, mut problems) = (object.clone(), Problems::default());
+    let ty = api::schema::type_of(object_kind(&object));
+    conform(&mut object, ty, &mut problems).expect("an object of its kind");
+    object
+}
+
 fn object_kind(object: &Value) -> &'static Kind {
     kind(object["kind"].as_str().expect("a kind"))
 }
@@ -23,7 +32,7 @@ fn object_kind(object: &Value) -> &'static Kind {
 #[test]
 fn defaults() {
     for line in lines(include_str!("testdata/workloads/defaults.jsonl")) {
-        let (mut object, mut expected) = (line["request"].clone(), line["response"].clone());
+        let (mut object, mut expected) = (conformed(&line["request"]), line["response"].clone());
         let kind = object_kind(&object);
         // The uid is there before a kind prepares its object.
         let uid = expected.pointer("/spec/selector/matchLabels/batch.kubernetes.io~1controller-uid").cloned();
@@ -76,7 +85,7 @@ fn pretty(value: &Value) -> String {
 #[test]
 fn errors() {
     for line in lines(include_str!("testdata/workloads/errors.jsonl")) {
-        let mut object = line["request"].clone();
+        let mut object = conformed(&line["request"]);
         let kind = object_kind(&object);
         object["metadata"]["uid"] = "u".into();
         (kind.defaults)(&mut object);
