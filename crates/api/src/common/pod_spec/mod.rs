@@ -17,6 +17,7 @@ mod network;
 mod os;
 mod probe;
 pub mod profiles;
+mod projected;
 pub mod resources;
 pub mod scheduling;
 mod security;
