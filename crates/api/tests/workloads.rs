@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::node::Node;
+use machinery::schema::conform::{Problems, conform};
 use machinery::status::Status;
 use serde_json::{Value, json};
 
@@ -16,6 +17,14 @@ fn lines(text: &str) -> impl Iterator<Item = Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"))
 }
 
+/// The object as it stands before rules run: types checked, nulls gone, quantities in canonical form.
+fn conformed(object: &Value) -> Value {
+    let (mut object, mut problems) = (object.clone(), Problems::default());
+    let ty = api::schema::type_of(object_kind(&object));
+    conform(&mut object, ty, &mut problems).expect("an object of its kind");
+    object
+}
+
 fn object_kind(object: &Value) -> &'static Kind {
     kind(object["kind"].as_str().expect("a kind"))
 }
@@ -23,7 +32,7 @@ fn object_kind(object: &Value) -> &'static Kind {
 #[test]
 fn defaults() {
     for line in lines(include_str!("testdata/workloads/defaults.jsonl")) {
-        let (mut object, mut expected) = (line["request"].clone(), line["response"].clone());
+        let (mut object, mut expected) = (conformed(&line["request"]), line["response"].clone());
         let kind = object_kind(&object);
         // The uid is there before a kind prepares its object.
         let uid = expected.pointer("/spec/selector/matchLabels/batch.kubernetes.io~1controller-uid").cloned();
@@ -76,7 +85,7 @@ fn pretty(value: &Value) -> String {
 #[test]
 fn errors() {
     for line in lines(include_str!("testdata/workloads/errors.jsonl")) {
-        let mut object = line["request"].clone();
+        let mut object = conformed(&line["request"]);
         let kind = object_kind(&object);
         object["metadata"]["uid"] = "u".into();
         (kind.defaults)(&mut object);
@@ -215,5 +224,147 @@ fn updates_of_workloads() {
         &old,
         |new| new["spec"]["template"]["spec"]["nodeSelector"] = json!({ "a": "b" }),
         &["spec.template: Invalid value: "],
+    );
+}
+
+fn check_create(name: &str, spec: Value, expected: &[&str]) {
+    let object = good(name, spec);
+    let mut errors = Errors::default();
+    (kind(name).validate)(&Node::root(&object), &mut errors);
+    let found: Vec<String> = errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
+    assert_eq!(found, expected, "{object}");
+}
+
+/// A spec with a template whose pods are restarted by that policy, and more.
+fn spec_with(restart_policy: &str, more: Value) -> Value {
+    let mut spec = json!({ "template": {
+        "metadata": { "labels": { "a": "b" } },
+        "spec": { "restartPolicy": restart_policy, "containers": [{ "name": "c", "image": "x" }] },
+    } });
+    let fields = spec.as_object_mut().expect("a map");
+    fields.extend(more.as_object().expect("a map").clone());
+    spec
+}
+
+#[test]
+fn refused_jobs() {
+    let check = |policy: &str, more: Value, expected: &[&str]| check_create("Job", spec_with(policy, more), expected);
+    check("Never", json!({}), &[]);
+    check("Never", json!({ "completionMode": "Indexed", "completions": 3, "backoffLimitPerIndex": 1 }), &[]);
+    check(
+        "Never",
+        json!({ "backoffLimitPerIndex": 1 }),
+        &["spec.backoffLimitPerIndex: Invalid value: 1: requires indexed completion mode"],
+    );
+    let rules = json!({ "rules": [{ "action": "Ignore" }, { "action": "X", "onExitCodes": { "operator": "In", "values": [0, 3, 2] } }] });
+    check(
+        "OnFailure",
+        json!({ "podFailurePolicy": rules }),
+        &[
+            "spec.podFailurePolicy.rules[0]: Invalid value: specifying one of OnExitCodes and OnPodConditions is required",
+            "spec.podFailurePolicy.rules[1].action: Unsupported value: \"X\": supported values: \"Count\", \"FailIndex\", \
+         \"FailJob\", \"Ignore\"",
+            "spec.podFailurePolicy.rules[1].onExitCodes.values[0]: Invalid value: 0: must not be 0 for the In operator",
+            "spec.podFailurePolicy.rules[1].onExitCodes.values: Invalid value: [0,3,2]: must be ordered",
+            "spec.template.spec.restartPolicy: Invalid value: \"OnFailure\": only \"Never\" is supported when \
+         podFailurePolicy is specified",
+        ],
+    );
+    let indexed = |policy: Value| json!({ "completionMode": "Indexed", "completions": 3, "successPolicy": policy });
+    check(
+        "Never",
+        indexed(json!({ "rules": [{ "succeededIndexes": "0-1", "succeededCount": 3 }] })),
+        &[
+            "spec.successPolicy.rules[0].succeededCount: Invalid value: 3: must be less than or equal to 2 (the number of \
+         indexes in the specified succeededIndexes field)",
+        ],
+    );
+    check(
+        "Never",
+        indexed(json!({ "rules": [{ "succeededIndexes": "2-9" }] })),
+        &["spec.successPolicy.rules[0].succeededIndexes: Invalid value: \"2-9\": error parsing succeededIndexes: too \
+         large index: \"9\""],
+    );
+    check(
+        "Never",
+        json!({ "selector": { "matchLabels": { "x": "y" } } }),
+        &[
+            "spec.selector: Invalid value: \
+         {\"matchLabels\":{\"batch.kubernetes.io/controller-uid\":\"u\",\"x\":\"y\"}}: `selector` not auto-generated",
+            "spec.template.metadata.labels: Invalid value: {\"a\":\"b\",\"batch.kubernetes.io/controller-uid\":\"u\",\
+         \"batch.kubernetes.io/job-name\":\"x\",\"controller-uid\":\"u\",\"job-name\":\"x\"}: `selector` does not match \
+         template `labels`",
+        ],
+    );
+    let manual = json!({ "manualSelector": true, "selector": { "matchLabels": { "a": "b" } } });
+    check("Never", manual, &[]);
+}
+
+#[test]
+fn refused_sets() {
+    let selector = json!({ "matchLabels": { "a": "b" } });
+    let check = |name: &str, more: Value, expected: &[&str]| {
+        let mut spec = spec_with("Always", json!({ "selector": selector }));
+        spec.as_object_mut().expect("a map").extend(more.as_object().expect("a map").clone());
+        check_create(name, spec, expected);
+    };
+    let claim = json!({
+        "metadata": { "name": "d" },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let mounted = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [
+        { "name": "c", "image": "x", "volumeMounts": [{ "name": "d", "mountPath": "/d" }] },
+    ] } });
+    check("StatefulSet", json!({ "volumeClaimTemplates": [claim], "template": mounted }), &[]);
+    check(
+        "StatefulSet",
+        json!({ "template": mounted }),
+        &["spec.template.spec.containers[0].volumeMounts[0].name: Not found: \"d\""],
+    );
+    check(
+        "StatefulSet",
+        json!({ "updateStrategy": { "type": "OnDelete", "rollingUpdate": { "partition": 1 } } }),
+        &[
+            "spec.updateStrategy.rollingUpdate: Invalid value: {\"Partition\":1,\"MaxUnavailable\":null}: only allowed for \
+         updateStrategy 'RollingUpdate'",
+        ],
+    );
+    check(
+        "StatefulSet",
+        json!({ "selector": {} }),
+        &["spec.selector: Invalid value: {}: empty selector is invalid for statefulset"],
+    );
+    let surge = json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": "101%", "maxSurge": 0 } } });
+    check(
+        "DaemonSet",
+        surge,
+        &["spec.updateStrategy.rollingUpdate.maxUnavailable: Invalid value: \"101%\": must not be greater than 100%"],
+    );
+    check(
+        "DaemonSet",
+        json!({ "updateStrategy": { "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 0 } } }),
+        &["spec.updateStrategy.rollingUpdate.maxUnavailable: Required value: cannot be 0 when maxSurge is 0"],
+    );
+    check(
+        "Deployment",
+        json!({ "strategy": { "rollingUpdate": { "maxSurge": "x" } } }),
+        &[
+            "spec.strategy.rollingUpdate.maxSurge: Invalid value: \"x\": a valid percent string must be a numeric string \
+         followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+        ],
+    );
+    check(
+        "ReplicaSet",
+        json!({ "selector": { "matchExpressions": [{ "key": "a", "operator": "Is" }] } }),
+        &[
+            "spec.selector.matchExpressions[0].operator: Invalid value: \"Is\": not a valid selector operator",
+            "spec.selector: Invalid value: {\"matchExpressions\":[{\"key\":\"a\",\"operator\":\"Is\"}]}: invalid label \
+         selector",
+        ],
+    );
+    check_create(
+        "ReplicationController",
+        spec_with("Never", json!({})),
+        &["spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\""],
     );
 }

@@ -2,7 +2,8 @@
 
 use machinery::field::Errors;
 use machinery::node::Node;
-use serde_json::{Map, Value};
+use machinery::selector::LabelSelector;
+use serde_json::Value;
 
 use machinery::meta::validate_labels;
 use machinery::names;
@@ -42,24 +43,20 @@ pub fn is_empty(selector: &Value) -> bool {
     empty("matchLabels") && empty("matchExpressions")
 }
 
+/// How a selector stands to a set of labels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Match {
+    Yes,
+    No,
+    /// The selector itself is wrong, which `validate` has said already.
+    Unreadable,
+}
+
 /// Whether a selector matches those labels. A missing selector matches nothing.
-pub fn matches(selector: &Value, labels: &Value) -> bool {
-    if selector.is_null() {
-        return false;
+pub fn matches(selector: &Value, labels: &Value) -> Match {
+    match LabelSelector::from_object(selector) {
+        Err(_) => Match::Unreadable,
+        Ok(selector) if selector.matches(|key| labels.get(key)?.as_str()) => Match::Yes,
+        Ok(_) => Match::No,
     }
-    let equal = selector.get("matchLabels").and_then(Value::as_object).into_iter().flat_map(Map::iter);
-    let mut requirements = selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten();
-    equal.into_iter().all(|(key, value)| labels.get(key) == Some(value))
-        && requirements.all(|requirement| {
-            let own = requirement["key"].as_str().and_then(|key| labels.get(key));
-            let listed =
-                own.is_some_and(|own| requirement["values"].as_array().is_some_and(|values| values.contains(own)));
-            match requirement["operator"].as_str().unwrap_or("") {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => own.is_some(),
-                "DoesNotExist" => own.is_none(),
-                _ => false,
-            }
-        })
 }

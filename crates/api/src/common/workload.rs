@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::pod_spec::text::{NOT_NEGATIVE, not_negative, push};
 use super::pod_spec::{template, warnings};
-use super::selector;
+use super::selector::{self, Match};
 use machinery::names;
 
 pub use jiff::Timestamp;
@@ -23,8 +23,11 @@ pub struct Words {
 pub fn selector_and_template(errors: &mut Errors, spec: &Node, words: &Words) {
     required_selector(errors, spec, words);
     let template = spec.at("template");
-    if !selects(spec) {
-        mismatch(errors, &template);
+    match selects(spec) {
+        Match::Yes => {}
+        Match::No => mismatch(errors, &template),
+        // Upstream looks no further then.
+        Match::Unreadable => return errors.invalid(&spec.at("selector"), "invalid label selector"),
     }
     template::validate(errors, &template);
     always_restarted(errors, &template, words);
@@ -42,9 +45,12 @@ pub fn required_selector(errors: &mut Errors, spec: &Node, words: &Words) {
 }
 
 /// Whether the selector matches the template. An empty one is another error's business.
-pub fn selects(spec: &Node) -> bool {
+pub fn selects(spec: &Node) -> Match {
     let (own, labels) = (spec.at("selector"), spec.at("template").at("metadata").at("labels"));
-    (own.exists() && selector::is_empty(own.value)) || selector::matches(own.value, labels.value)
+    match own.exists() && selector::is_empty(own.value) {
+        true => Match::Yes,
+        false => selector::matches(own.value, labels.value),
+    }
 }
 
 pub fn mismatch(errors: &mut Errors, template: &Node) {

@@ -14,7 +14,7 @@ pub(super) fn validate(set: &Node, errors: &mut Errors) {
     let spec = set.at("spec");
     let (own, pods) = (spec.at("selector"), spec.at("template"));
     selector::validate(&own, errors);
-    if !selector::matches(own.value, pods.at("metadata").at("labels").value) {
+    if selector::matches(own.value, pods.at("metadata").at("labels").value) == selector::Match::No {
         workload::mismatch(errors, &pods);
     }
     if own.exists() && selector::is_empty(own.value) {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::pod_spec::text::{dns_label, go_struct, not_negative, one_of};
 use crate::common::pod_spec::{claim, template};
+use crate::common::selector::Match;
 use crate::common::workload::{self, Words};
 
 const WORDS: Words = Words { kind: "StatefulSet", empty_selector: "empty selector is invalid for statefulset" };
@@ -26,11 +27,16 @@ pub(super) fn validate(set: &Node, errors: &mut Errors) {
     counts_and_policies(errors, &spec);
     service_name(errors, &spec);
     workload::required_selector(errors, &spec, &WORDS);
-    if !workload::selects(&spec) {
-        workload::mismatch(errors, &spec.at("template"));
+    match workload::selects(&spec) {
+        Match::Unreadable => errors.invalid(&spec.at("selector"), ""),
+        found => {
+            if found == Match::No {
+                workload::mismatch(errors, &spec.at("template"));
+            }
+            let with_claims = template_with_claims(spec.value);
+            template::validate(errors, &Node::new(&with_claims, spec.path.child("template")));
+        }
     }
-    let with_claims = template_with_claims(spec.value);
-    template::validate(errors, &Node::new(&with_claims, spec.path.child("template")));
     workload::always_restarted(errors, &spec.at("template"), &WORDS);
     for claim in spec.each("volumeClaimTemplates") {
         claim::spec(errors, &claim.at("spec"));

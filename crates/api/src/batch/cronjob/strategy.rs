@@ -15,7 +15,8 @@ pub(super) fn warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     if schedule.contains("TZ") {
         out.push(format!(
             "cannot use TZ or CRON_TZ in spec.schedule, use timeZone instead, see \
-             https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#time-zones for more details: {schedule}"
+             https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/#time-zones for more details: \
+             {schedule}"
         ));
     }
     out

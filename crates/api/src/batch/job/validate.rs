@@ -9,7 +9,7 @@ use super::policy;
 use super::strategy::{CONTROLLER_UID, JOB_NAME};
 use crate::common::pod_spec::template;
 use crate::common::pod_spec::text::{not_negative, one_of_if_set};
-use crate::common::selector;
+use crate::common::selector::{self, Match};
 use crate::common::workload::{self, immutable};
 
 const MANAGED_BY_MAX: usize = 63;
@@ -51,7 +51,7 @@ fn generated_selector(job: &Node, errors: &mut Errors) {
         has_label(errors, &labels, key, value);
     }
     let expected: Value = expected.into_iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
-    if !selector::matches(own.value, &expected) {
+    if selector::matches(own.value, &expected) == Match::No {
         errors.invalid(&own, "`selector` not auto-generated");
     }
 }
@@ -74,7 +74,7 @@ fn spec_with_selector(errors: &mut Errors, spec: &Node) {
         false => errors.required(&own, ""),
     }
     let pods = spec.at("template");
-    if !selector::matches(own.value, pods.at("metadata").at("labels").value) {
+    if selector::matches(own.value, pods.at("metadata").at("labels").value) == Match::No {
         workload::mismatch(errors, &pods);
     }
 }

@@ -17,6 +17,7 @@ mod network;
 mod os;
 mod probe;
 pub mod profiles;
+mod projected;
 pub mod resources;
 pub mod scheduling;
 mod security;
@@ -61,7 +62,7 @@ pub fn validate(errors: &mut Errors, spec: &Node, pod_name: &str) {
     container::init_containers(errors, spec, &cx);
     container::ephemeral_containers(errors, spec, &cx);
     resources::pod_resources(errors, spec);
-    network::host_network(errors, spec);
+    network::host_network(errors, spec, !pod_name.is_empty());
     one_of(errors, &spec.at("restartPolicy"), &["Always", "OnFailure", "Never"]);
     one_of(errors, &spec.at("dnsPolicy"), &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]);
     validate_labels(&spec.at("nodeSelector"), errors);

@@ -10,21 +10,20 @@ const NAMESERVERS_MAX: usize = 3;
 const SEARCHES_MAX: usize = 32;
 const SEARCH_BYTES_MAX: usize = 2048;
 
-/// A pod in the network of the host listens where it says; the ports must agree.
-pub(super) fn host_network(errors: &mut Errors, spec: &Node) {
+/// A pod in the network of the host listens where it says: the ports must agree. A template may leave the host's
+/// out, for they are filled in when a pod is made of it.
+pub(super) fn host_network(errors: &mut Errors, spec: &Node, is_pod: bool) {
     if !spec.flag("hostNetwork") {
         return;
     }
-    for list in ["initContainers", "containers"] {
-        for port in spec.each(list).flat_map(|container| container.each("ports")) {
-            let host = port.number("hostPort").unwrap_or(0);
-            if host != port.number("containerPort").unwrap_or(0) {
-                errors.invalid_value(
-                    &port.path.child("hostPort"),
-                    &host.into(),
-                    "must match `containerPort` when `hostNetwork` is true",
-                );
-            }
+    for port in spec.each("containers").flat_map(|container| container.each("ports")) {
+        let host = port.number("hostPort").unwrap_or(0);
+        if (is_pod || host != 0) && host != port.number("containerPort").unwrap_or(0) {
+            errors.invalid_value(
+                &port.path.child("hostPort"),
+                &host.into(),
+                "must match `containerPort` when `hostNetwork` is true",
+            );
         }
     }
 }

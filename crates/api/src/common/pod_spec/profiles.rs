@@ -3,6 +3,8 @@
 use machinery::field::Errors;
 use machinery::node::Node;
 
+use super::text::descending_path;
+
 const LISTS: [&str; 3] = ["initContainers", "containers", "ephemeralContainers"];
 const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
@@ -14,6 +16,21 @@ pub fn seccomp_annotations(errors: &mut Errors, meta: &Node, spec: &Node) {
     for container in LISTS.into_iter().flat_map(|list| spec.each(list)) {
         let annotation = annotations.key(&format!("{SECCOMP_CONTAINER}{}", container.text("name")));
         agree(errors, &annotation, &container.at("securityContext").at("seccompProfile"), Words::SECCOMP);
+    }
+}
+
+/// The values of seccomp annotations, which upstream reports as if each were a field.
+pub fn seccomp_values(errors: &mut Errors, annotations: &Node) {
+    for (key, value) in annotations.entries() {
+        if key != SECCOMP_POD && !key.starts_with(SECCOMP_CONTAINER) {
+            continue;
+        }
+        let path = annotations.path.named(key);
+        match value.str().strip_prefix("localhost/") {
+            Some(local) => descending_path(errors, &path, &local.into()),
+            None if ["runtime/default", "docker/default", "unconfined"].contains(&value.str()) => {}
+            None => errors.invalid_value(&path, value.value, "must be a valid seccomp profile"),
+        }
     }
 }
 

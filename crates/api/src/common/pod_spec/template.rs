@@ -3,6 +3,8 @@
 use machinery::field::Errors;
 use machinery::node::Node;
 
+use super::profiles;
+
 use machinery::meta::{validate_annotations, validate_labels};
 
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -13,7 +15,7 @@ pub fn validate(errors: &mut Errors, template: &Node) {
     let (meta, spec) = (template.at("metadata"), template.at("spec"));
     metadata(errors, template);
     super::validate(errors, &spec, "");
-    super::profiles::seccomp_annotations(errors, &meta, &spec);
+    profiles::seccomp_annotations(errors, &meta, &spec);
     let ephemeral = spec.at("ephemeralContainers");
     if !ephemeral.is_empty() {
         errors.forbidden(&ephemeral, "ephemeral containers not allowed in pod template");
@@ -40,6 +42,11 @@ pub fn pod_annotations(errors: &mut Errors, annotations: &Node, spec: &Node) {
     if !tolerations.str().is_empty() && serde_json::from_str::<serde_json::Value>(tolerations.str()).is_err() {
         errors.invalid(&tolerations, "must be valid JSON");
     }
+    let cost = annotations.key(DELETION_COST);
+    if cost.exists() && !is_cost(cost.str()) {
+        errors.invalid(&cost, "must be a 32bit integer");
+    }
+    profiles::seccomp_values(errors, annotations);
     for (key, value) in annotations.entries() {
         let Some(container) = key.strip_prefix(APPARMOR_PREFIX) else { continue };
         let lists = ["initContainers", "containers", "ephemeralContainers"];
@@ -51,15 +58,10 @@ pub fn pod_annotations(errors: &mut Errors, annotations: &Node, spec: &Node) {
             errors.invalid(&value, format!("invalid AppArmor profile name: {profile:?}"));
         }
     }
-    let cost = annotations.key(DELETION_COST);
-    if cost.exists() && !is_cost(cost.str()) {
-        errors.invalid(&cost, "must be a 32bit integer");
-    }
 }
 
-/// Whole numbers of 32 bits without sign or leading zeros.
+/// Whole numbers of 32 bits without a plus or leading zeros.
 fn is_cost(text: &str) -> bool {
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let padded = text.starts_with('+') || (digits.starts_with('0') && digits.len() > 1);
-    text.is_empty() || (!padded && text.parse::<i32>().is_ok())
+    let good_start = text == "0" || text.starts_with(['-', '1', '2', '3', '4', '5', '6', '7', '8', '9']);
+    good_start && text.parse::<i32>().is_ok()
 }

@@ -241,7 +241,10 @@ fn security() {
         json!({ "os": { "name": "linux" }, "securityContext": { "windowsOptions": {} } }),
         &["spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod"],
     );
-    check(json!({ "hostUsers": false, "hostPID": true }), &["spec.HostPID: Forbidden: when `hostUsers` is false"]);
+    check(
+        json!({ "hostUsers": false, "hostPID": true }),
+        &["spec.HostPID: Forbidden: when `pod.Spec.HostUsers` is false"],
+    );
 }
 
 #[test]

@@ -1,23 +1,19 @@
 //! What each kind of volume source must say.
 
-use std::collections::BTreeSet;
-
-use crate::common::selector;
 use machinery::field::{Errors, Path};
 use machinery::names;
 use machinery::node::Node;
 use machinery::quantity::Quantity;
 use serde_json::{Map, Value};
 
-use super::env::{self, Container};
+use super::projected::{downward_file, projections};
 use super::text::{descending_path, dns_label, no_backsteps, one_of, one_of_if_set};
 use machinery::meta::{validate_annotations, validate_labels};
 
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
-const PARTITION: &str = "must be between 0 and 255, inclusive";
+const PARTITION: &str = "must be between 1 and 255, inclusive";
+const LUN: &str = "must be between 0 and 255, inclusive";
 const CSI_DRIVER_MAX: usize = 63;
-const TOKEN_SECONDS_MIN: i64 = 600;
-const TOKEN_SECONDS_MAX: i64 = 1 << 32;
 const HOST_PATH_TYPES: &[&str] =
     &["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
@@ -89,7 +85,7 @@ pub fn validate(errors: &mut Errors, kind: &str, source: &Node) {
     }
 }
 
-fn required(errors: &mut Errors, source: &Node, fields: &[&'static str]) {
+pub(super) fn required(errors: &mut Errors, source: &Node, fields: &[&'static str]) {
     for field in fields {
         if source.text(field).is_empty() {
             errors.required(&source.at(field), "");
@@ -110,7 +106,7 @@ fn parent_child(source: &Node, field: &'static str) -> Path {
     Path::root().named(parent).child(field)
 }
 
-fn mode(errors: &mut Errors, at: &Node) {
+pub(super) fn mode(errors: &mut Errors, at: &Node) {
     if at.int().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
         errors.invalid(at, FILE_MODE);
     }
@@ -152,7 +148,7 @@ fn files(errors: &mut Errors, source: &Node) {
     source.each("items").for_each(|item| key_to_path(errors, &item));
 }
 
-fn key_to_path(errors: &mut Errors, item: &Node) {
+pub(super) fn key_to_path(errors: &mut Errors, item: &Node) {
     required(errors, item, &["key", "path"]);
     super::text::descending_non_reserved_path(errors, &item.at("path"));
     mode(errors, &item.at("mode"));
@@ -175,7 +171,7 @@ fn iscsi(errors: &mut Errors, source: &Node) {
     }
     let lun = source.at("lun");
     if lun.int().is_some_and(|lun| !(0..=255).contains(&lun)) {
-        errors.invalid(&lun, PARTITION);
+        errors.invalid(&lun, LUN);
     }
     if (source.flag("chapAuthDiscovery") || source.flag("chapAuthSession")) && !source.has("secretRef") {
         errors.required(&source.at("secretRef"), "");
@@ -186,13 +182,14 @@ fn iscsi(errors: &mut Errors, source: &Node) {
 }
 
 fn iscsi_name(errors: &mut Errors, path: &Path, name: &str) {
-    let hexadecimal = |text: &str, lengths: &[usize]| {
-        lengths.contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    let letters = |prefix: &str, count: usize| {
+        let rest = name.strip_prefix(prefix).and_then(|rest| rest.get(1..)).unwrap_or("");
+        rest.len() == count && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
     };
     let good = match name.get(..3) {
         Some("iqn") => is_iqn(name),
-        Some("eui") => name.strip_prefix("eui.").is_some_and(|text| hexadecimal(text, &[16])),
-        Some("naa") => name.strip_prefix("naa.").is_some_and(|text| hexadecimal(text, &[16, 32])),
+        Some("eui") => letters("eui", 16),
+        Some("naa") => letters("naa", 32),
         _ => {
             let detail = "must be valid format starting with iqn, eui, or naa";
             return errors.invalid_value(path, &name.into(), detail);
@@ -205,17 +202,23 @@ fn iscsi_name(errors: &mut Errors, path: &Path, name: &str) {
 
 /// `iqn.2001-04.com.example:storage`
 fn is_iqn(name: &str) -> bool {
-    let Some(rest) = name.strip_prefix("iqn.") else { return false };
-    let digits = |text: Option<&str>| text.is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
-    let naming = rest.get(8..).unwrap_or("");
-    let host = naming.split(':').next().unwrap_or("");
-    digits(rest.get(..4))
-        && rest.get(4..5) == Some("-")
-        && digits(rest.get(5..7))
-        && rest.get(7..8) == Some(".")
-        && !host.is_empty()
-        && host.bytes().all(word)
+    let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
+    let host = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    let target = |c: char| !c.is_whitespace() && !",;*&$|".contains(c);
+    let parts = || {
+        let (year, rest) = name.strip_prefix("iqn.")?.split_once('-')?;
+        let (month, rest) = rest.split_once('.')?;
+        let (authority, name) = rest.split_once(':')?;
+        Some((year, month, authority, name))
+    };
+    parts().is_some_and(|(year, month, authority, name)| {
+        digits(year, 4)
+            && digits(month, 2)
+            && !authority.is_empty()
+            && authority.bytes().all(host)
+            && !name.is_empty()
+            && name.chars().all(target)
+    })
 }
 
 fn flocker(errors: &mut Errors, source: &Node) {
@@ -262,7 +265,7 @@ fn fibre_channel(errors: &mut Errors, source: &Node) {
         let lun = source.at("lun");
         match lun.int() {
             None => errors.required(&lun, "lun is required if targetWWNs is specified"),
-            Some(number) if !(0..=255).contains(&number) => errors.invalid(&lun, PARTITION),
+            Some(number) if !(0..=255).contains(&number) => errors.invalid(&lun, LUN),
             Some(_) => {}
         }
     }
@@ -351,157 +354,4 @@ fn ephemeral(errors: &mut Errors, source: &Node) {
         }
     }
     super::claim::spec(errors, &claim.at("spec"));
-}
-
-/// One file of a downward volume. Upstream reports its errors at the volume.
-fn downward_file(errors: &mut Errors, file: &Node, path: &Path) {
-    let file = Node::new(file.value, path.clone());
-    required(errors, &file, &["path"]);
-    super::text::descending_non_reserved_path(errors, &file.at("path"));
-    match (file.has("fieldRef"), file.has("resourceFieldRef")) {
-        (true, both) => {
-            env::field_reference(errors, &file.at("fieldRef"), env::VOLUME_FIELDS);
-            if both {
-                let detail = "fieldRef and resourceFieldRef can not be specified simultaneously";
-                errors.invalid_value(&file.path, &"resource".into(), detail);
-            }
-        }
-        (false, true) => env::resource_reference(errors, &file.at("resourceFieldRef"), Container::Named),
-        (false, false) => errors.required(&file, "one of fieldRef and resourceFieldRef is required"),
-    }
-    mode(errors, &file.at("mode"));
-}
-
-fn projections(errors: &mut Errors, volume: &Node) {
-    let mut paths = BTreeSet::new();
-    for source in volume.each("sources") {
-        let mut sources = 0;
-        for kind in ["secret", "configMap"] {
-            let projection = source.at(kind);
-            if !projection.exists() {
-                continue;
-            }
-            sources += 1;
-            required(errors, &projection, &["name"]);
-            for item in projection.each("items") {
-                key_to_path(errors, &item);
-                let path = item.text("path");
-                if !path.is_empty() && !paths.insert(path) {
-                    conflicting(errors, volume, projection.text("name"));
-                }
-            }
-        }
-        let downward = source.at("downwardAPI");
-        if downward.exists() {
-            sources += 1;
-            for file in downward.each("items") {
-                downward_file(errors, &file, &downward.path);
-                let path = file.text("path");
-                if !path.is_empty() && !paths.insert(path) {
-                    conflicting(errors, volume, path);
-                }
-            }
-        }
-        if source.has("serviceAccountToken") {
-            sources += 1;
-            token(errors, volume, &source.at("serviceAccountToken"));
-        }
-        let bundle = source.at("clusterTrustBundle");
-        if bundle.exists() {
-            sources += 1;
-            trust_bundle(errors, &bundle);
-            if !paths.insert(bundle.text("path")) {
-                conflicting(errors, volume, bundle.text("path"));
-            }
-        }
-        let certificate = source.at("podCertificate");
-        if certificate.exists() {
-            sources += 1;
-            pod_certificate(errors, volume, &certificate, &mut paths);
-        }
-        if sources > 1 {
-            errors.forbidden(&source, "may not specify more than 1 volume type per source");
-        }
-    }
-}
-
-fn conflicting(errors: &mut Errors, volume: &Node, value: &str) {
-    errors.invalid_value(&volume.path, &value.into(), "conflicting duplicate paths");
-}
-
-fn token(errors: &mut Errors, volume: &Node, token: &Node) {
-    let seconds = token.at("expirationSeconds");
-    if seconds.int().unwrap_or(0) < TOKEN_SECONDS_MIN {
-        errors.invalid(&seconds, "may not specify a duration less than 10 minutes");
-    }
-    if seconds.int().unwrap_or(0) > TOKEN_SECONDS_MAX {
-        errors.invalid(&seconds, "may not specify a duration larger than 2^32 seconds");
-    }
-    // Upstream reports the path at the volume.
-    let path = Node::new(token.at("path").value, volume.path.child("path"));
-    match path.str() {
-        "" => errors.required(&path, ""),
-        _ => super::text::descending_non_reserved_path(errors, &path),
-    }
-}
-
-fn trust_bundle(errors: &mut Errors, bundle: &Node) {
-    let (name, signer, labels) = (bundle.at("name"), bundle.at("signerName"), bundle.at("labelSelector"));
-    match (name.exists(), signer.exists()) {
-        (true, true) => errors.invalid(bundle, "only one of name and signerName may be used"),
-        (true, false) => {
-            if name.str().is_empty() {
-                errors.required(&name, "must be a valid object name");
-            }
-            let last = name.str().rsplit(':').next().unwrap_or("");
-            for problem in names::dns_subdomain(last) {
-                errors.invalid(&name, format!("not a valid clustertrustbundlename: {problem}"));
-            }
-            if labels.exists() {
-                errors.invalid(&labels, "labelSelector must be unset if name is specified");
-            }
-        }
-        (false, true) => {
-            if signer.str().is_empty() {
-                errors.required(&signer, "must be a valid signer name");
-            }
-            selector::validate(&labels, errors);
-        }
-        (false, false) => errors.required(bundle, "either name or signerName must be specified"),
-    }
-    required(errors, bundle, &["path"]);
-    super::text::descending_non_reserved_path(errors, &bundle.at("path"));
-}
-
-fn pod_certificate<'a>(errors: &mut Errors, volume: &Node, certificate: &Node<'a>, paths: &mut BTreeSet<&'a str>) {
-    const KEY_TYPES: &[&str] = &["ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072", "RSA4096"];
-    const SECONDS: std::ops::RangeInclusive<i64> = 3600..=7_862_400;
-    required(errors, certificate, &["signerName"]);
-    let key_type = certificate.at("keyType");
-    if !KEY_TYPES.contains(&key_type.str()) {
-        errors.not_supported(&key_type, KEY_TYPES);
-    }
-    let seconds = certificate.at("maxExpirationSeconds");
-    if seconds.int().is_some_and(|number| !SECONDS.contains(&number)) {
-        let detail = match seconds.int().unwrap_or(0) < *SECONDS.start() {
-            true => format!("if provided, maxExpirationSeconds must be >= {}", SECONDS.start()),
-            false => format!("if provided, maxExpirationSeconds must be <= {}", SECONDS.end()),
-        };
-        errors.invalid(&seconds, detail);
-    }
-    let mut any = false;
-    for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
-        let path = certificate.at(field);
-        if path.str().is_empty() {
-            continue;
-        }
-        any = true;
-        super::text::descending_non_reserved_path(errors, &path);
-        if !paths.insert(path.str()) {
-            conflicting(errors, volume, path.str());
-        }
-    }
-    if !any {
-        errors.required(certificate, "specify at least one of credentialBundlePath, keyPath, and certificateChainPath");
-    }
 }

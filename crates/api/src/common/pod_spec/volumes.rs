@@ -46,36 +46,28 @@ const KINDS: &[&str] = &[
 /// Checks the volumes, and answers with the good ones by name: a mount may only use those.
 pub(super) fn volumes<'a>(errors: &mut Errors, list: &Node<'a>, pod_name: &str) -> Volumes<'a> {
     let mut good = Volumes::new();
-    let mut claims = BTreeSet::new();
+    // The claims that are made for this pod alone. In a template their names are not known yet.
+    let ephemeral = list.items().filter(|volume| !pod_name.is_empty() && volume.has("ephemeral"));
+    let made: BTreeSet<String> = ephemeral.map(|volume| format!("{pod_name}-{}", volume.text("name"))).collect();
     for volume in list.items() {
-        let name = volume.at("name");
-        let mut problems = Errors::default();
-        source(&mut problems, &volume, pod_name);
+        let (name, claim) = (volume.at("name"), volume.at("persistentVolumeClaim").at("claimName"));
+        let before = errors.0.len();
+        source(errors, &volume, pod_name);
         match name.str() {
-            "" => problems.required(&name, ""),
-            _ => dns_label(&mut problems, &name),
+            "" => errors.required(&name, ""),
+            _ => dns_label(errors, &name),
         }
         if good.contains_key(name.str()) {
-            problems.duplicate(&name);
+            errors.duplicate(&name);
         }
-        if problems.is_empty() {
-            claim_conflicts(&mut problems, &volume, pod_name, &mut claims);
+        if errors.0.len() == before {
             good.insert(name.str(), volume);
         }
-        errors.0.append(&mut problems.0);
+        if made.contains(claim.str()) {
+            errors.invalid(&claim, "must not reference a PVC that gets created for an ephemeral volume");
+        }
     }
     good
-}
-
-/// A claim that the pod makes for itself may not also be mounted by name.
-fn claim_conflicts(errors: &mut Errors, volume: &Node, pod_name: &str, claims: &mut BTreeSet<String>) {
-    if volume.has("ephemeral") && !pod_name.is_empty() {
-        claims.insert(format!("{pod_name}-{}", volume.text("name")));
-    }
-    let claim = volume.at("persistentVolumeClaim").at("claimName");
-    if claims.contains(claim.str()) {
-        errors.invalid(&claim, "must not reference a PVC that gets created for an ephemeral volume");
-    }
 }
 
 fn source(errors: &mut Errors, volume: &Node, pod_name: &str) {

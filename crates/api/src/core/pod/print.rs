@@ -168,3 +168,78 @@ fn text<'a>(pod: &'a Value, pointer: &str) -> &'a str {
 fn list<'a>(pod: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
     pod.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    fn check(spec: Value, status: Value, meta: Value, expected: [&str; 3]) {
+        let pod = json!({ "metadata": meta, "spec": spec, "status": status });
+        let now: Timestamp = "2026-01-01T00:10:00Z".parse().expect("a time");
+        let row = super::row(&pod, now);
+        assert_eq!([&row[1], &row[2], &row[3]], expected, "{pod}");
+    }
+
+    #[test]
+    fn init_containers() {
+        let spec = json!({ "containers": [{}], "initContainers": [{ "name": "i" }, { "name": "j" }] });
+        let done = json!({ "name": "i", "state": { "terminated": { "exitCode": 0 } } });
+        let check = |second: Value, expected: [&str; 3]| {
+            let status = json!({ "phase": "Pending", "initContainerStatuses": [done, second] });
+            check(spec.clone(), status, json!({}), expected);
+        };
+        check(json!({ "name": "j", "state": { "running": {} } }), ["0/1", "Init:1/2", "0"]);
+        check(
+            json!({ "name": "j", "state": { "waiting": { "reason": "PodInitializing" } } }),
+            ["0/1", "Init:1/2", "0"],
+        );
+        let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        let last = json!({ "terminated": { "finishedAt": "2026-01-01T00:05:00Z" } });
+        check(
+            json!({ "name": "j", "restartCount": 3, "state": waiting, "lastState": last }),
+            ["0/1", "Init:CrashLoopBackOff", "3 (5m ago)"],
+        );
+        check(json!({ "name": "j", "state": { "terminated": { "exitCode": 2 } } }), ["0/1", "Init:ExitCode:2", "0"]);
+        check(
+            json!({ "name": "j", "state": { "terminated": { "exitCode": 137, "signal": 9 } } }),
+            ["0/1", "Init:Signal:9", "0"],
+        );
+    }
+
+    #[test]
+    fn sidecars_count_as_containers() {
+        let spec = json!({ "containers": [{}], "initContainers": [{ "name": "s", "restartPolicy": "Always" }] });
+        let sidecar =
+            json!({ "name": "s", "started": true, "ready": true, "restartCount": 2, "state": { "running": {} } });
+        let status = json!({
+            "phase": "Running",
+            "initContainerStatuses": [sidecar],
+            "containerStatuses": [{ "ready": true, "restartCount": 1, "state": { "running": {} } }],
+        });
+        check(spec, status, json!({}), ["2/2", "Running", "3"]);
+    }
+
+    #[test]
+    fn pods_that_end() {
+        let spec = json!({ "containers": [{}, {}] });
+        let running =
+            json!({ "phase": "Running", "containerStatuses": [{ "ready": true, "state": { "running": {} } }] });
+        let deleted = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        check(spec.clone(), running, deleted.clone(), ["1/2", "Terminating", "0"]);
+        check(
+            spec.clone(),
+            json!({ "phase": "Running", "reason": "NodeLost" }),
+            deleted.clone(),
+            ["0/2", "Unknown", "0"],
+        );
+        check(spec.clone(), json!({ "phase": "Failed", "reason": "Evicted" }), deleted, ["0/2", "Evicted", "0"]);
+        let half = |conditions: Value| {
+            json!({ "phase": "Running", "conditions": conditions, "containerStatuses": [
+                { "state": { "terminated": { "reason": "Completed" } } }, { "ready": true, "state": { "running": {} } },
+            ] })
+        };
+        check(spec.clone(), half(json!([])), json!({}), ["1/2", "NotReady", "0"]);
+        check(spec, half(json!([{ "type": "Ready", "status": "True" }])), json!({}), ["1/2", "Running", "0"]);
+    }
+}

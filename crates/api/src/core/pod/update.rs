@@ -10,6 +10,7 @@ use crate::common::diff::diff;
 use crate::common::pod_spec::scheduling;
 
 const MIRROR: &str = "kubernetes.io/config.mirror";
+const APPARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 const REFUSAL: &str = "pod updates may not change fields other than \
     `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only \
     additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
@@ -69,10 +70,23 @@ fn copy(to: &mut Value, from: &Value, field: &str) {
     }
 }
 
+/// Annotations that say how a pod was started stay as they are.
 fn annotation_updates(new: &Node, old: &Node, errors: &mut Errors) {
     let (annotations, olds) = (new.at("metadata").at("annotations"), old.at("metadata").at("annotations"));
-    if annotations.key(MIRROR).value != olds.key(MIRROR).value {
-        errors.forbidden(&annotations.key(MIRROR), "may not be added, removed or changed by a pod update");
+    let word = |key: &str| match key {
+        MIRROR => Some("mirror pod annotation"),
+        _ if key.starts_with(APPARMOR) => Some("AppArmor annotations"),
+        _ => None,
+    };
+    for (key, before) in olds.entries() {
+        if let Some(word) = word(key).filter(|_| annotations.key(key).value != before.value) {
+            errors.forbidden(&annotations.key(key), format!("may not remove or update {word}"));
+        }
+    }
+    for (key, added) in annotations.entries() {
+        if let Some(word) = word(key).filter(|_| !olds.has(key)) {
+            errors.forbidden(&added, format!("may not add {word}"));
+        }
     }
 }
 
