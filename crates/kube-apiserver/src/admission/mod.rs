@@ -12,6 +12,13 @@ use crate::call::Call;
 use crate::resources::Resource;
 use crate::write::Part;
 
+mod default_toleration_seconds;
+mod namespace_lifecycle;
+mod priority;
+mod secrets;
+mod service_account;
+mod taint_nodes_by_condition;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create,
@@ -69,7 +76,21 @@ impl<'a> Request<'a> {
 
     /// Whether this is about that resource itself, not a subresource of it.
     pub fn is(&self, group: &str, plural: &str) -> bool {
-        self.subresource.is_empty() && self.resource.kind.group == group && self.resource.kind.plural == plural
+        self.subresource.is_empty() && self.about(group, plural)
+    }
+
+    /// Whether this is about that resource or any subresource of it.
+    pub fn about(&self, group: &str, plural: &str) -> bool {
+        self.resource.kind.group == group && self.resource.kind.plural == plural
+    }
+
+    /// 403 with the name as far as it is known: an object that is still to be named goes by its prefix.
+    pub fn forbidden(&self, object: Option<&Value>, why: &str) -> Status {
+        use machinery::object::Meta;
+        let text = |field: &str| object.and_then(|object| object.meta(field)?.as_str()).unwrap_or("");
+        let names = [self.name, text("name"), text("generateName"), "Unknown"];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or("");
+        Status::forbidden(self.resource.group_resource(), name, why)
     }
 }
 
@@ -101,7 +122,13 @@ impl Default for Admission {
 
 /// Every plugin, in the order they run.
 fn plugins() -> Vec<Box<dyn Plugin>> {
-    vec![]
+    vec![
+        Box::new(namespace_lifecycle::NamespaceLifecycle),
+        Box::new(service_account::ServiceAccount),
+        Box::new(taint_nodes_by_condition::TaintNodesByCondition),
+        Box::new(priority::Priority),
+        Box::new(default_toleration_seconds::DefaultTolerationSeconds),
+    ]
 }
 
 impl Admission {
