@@ -1,10 +1,12 @@
 //! From a client's bytes to an object: syntax, kind, types, unknown fields. Answers in upstream's words.
 
-use machinery::codec::{self, DecodeError};
+use std::fmt::Display;
+
+use machinery::codec::{self, DecodeError, protobuf};
 use machinery::schema::TypeRef;
 use machinery::schema::conform::{Problems, conform, strict_error};
 use machinery::status::Status;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::call::Strictness;
 use crate::resources::Resource;
@@ -38,19 +40,70 @@ pub fn object(
     strictness: Strictness,
     warn: &mut dyn FnMut(String),
 ) -> Result<Value, Status> {
+    if protobuf::is_protobuf(content_type) {
+        return protobuf_object(body, expected, strictness, warn);
+    }
     let decoded = match codec::decode_body(content_type, body) {
         Ok(decoded) => decoded,
         Err(error @ DecodeError::MediaType) => return Err(Status::new(415, "UnsupportedMediaType", error.to_string())),
-        Err(error) => {
-            let shown = codec::summary(body);
-            let message = format!("the object provided is unrecognized (must be of type {}): {error} ({shown})", expected.kind);
-            return Err(Status::bad_request(message));
-        }
+        Err(error) => return Err(unrecognized(&error, body, expected.kind)),
     };
     let mut value = decoded.value;
     check_kind(&mut value, expected)?;
     typed(&mut value, expected, decoded.duplicates, strictness, warn)?;
     Ok(value)
+}
+
+/// DeleteOptions in the body of a delete. They are read as they are: the caller checks the few fields it needs.
+pub fn delete_options(content_type: &str, body: &[u8]) -> Result<Value, Status> {
+    if !protobuf::is_protobuf(content_type) {
+        let decoded = codec::decode_body(content_type, body);
+        let cannot = |error| Status::bad_request(format!("cannot read DeleteOptions: {error}"));
+        return Ok(decoded.map_err(cannot)?.value);
+    }
+    let envelope = protobuf::open(body).map_err(|error| unrecognized(&error, body, "DeleteOptions"))?;
+    let shape = api::schema::type_named("", "v1", "DeleteOptions").ok_or_else(Status::no_such_resource)?;
+    let (_, version) = envelope.api_version.rsplit_once('/').unwrap_or(("", envelope.api_version));
+    let other = |error: &dyn Display| {
+        let kind = envelope.kind;
+        Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a DeleteOptions: {error}"))
+    };
+    if !matches!(envelope.kind, "" | "DeleteOptions") {
+        return Err(other(&"unknown conversion"));
+    }
+    envelope.decode(shape, api::schema::field_numbers()).map_err(|error| other(&error))
+}
+
+/// An object from protobuf. Its kind is checked before its fields: their numbers mean nothing in another kind.
+fn protobuf_object(
+    body: &[u8],
+    expected: &Expected,
+    strictness: Strictness,
+    warn: &mut dyn FnMut(String),
+) -> Result<Value, Status> {
+    let numbers = api::schema::field_numbers();
+    if !numbers.cover(expected.shape) {
+        let message = "the body of the request was in an unknown format - accepted media types include: \
+                       application/json, application/yaml";
+        return Err(Status::new(415, "UnsupportedMediaType", message));
+    }
+    let envelope = protobuf::open(body).map_err(|error| unrecognized(&error, body, expected.kind))?;
+    let mut claimed = json!({"apiVersion": envelope.api_version, "kind": envelope.kind});
+    check_kind(&mut claimed, expected)?;
+    let mut value = envelope.decode(expected.shape, numbers).map_err(|error| handled(expected, &error))?;
+    check_kind(&mut value, expected)?;
+    typed(&mut value, expected, Vec::new(), strictness, warn)?;
+    Ok(value)
+}
+
+fn unrecognized(error: &dyn Display, body: &[u8], kind: &str) -> Status {
+    let shown = codec::summary(body);
+    Status::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {error} ({shown})"))
+}
+
+fn handled(expected: &Expected, error: &dyn Display) -> Status {
+    let Expected { kind, version, .. } = expected;
+    Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"))
 }
 
 /// Brings a value into the shape of its kind, as decoding into Go's types and writing back would.
@@ -61,14 +114,12 @@ pub fn typed(
     strictness: Strictness,
     warn: &mut dyn FnMut(String),
 ) -> Result<(), Status> {
-    let handled = || format!("{} in version \"{}\" cannot be handled as a {}", expected.kind, expected.version, expected.kind);
     let mut problems = Problems::default();
-    conform(value, expected.shape, &mut problems)
-        .map_err(|error| Status::bad_request(format!("{}: {error}", handled())))?;
+    conform(value, expected.shape, &mut problems).map_err(|error| handled(expected, &error))?;
     strict.extend(problems.unknown);
     match strictness {
         Strictness::Strict => match strict_error(&strict) {
-            Some(error) => Err(Status::bad_request(format!("{}: {error}", handled()))),
+            Some(error) => Err(handled(expected, &error)),
             None => Ok(()),
         },
         Strictness::Warn => {

@@ -2,6 +2,7 @@
 //! and what Go does with empty values from `empty.txt`.
 
 mod facts;
+mod protobuf;
 
 use std::sync::OnceLock;
 
@@ -16,6 +17,8 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
 
 use crate::KINDS;
+
+pub use protobuf::field_numbers;
 
 /// All types of the built-in kinds. The first call builds them.
 pub fn schemas() -> &'static Schemas {

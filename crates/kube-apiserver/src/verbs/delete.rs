@@ -292,9 +292,7 @@ impl Options {
             true => Value::Null,
             false => {
                 let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-                machinery::codec::decode_body(content_type.unwrap_or(""), body)
-                    .map_err(|error| Status::bad_request(format!("cannot read DeleteOptions: {error}")))?
-                    .value
+                crate::decode::delete_options(content_type.unwrap_or(""), body)?
             }
         };
         let mut options = Options::from_value(&given)?;

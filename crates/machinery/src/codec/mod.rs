@@ -1,6 +1,7 @@
 //! Bodies in and out: JSON and YAML to values, values to the bytes that are stored and sent.
 
 mod json;
+pub mod protobuf;
 mod stored;
 mod yaml;
 mod yaml_scalar;

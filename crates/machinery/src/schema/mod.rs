@@ -3,7 +3,7 @@
 
 pub mod conform;
 pub mod from_json_schema;
-mod time;
+pub(crate) mod time;
 mod zero;
 
 use std::collections::HashMap;

@@ -45,7 +45,7 @@ fn written(time: Timestamp, format: &str) -> Result<String, String> {
 }
 
 /// Only the shape of RFC 3339 is taken; jiff alone would take more.
-fn parse(text: &str) -> Option<Timestamp> {
+pub(crate) fn parse(text: &str) -> Option<Timestamp> {
     let bytes = text.as_bytes();
     let zone = match bytes.last()? {
         b'Z' => 1,
@@ -173,7 +173,7 @@ pub fn duration(text: &str) -> Result<String, String> {
     })
 }
 
-fn duration_nanos(text: &str) -> Option<i128> {
+pub(crate) fn duration_nanos(text: &str) -> Option<i128> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let sign = if text.starts_with('-') { -1 } else { 1 };
     if unsigned == "0" {
