@@ -109,6 +109,9 @@ async fn steps(
     let call = Call {
         app: app.clone(), user, target, resource, query: query.clone(), headers, answer, warnings: Mutex::default(),
     };
+    if let Some(text) = api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind) {
+        warnings.lock().push(text.to_string());
+    }
     if call.target.verb == "watch" {
         // Nothing is warned of behind this point.
         return verbs::watch::watch(call).await;
@@ -124,7 +127,7 @@ async fn steps(
             Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout").with_empty_details()),
         },
     };
-    *warnings.lock() = std::mem::take(&mut *call.warnings.lock());
+    warnings.lock().append(&mut call.warnings.lock());
     outcome
 }
 

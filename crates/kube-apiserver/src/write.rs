@@ -106,6 +106,7 @@ async fn create_once(call: &Call, resource: &Resource, namespace: &str, mut obje
     if is_signing_request(resource) {
         sign_with_user(call, &mut object);
     }
+    stamp_phase(call, resource, &mut object, None);
     let reserved = allocate::for_create(call, resource, &mut object, dry_run).await?;
     check_new(resource, &object)?;
     (kind.warnings)(&object, None).into_iter().for_each(|text| call.warn(text));
@@ -217,6 +218,7 @@ async fn replace(
     let request = admission::Request::update(call, resource, &old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
     prepare(resource, &mut new, &old, part);
+    stamp_phase(call, resource, &mut new, Some(&old));
     let reserved = allocate::for_update(call, resource, &mut new, &old, dry_run).await?;
     check_changed(resource, &new, &old, part)?;
     (kind.warnings)(&new, Some(&old)).into_iter().for_each(|text| call.warn(text));
@@ -316,6 +318,15 @@ fn begin(call: &Call, resource: &Resource, object: &mut Value) {
     meta.insert("creationTimestamp".into(), now.into());
     if generation {
         meta.insert("generation".into(), 1.into());
+    }
+}
+
+/// When a volume entered its phase is for the server to say.
+fn stamp_phase(call: &Call, resource: &Resource, object: &mut Value, old: Option<&Value>) {
+    let volume = resource.kind.group.is_empty() && resource.kind.plural == "persistentvolumes";
+    if volume && api::core::persistentvolume::strategy::phase_changed(object, old) {
+        let status = machinery::object::child_mut(object, "status");
+        status.insert("lastPhaseTransitionTime".into(), call.app.clock.stamp().into());
     }
 }
 

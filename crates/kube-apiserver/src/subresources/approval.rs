@@ -1,7 +1,10 @@
 //! `certificatesigningrequests/approval`: only the Approved and Denied conditions can be written here.
 
+use api::certificates::certificatesigningrequest;
 use bytes::Bytes;
-use machinery::object::child_mut;
+use machinery::field::Errors;
+use machinery::node::Node;
+use machinery::object::{Meta, child_mut};
 use machinery::status::Status;
 use serde_json::Value;
 
@@ -40,7 +43,13 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
             }
             None => whole.clone(),
         };
-        Ok(approved(current, &proposed, &now))
+        let next = approved(current, &proposed, &now);
+        let mut errors = Errors::default();
+        certificatesigningrequest::validate_approval(&Node::root(&next), &Node::root(current), &mut errors);
+        match errors.is_empty() {
+            true => Ok(next),
+            false => Err(Status::invalid(call.resource.kind.group, call.resource.kind.kind, current.name(), &errors)),
+        }
     };
     let stored = write::update(call, &call.resource, "", &call.target.name, Part::Sub("approval"), &owner, dry_run, change).await?;
     respond::stored(call, &call.resource, 200, &stored.value, stored.revision)

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use machinery::field::Errors;
 use machinery::node::Node;
-use machinery::object::{Meta, child_mut};
+use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::Value;
 
@@ -35,10 +35,11 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
             None => whole.clone(),
         };
         write::default(&call.resource, &mut proposed);
-        let next = match subresource {
-            "resize" => resized(current, &proposed),
-            _ => with_ephemeral_containers(current, &proposed),
-        };
+        let mut next = proposed;
+        match subresource {
+            "resize" => api::core::pod::subresources::prepare_resize(&mut next, current),
+            _ => api::core::pod::subresources::prepare_ephemeral_containers(&mut next, current),
+        }
         let mut errors = Errors::default();
         let (new, old) = (Node::root(&next), Node::root(current));
         match subresource {
@@ -53,50 +54,4 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let stored = write::update(call, &call.resource, namespace, name, Part::Sub(subresource), &owner, dry_run, change).await?;
     respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
-}
-
-fn with_ephemeral_containers(current: &Value, proposed: &Value) -> Value {
-    let mut next = versioned(current, proposed);
-    let spec = child_mut(&mut next, "spec");
-    match proposed.pointer("/spec/ephemeralContainers") {
-        Some(list) => spec.insert("ephemeralContainers".into(), list.clone()),
-        None => spec.remove("ephemeralContainers"),
-    };
-    next
-}
-
-/// Only resources and resize policies come through.
-fn resized(current: &Value, proposed: &Value) -> Value {
-    let mut next = versioned(current, proposed);
-    for field in ["containers", "initContainers"] {
-        let wanted = proposed.pointer(&format!("/spec/{field}")).and_then(Value::as_array).cloned().unwrap_or_default();
-        let list = next.pointer_mut(&format!("/spec/{field}")).and_then(Value::as_array_mut);
-        for container in list.into_iter().flatten() {
-            let Some(wanted) = wanted.iter().find(|wanted| wanted["name"] == container["name"]) else { continue };
-            for part in ["resources", "resizePolicy"] {
-                match wanted.get(part) {
-                    Some(value) => container[part] = value.clone(),
-                    None => {
-                        container.as_object_mut().map(|map| map.remove(part));
-                    }
-                }
-            }
-        }
-    }
-    match proposed.pointer("/spec/resources") {
-        Some(resources) => next["spec"]["resources"] = resources.clone(),
-        None => {
-            child_mut(&mut next, "spec").remove("resources");
-        }
-    }
-    next
-}
-
-/// The current object under the version that the writer believes in.
-fn versioned(current: &Value, proposed: &Value) -> Value {
-    let mut next = current.clone();
-    if !proposed.resource_version().is_empty() {
-        next.meta_mut().insert("resourceVersion".into(), proposed.resource_version().into());
-    }
-    next
 }

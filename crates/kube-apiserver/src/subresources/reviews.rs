@@ -21,6 +21,9 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     if !errors.is_empty() {
         return Err(Status::invalid(call.resource.kind.group, call.resource.kind.kind, "", &errors));
     }
+    if let ("TokenReview", Some(why)) = (call.resource.kind.kind, api::authentication::tokenreview::refusal(&review)) {
+        return Err(Status::bad_request(why));
+    }
     review["status"] = match call.resource.kind.kind {
         "TokenReview" => token_review(call, &review).await,
         "SelfSubjectReview" => json!({"userInfo": user_info(&call.user)}),

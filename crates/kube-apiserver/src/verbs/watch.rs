@@ -268,8 +268,8 @@ impl Stream {
             Form::Table => json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": null, "rows": [
                 {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}}
             ]}),
-            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"creationTimestamp": null}}),
-            Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {"creationTimestamp": null}}),
+            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
+            Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {}}),
         };
         let meta = &mut object["metadata"];
         meta["resourceVersion"] = revision.to_string().into();
