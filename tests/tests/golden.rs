@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::{compare, Conversation};
+use support::{Conversation, compare};
 use testkit::{Client, Options, Server};
 
 fn lines(name: &str) -> Vec<Value> {
@@ -80,7 +80,9 @@ async fn defaults() {
         let reply = client.post(&path, &case["request"]).await.unwrap();
         let mut found = compare(&case["response"], &lasting(reply.json()));
         // Copies of the uid, and a time that the recording kept.
-        found.retain(|line| !line.contains("controller-uid") && !line.starts_with(".status.lastPhaseTransitionTime: expected"));
+        found.retain(|line| {
+            !line.contains("controller-uid") && !line.starts_with(".status.lastPhaseTransitionTime: expected")
+        });
         if reply.code != 201 || !found.is_empty() {
             failures.push(format!("POST {path} {}\n  code {} {}", case["request"], reply.code, found.join("\n  ")));
             if reply.code != 201 {
@@ -103,7 +105,12 @@ async fn errors() {
             found.push(format!("code {} instead of {}", reply.code, case["code"]));
         }
         if !found.is_empty() {
-            failures.push(format!("POST {path} {}\n  {}\n  answered {}", case["request"], found.join("\n  "), reply.json()["message"]));
+            failures.push(format!(
+                "POST {path} {}\n  {}\n  answered {}",
+                case["request"],
+                found.join("\n  "),
+                reply.json()["message"]
+            ));
         }
     }
     report(&failures, cases.len());
@@ -136,7 +143,12 @@ async fn wire() {
             found.push(format!("code {} instead of {}", reply.code, case["code"]));
         }
         // The build is ours, and so are the revisions.
-        found.retain(|line| !line.starts_with(".gitVersion") && !line.starts_with(".goVersion") && !line.starts_with(".compiler") && !line.starts_with(".gitCommit"));
+        found.retain(|line| {
+            !line.starts_with(".gitVersion")
+                && !line.starts_with(".goVersion")
+                && !line.starts_with(".compiler")
+                && !line.starts_with(".gitCommit")
+        });
         found.retain(|line| !line.contains("too old resource version: 1 ("));
         if !found.is_empty() {
             failures.push(format!("{method} {path}\n  {}", found.join("\n  ")));
@@ -162,7 +174,11 @@ async fn sequences() {
             let found = conversation.step(&client, step).await;
             if !found.is_empty() {
                 let (method, path) = (step["method"].as_str().unwrap(), step["path"].as_str().unwrap());
-                failures.push(format!("{name}, step {number}: {method} {path} {}\n  {}", step["body"], found.join("\n  ")));
+                failures.push(format!(
+                    "{name}, step {number}: {method} {path} {}\n  {}",
+                    step["body"],
+                    found.join("\n  ")
+                ));
             }
         }
     }

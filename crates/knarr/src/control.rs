@@ -22,7 +22,9 @@ pub fn listen(data_dir: &Path, store: Arc<EmbeddedStore>) -> anyhow::Result<impl
     let path = socket(data_dir);
     // The store's lock says that no other server runs here, so a socket that is there is a dead one's.
     match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("remove the old control socket"),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).context("remove the old control socket");
+        }
         _ => {}
     }
     let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;

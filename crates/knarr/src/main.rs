@@ -1,8 +1,8 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
+mod control;
 mod server;
 mod snapshot;
-mod control;
 
 use clap::{Parser, Subcommand};
 

@@ -77,7 +77,9 @@ impl HttpBody for Body {
         match &mut *self {
             Body::Empty => Poll::Ready(None),
             Body::Full(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Body::Stream(pieces) => pieces.as_mut().poll_next(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes)))),
+            Body::Stream(pieces) => {
+                pieces.as_mut().poll_next(cx).map(|piece| piece.map(|bytes| Ok(Frame::data(bytes))))
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::authn::User;
 use crate::authz::{Attributes, Decision};
+use crate::decode::{self, Expected};
 use crate::negotiate::{Answer, Form, Media};
 use crate::query::Query;
 use crate::resources::Resource;
@@ -130,13 +131,11 @@ fn unsupported_option(options: &'static str, field: &str, value: &str, supported
 
 /// Decodes a body into an object of the resource's kind: the right kind, the right types, no unknown fields.
 pub fn decode_object(call: &Call, resource: &Resource, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
-    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = &resource.kind;
-    crate::decode::object(content_type.unwrap_or(""), body, &crate::decode::Expected::of(resource), strictness, &mut |warning| {
-        call.warn(warning)
-    })
-    .map_err(|status| {
-        tracing::debug!(kind = kind.kind, message = status.message, "a body was refused");
-        status
-    })
+    decode_as(call, &Expected::of(resource), body, strictness)
+}
+
+/// The same for bodies of another kind than the resource's, such as a Scale.
+pub fn decode_as(call: &Call, expected: &Expected, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
+    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    decode::object(content_type, body, expected, strictness, &mut |warning| call.warn(warning))
 }

@@ -146,14 +146,16 @@ fn check_kind(value: &mut Value, expected: &Expected) -> Result<(), Status> {
                 "{kind} in version \"{version}\" cannot be handled as a {0}: converting ({version}.{kind}) to ({own}.{0}): unknown conversion",
                 expected.kind
             ),
-            false => format!("{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \"{api_version}\"", expected.kind),
+            false => format!(
+                "{kind} in version \"{version}\" cannot be handled as a {}: no kind \"{kind}\" is registered for version \"{api_version}\"",
+                expected.kind
+            ),
         };
         return Err(Status::bad_request(message));
     }
     if !api_version.is_empty() && api_version != wanted {
-        let message = format!(
-            "the API version in the data ({api_version}) does not match the expected API version ({wanted})"
-        );
+        let message =
+            format!("the API version in the data ({api_version}) does not match the expected API version ({wanted})");
         return Err(Status::bad_request(message));
     }
     if !value.is_object() {

@@ -35,7 +35,12 @@ fn architecture() -> &'static str {
 }
 
 /// Answers `/api`, `/apis` and what is below them, and `/`.
-pub fn answer(app: &Arc<App>, path: &str, headers: &HeaderMap, answer: &Result<Answer, Status>) -> Result<Option<Reply>, Status> {
+pub fn answer(
+    app: &Arc<App>,
+    path: &str,
+    headers: &HeaderMap,
+    answer: &Result<Answer, Status>,
+) -> Result<Option<Reply>, Status> {
     let table = app.table.load();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let value = match parts.as_slice() {
@@ -48,7 +53,11 @@ pub fn answer(app: &Arc<App>, path: &str, headers: &HeaderMap, answer: &Result<A
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": format!("{}:{}", app.settings.advertise_address, app.settings.https_port)}],
         }),
         ["apis"] => {
-            let groups: Vec<Value> = groups(&table).iter().filter(|(name, _)| !name.is_empty()).map(|(name, versions)| group(name, versions)).collect();
+            let groups: Vec<Value> = groups(&table)
+                .iter()
+                .filter(|(name, _)| !name.is_empty())
+                .map(|(name, versions)| group(name, versions))
+                .collect();
             json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
         }
         ["api", version] => match resource_list(&table, "", version) {
@@ -111,8 +120,11 @@ fn group(name: &str, versions: &[&str]) -> Value {
 }
 
 fn resource_list(table: &Table, group: &str, version: &str) -> Option<Value> {
-    let members: Vec<&Arc<Resource>> =
-        table.resources().iter().filter(|resource| resource.kind.group == group && resource.kind.version == version).collect();
+    let members: Vec<&Arc<Resource>> = table
+        .resources()
+        .iter()
+        .filter(|resource| resource.kind.group == group && resource.kind.version == version)
+        .collect();
     let first = members.first()?;
     let mut resources: Vec<Value> = Vec::new();
     for resource in &members {
@@ -120,7 +132,9 @@ fn resource_list(table: &Table, group: &str, version: &str) -> Option<Value> {
         resources.extend(resource.kind.subresources.iter().map(|sub| described_subresource(&resource.kind, sub)));
     }
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": first.kind.api_version(), "resources": resources}))
+    Some(
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": first.kind.api_version(), "resources": resources}),
+    )
 }
 
 fn described(kind: &Kind) -> Value {
@@ -142,7 +156,12 @@ fn described(kind: &Kind) -> Value {
 /// A short text that changes with the stored version, as clients expect one.
 fn storage_hash(kind: &Kind) -> String {
     use base64::Engine;
-    let text = format!("{}/{}/{}", kind.group, kind.convert.as_ref().map_or(kind.version, |convert| convert.version), kind.kind);
+    let text = format!(
+        "{}/{}/{}",
+        kind.group,
+        kind.convert.as_ref().map_or(kind.version, |convert| convert.version),
+        kind.kind
+    );
     let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
     base64::engine::general_purpose::STANDARD.encode(&digest.as_ref()[..8])
 }
@@ -183,7 +202,8 @@ fn aggregated(table: &Table, core: bool, headers: &HeaderMap) -> Reply {
             continue;
         }
         let versions: Vec<Value> = versions.iter().map(|version| aggregated_version(table, name, version)).collect();
-        let metadata = if core { json!({"creationTimestamp": null}) } else { json!({"name": name, "creationTimestamp": null}) };
+        let metadata =
+            if core { json!({"creationTimestamp": null}) } else { json!({"name": name, "creationTimestamp": null}) };
         items.push(json!({"metadata": metadata, "versions": versions}));
     }
     let value = json!({
@@ -239,7 +259,21 @@ fn aggregated_version(table: &Table, group: &str, version: &str) -> Value {
 }
 
 fn paths(table: &Table) -> Vec<String> {
-    let fixed = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version"];
+    let fixed = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/apis/",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
     let mut paths: Vec<String> = fixed.iter().map(ToString::to_string).collect();
     for (group, versions) in groups(table).iter().filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));

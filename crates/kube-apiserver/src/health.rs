@@ -19,10 +19,11 @@ type Check = fn(&App) -> Result<(), String>;
 const PING: (&str, Check) = ("ping", |_| Ok(()));
 const LOG: (&str, Check) = ("log", |_| Ok(()));
 const STORE: (&str, Check) = ("etcd", |_| Ok(()));
-const BOOTSTRAP: (&str, Check) = ("poststarthook/rbac/bootstrap-roles", |app| match app.health.bootstrapped.load(Ordering::Acquire) {
-    true => Ok(()),
-    false => Err("not finished".into()),
-});
+const BOOTSTRAP: (&str, Check) =
+    ("poststarthook/rbac/bootstrap-roles", |app| match app.health.bootstrapped.load(Ordering::Acquire) {
+        true => Ok(()),
+        false => Err("not finished".into()),
+    });
 const PRIORITY: (&str, Check) = ("poststarthook/scheduling/bootstrap-system-priority-classes", BOOTSTRAP.1);
 const INFORMERS: (&str, Check) = ("informer-sync", BOOTSTRAP.1);
 const SHUTDOWN: (&str, Check) = ("shutdown", |app| match app.health.stopping.load(Ordering::Acquire) {

@@ -15,36 +15,36 @@ use store::cache::Cache;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-pub mod serve;
-pub mod connections;
-pub mod target;
-pub mod query;
-pub mod negotiate;
-pub mod body;
-pub mod call;
-pub mod decode;
-pub mod respond;
-pub mod table;
-pub mod filter;
-pub mod resources;
-pub mod custom;
-pub mod verbs;
-pub mod write;
-pub mod subresources;
-pub mod authn;
-pub mod authz;
 pub mod admission;
 pub mod allocate;
-pub mod discovery;
-pub mod openapi;
-pub mod health;
-pub mod metrics;
-pub mod bootstrap;
-pub mod pki;
 pub mod app;
-pub mod views;
+pub mod authn;
+pub mod authz;
+pub mod body;
+pub mod bootstrap;
+pub mod call;
+pub mod connections;
+pub mod custom;
+pub mod decode;
+pub mod discovery;
+pub mod filter;
+pub mod health;
 pub mod key_locks;
+pub mod metrics;
 pub mod names;
+pub mod negotiate;
+pub mod openapi;
+pub mod pki;
+pub mod query;
+pub mod resources;
+pub mod respond;
+pub mod serve;
+pub mod subresources;
+pub mod table;
+pub mod target;
+pub mod verbs;
+pub mod views;
+pub mod write;
 
 use app::{App, Clock, Settings};
 
@@ -71,9 +71,17 @@ pub enum Error {
     #[error("store")]
     Store(#[from] store::StoreError),
     #[error("listen on {address}")]
-    Listen { address: SocketAddr, #[source] source: std::io::Error },
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("write {path}")]
-    Write { path: PathBuf, #[source] source: std::io::Error },
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("create the first objects: {0}")]
     Bootstrap(machinery::status::Status),
     #[error("read the token file: {0}")]
@@ -186,13 +194,29 @@ fn pki_options(config: &Config, advertise: IpAddr, service_address: IpAddr) -> p
 /// The resources that the server itself reads, by plural name.
 fn views(table: &resources::Table) -> views::Views {
     const READ: &[(&str, &str)] = &[
-        ("", "namespaces"), ("", "serviceaccounts"), ("", "secrets"), ("", "configmaps"), ("", "pods"), ("", "nodes"),
-        ("", "persistentvolumeclaims"), ("", "persistentvolumes"), ("", "limitranges"), ("", "resourcequotas"), ("", "services"),
-        ("rbac.authorization.k8s.io", "roles"), ("rbac.authorization.k8s.io", "rolebindings"),
-        ("rbac.authorization.k8s.io", "clusterroles"), ("rbac.authorization.k8s.io", "clusterrolebindings"),
-        ("storage.k8s.io", "storageclasses"), ("storage.k8s.io", "volumeattachments"), ("networking.k8s.io", "ingressclasses"),
-        ("scheduling.k8s.io", "priorityclasses"), ("node.k8s.io", "runtimeclasses"), ("policy", "poddisruptionbudgets"),
-        ("resource.k8s.io", "resourceclaims"), ("resource.k8s.io", "resourceslices"),
+        ("", "namespaces"),
+        ("", "serviceaccounts"),
+        ("", "secrets"),
+        ("", "configmaps"),
+        ("", "pods"),
+        ("", "nodes"),
+        ("", "persistentvolumeclaims"),
+        ("", "persistentvolumes"),
+        ("", "limitranges"),
+        ("", "resourcequotas"),
+        ("", "services"),
+        ("rbac.authorization.k8s.io", "roles"),
+        ("rbac.authorization.k8s.io", "rolebindings"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "volumeattachments"),
+        ("networking.k8s.io", "ingressclasses"),
+        ("scheduling.k8s.io", "priorityclasses"),
+        ("node.k8s.io", "runtimeclasses"),
+        ("policy", "poddisruptionbudgets"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("resource.k8s.io", "resourceslices"),
     ];
     let mut views = views::Views::default();
     for (group, plural) in READ {
@@ -203,13 +227,18 @@ fn views(table: &resources::Table) -> views::Views {
     views
 }
 
-fn authenticator(config: &Config, material: &pki::Material, settings: &Settings) -> Result<authn::Authenticator, Error> {
+fn authenticator(
+    config: &Config,
+    material: &pki::Material,
+    settings: &Settings,
+) -> Result<authn::Authenticator, Error> {
     let accounts = authn::ServiceAccounts::new(&settings.issuer, &[], &material.service_account_key_pem, &[]);
     let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?;
     let token_file = match &config.token_auth_file {
         None => Default::default(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| Error::Tokens(format!("{}: {error}", path.display())))?;
+            let text =
+                std::fs::read_to_string(path).map_err(|error| Error::Tokens(format!("{}: {error}", path.display())))?;
             authn::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
         }
     };

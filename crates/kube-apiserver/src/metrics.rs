@@ -13,7 +13,8 @@ use crate::target::Target;
 
 /// Upstream's buckets of request durations, in seconds.
 const BUCKETS: &[f64] = &[
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0, 60.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0,
 ];
 
 #[derive(Default)]
@@ -107,13 +108,28 @@ impl Metrics {
     /// Everything as Prometheus reads it.
     pub fn render(&self, app: &App) -> String {
         let mut out = String::new();
-        head(&mut out, "apiserver_request_total", "counter", "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.");
+        head(
+            &mut out,
+            "apiserver_request_total",
+            "counter",
+            "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+        );
         for (labels, count) in self.requests.lock().iter() {
             let RequestLabels { request, code, dry_run } = labels;
             let dry_run = if *dry_run { "All" } else { "" };
-            line(&mut out, "apiserver_request_total", &format!("code=\"{code}\",dry_run=\"{dry_run}\",{}", request.render()), count);
+            line(
+                &mut out,
+                "apiserver_request_total",
+                &format!("code=\"{code}\",dry_run=\"{dry_run}\",{}", request.render()),
+                count,
+            );
         }
-        head(&mut out, "apiserver_request_duration_seconds", "histogram", "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.");
+        head(
+            &mut out,
+            "apiserver_request_duration_seconds",
+            "histogram",
+            "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+        );
         for (labels, histogram) in self.durations.lock().iter() {
             let labels = labels.render();
             let mut sum = 0;
@@ -121,25 +137,61 @@ impl Metrics {
                 sum += count;
                 line(&mut out, "apiserver_request_duration_seconds_bucket", &format!("{labels},le=\"{bound}\""), sum);
             }
-            line(&mut out, "apiserver_request_duration_seconds_bucket", &format!("{labels},le=\"+Inf\""), histogram.count);
+            line(
+                &mut out,
+                "apiserver_request_duration_seconds_bucket",
+                &format!("{labels},le=\"+Inf\""),
+                histogram.count,
+            );
             line(&mut out, "apiserver_request_duration_seconds_sum", &labels, histogram.sum);
             line(&mut out, "apiserver_request_duration_seconds_count", &labels, histogram.count);
         }
-        head(&mut out, "apiserver_current_inflight_requests", "gauge", "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.");
+        head(
+            &mut out,
+            "apiserver_current_inflight_requests",
+            "gauge",
+            "Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+        );
         for (kind, value) in ["readOnly", "mutating"].iter().zip(&self.inflight) {
-            line(&mut out, "apiserver_current_inflight_requests", &format!("request_kind=\"{kind}\""), value.load(Ordering::Relaxed));
+            line(
+                &mut out,
+                "apiserver_current_inflight_requests",
+                &format!("request_kind=\"{kind}\""),
+                value.load(Ordering::Relaxed),
+            );
         }
-        head(&mut out, "apiserver_longrunning_requests", "gauge", "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.");
+        head(
+            &mut out,
+            "apiserver_longrunning_requests",
+            "gauge",
+            "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+        );
         for (resource, value) in self.watches.lock().iter() {
             let labels = format!("component=\"apiserver\",resource=\"{resource}\",verb=\"WATCH\"");
             line(&mut out, "apiserver_longrunning_requests", &labels, value.load(Ordering::Relaxed));
         }
-        head(&mut out, "apiserver_resource_objects", "gauge", "Number of stored objects at the time of last check split by kind.");
-        head(&mut out, "apiserver_storage_objects", "gauge", "Number of stored objects at the time of last check split by kind.");
+        head(
+            &mut out,
+            "apiserver_resource_objects",
+            "gauge",
+            "Number of stored objects at the time of last check split by kind.",
+        );
+        head(
+            &mut out,
+            "apiserver_storage_objects",
+            "gauge",
+            "Number of stored objects at the time of last check split by kind.",
+        );
         for resource in app.table.load().resources() {
             if let Some(state) = resource.state.as_ref().filter(|_| resource.kind.convert.is_none()) {
-                let name = machinery::status::GroupResource { group: resource.kind.group, resource: resource.kind.plural };
-                line(&mut out, "apiserver_storage_objects", &format!("resource=\"{name}\""), state.snapshot().items.len());
+                let name =
+                    machinery::status::GroupResource { group: resource.kind.group, resource: resource.kind.plural };
+                line(
+                    &mut out,
+                    "apiserver_storage_objects",
+                    &format!("resource=\"{name}\""),
+                    state.snapshot().items.len(),
+                );
             }
         }
         process(&mut out);
@@ -187,7 +239,12 @@ fn process(out: &mut String) {
     const TICKS_PER_SECOND: f64 = 100.0;
     const PAGE_BYTES: f64 = 4096.0;
     for (name, kind, help, value) in [
-        ("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.", (number(11) + number(12)) / TICKS_PER_SECOND),
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "Total user and system CPU time spent in seconds.",
+            (number(11) + number(12)) / TICKS_PER_SECOND,
+        ),
         ("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", number(21) * PAGE_BYTES),
         ("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", number(20)),
     ] {

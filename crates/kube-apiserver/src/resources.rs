@@ -81,7 +81,10 @@ impl Resource {
         for text in [namespace, name] {
             let problems = path_segment_problems(text);
             if !problems.is_empty() {
-                return Err(Status::bad_request(format!("invalid resource name \"{text}\": [{}]", problems.join(", "))));
+                return Err(Status::bad_request(format!(
+                    "invalid resource name \"{text}\": [{}]",
+                    problems.join(", ")
+                )));
             }
         }
         if name.is_empty() {
@@ -142,11 +145,14 @@ fn path_segment_problems(text: &str) -> Vec<String> {
     found.map(|sign| format!("may not contain '{sign}'")).collect()
 }
 
+/// Group, version and plural name.
+type Name = (Box<str>, Box<str>, Box<str>);
+
 /// An immutable view of everything served; a change makes a new one.
 #[derive(Default, Clone)]
 pub struct Table {
     resources: Vec<Arc<Resource>>,
-    index: HashMap<(Box<str>, Box<str>, Box<str>), usize>,
+    index: HashMap<Name, usize>,
 }
 
 impl Table {
@@ -209,14 +215,21 @@ pub async fn built_in(cache: &Cache) -> Result<Table, store::StoreError> {
 
 fn stored_kind(kind: &'static Kind) -> &'static Kind {
     let Some(convert) = &kind.convert else { return kind };
-    let stored = api::KINDS.iter().copied().find(|other| {
-        other.group == convert.group && other.version == convert.version && other.kind == kind.kind
-    });
+    let stored = api::KINDS
+        .iter()
+        .copied()
+        .find(|other| other.group == convert.group && other.version == convert.version && other.kind == kind.kind);
     stored.expect("a converted kind's stored version is in the table")
 }
 
 /// A custom kind, as made by `custom.rs`.
-pub fn custom(kind: Kind, schemas: Schemas, id: TypeId, rules: crate::custom::CustomRules, state: Arc<cache::Resource>) -> Resource {
+pub fn custom(
+    kind: Kind,
+    schemas: Schemas,
+    id: TypeId,
+    rules: crate::custom::CustomRules,
+    state: Arc<cache::Resource>,
+) -> Resource {
     let kind = KindRef::Custom(Arc::new(kind));
     let shape = Shape::Custom(Arc::new(schemas), id);
     Resource {
@@ -239,9 +252,8 @@ pub fn describe(kind: KindRef) -> Describe {
         }
         let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-        let labels = labels.into_iter().flatten().filter_map(|(key, value)| {
-            Some((key.as_str().into(), value.as_str()?.into()))
-        });
+        let labels =
+            labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
         let fields = kind.selectable.iter().map(|field| (field.read)(&object).into());
         Ok(Description { labels: labels.collect(), fields: fields.collect(), splice: splice as u32 })
     })
@@ -258,7 +270,9 @@ struct LabelsMeta {
     labels: Vec<(Box<str>, Box<str>)>,
 }
 
-fn pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<(Box<str>, Box<str>)>, D::Error> {
+type Labels = Vec<(Box<str>, Box<str>)>;
+
+fn pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Labels, D::Error> {
     let map: Option<std::collections::BTreeMap<Box<str>, Box<str>>> = serde::Deserialize::deserialize(from)?;
     Ok(map.unwrap_or_default().into_iter().collect())
 }

@@ -16,7 +16,13 @@ use crate::table;
 pub type Reply = Response<Body>;
 
 /// A stored object: the bytes as they are where the client takes them, converted otherwise.
-pub fn stored(call: &Call, resource: &Resource, code: u16, value: &Bytes, revision: Option<u64>) -> Result<Reply, Status> {
+pub fn stored(
+    call: &Call,
+    resource: &Resource,
+    code: u16,
+    value: &Bytes,
+    revision: Option<u64>,
+) -> Result<Reply, Status> {
     let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
     if plain && resource.kind.convert.is_none() {
         let bytes = match revision {

@@ -107,9 +107,18 @@ async fn steps(
     drop(table);
     let headers = parts.headers.clone();
     let call = Call {
-        app: app.clone(), user, target, resource, query: query.clone(), headers, answer, warnings: Mutex::default(),
+        app: app.clone(),
+        user,
+        target,
+        resource,
+        query: query.clone(),
+        headers,
+        answer,
+        warnings: Mutex::default(),
     };
-    if let Some(text) = api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind) {
+    if let Some(text) =
+        api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
+    {
         warnings.lock().push(text.to_string());
     }
     if call.target.verb == "watch" {
@@ -120,13 +129,15 @@ async fn steps(
         true => body::read(incoming).await?,
         false => bytes::Bytes::new(),
     };
-    let outcome = match long_running {
-        true => dispatch(&call, body).await,
-        false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout").with_empty_details()),
-        },
-    };
+    let outcome =
+        match long_running {
+            true => dispatch(&call, body).await,
+            false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
+                Ok(outcome) => outcome,
+                Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")
+                    .with_empty_details()),
+            },
+        };
     warnings.lock().append(&mut call.warnings.lock());
     outcome
 }
@@ -139,7 +150,10 @@ fn is_long_running(target: &Target) -> bool {
 fn admit_load(app: &App, user: &User, mutating: bool) -> Result<crate::metrics::Gauge, Status> {
     let limit = if mutating { WRITING_MAX } else { READING_MAX };
     if app.metrics.inflight(mutating) >= limit && !user.groups.iter().any(|group| group == "system:masters") {
-        return Err(Status::too_many_requests("The server has received too many requests and has asked us to try again later", 1));
+        return Err(Status::too_many_requests(
+            "The server has received too many requests and has asked us to try again later",
+            1,
+        ));
     }
     Ok(app.metrics.running(mutating))
 }
@@ -199,7 +213,11 @@ async fn non_resource(
         "/version" | "/version/" => return Ok(discovery::version()),
         "/metrics" => {
             let text = app.metrics.render(app);
-            return Ok(respond::bytes_reply(200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", text));
+            return Ok(respond::bytes_reply(
+                200,
+                "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
+                text,
+            ));
         }
         "/.well-known/openid-configuration" => {
             let keys = format!("https://{}:{}/openid/v1/jwks", app.settings.advertise_address, app.settings.https_port);

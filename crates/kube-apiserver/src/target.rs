@@ -31,7 +31,9 @@ pub fn parse(method: &Method, path: &str, query: &Query) -> Result<Target, Statu
     }
     let (group, version, rest) = match parts.as_slice() {
         [api, version, rest @ ..] if api == "api" && !rest.is_empty() => ("", version.as_str(), rest),
-        [apis, group, version, rest @ ..] if apis == "apis" && !rest.is_empty() => (group.as_str(), version.as_str(), rest),
+        [apis, group, version, rest @ ..] if apis == "apis" && !rest.is_empty() => {
+            (group.as_str(), version.as_str(), rest)
+        }
         _ => return Ok(Target { verb: non_resource_verb(method), ..Target::default() }),
     };
     let mut target = Target { group: group.into(), version: version.into(), is_resource: true, ..Target::default() };
@@ -114,11 +116,15 @@ mod tests {
         check("GET", "/api/v1/namespaces/a/pods/b/log", ["get", "", "v1", "pods", "log", "a", "b"]);
         check("PUT", "/api/v1/namespaces/a/finalize", ["update", "", "v1", "namespaces", "finalize", "a", "a"]);
         check("GET", "/api/v1/namespaces/a", ["get", "", "v1", "namespaces", "", "a", "a"]);
-        check("DELETE", "/apis/apps/v1/namespaces/a/deployments", [
-            "deletecollection", "apps", "v1", "deployments", "", "a", "",
-        ]);
-        check("PATCH", "/apis/apps/v1/namespaces/a/deployments/d%2Fe", [
-            "patch", "apps", "v1", "deployments", "", "a", "d/e",
-        ]);
+        check(
+            "DELETE",
+            "/apis/apps/v1/namespaces/a/deployments",
+            ["deletecollection", "apps", "v1", "deployments", "", "a", ""],
+        );
+        check(
+            "PATCH",
+            "/apis/apps/v1/namespaces/a/deployments/d%2Fe",
+            ["patch", "apps", "v1", "deployments", "", "a", "d/e"],
+        );
     }
 }

@@ -80,7 +80,8 @@ pub async fn create(
     default(resource, &mut object);
     own(call, resource, None, &mut object, owner, Part::Main);
     let object = resource.to_storage(object);
-    let generate = object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
+    let generate =
+        object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
     for attempt in 1.. {
         match create_once(call, resource, namespace, object.clone(), dry_run).await {
             Err(status) if generate && status.reason == "AlreadyExists" && attempt < GENERATED_NAMES_MAX => {}
@@ -90,7 +91,13 @@ pub async fn create(
     unreachable!("the loop ends by returning")
 }
 
-async fn create_once(call: &Call, resource: &Resource, namespace: &str, mut object: Value, dry_run: bool) -> Result<Stored, Status> {
+async fn create_once(
+    call: &Call,
+    resource: &Resource,
+    namespace: &str,
+    mut object: Value,
+    dry_run: bool,
+) -> Result<Stored, Status> {
     let app = &call.app;
     let kind = &*resource.stored;
     let request = admission::Request::create(call, resource, namespace, dry_run);
@@ -361,7 +368,15 @@ fn sign_with_user(call: &Call, object: &mut Value) {
 fn keep_identity(new: &mut Value, old: &Value) {
     let meta = new.meta_mut();
     meta.remove("selfLink");
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
+    for field in [
+        "name",
+        "namespace",
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+    ] {
         match old.meta(field) {
             Some(value) if meta.get(field).is_none_or(Value::is_null) => {
                 meta.insert(field.into(), value.clone());
@@ -386,7 +401,8 @@ fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: Part) {
             (kind.prepare_update)(new, old);
         }
         Part::Status => {
-            let fields: Vec<String> = [&*new, old].iter().flat_map(|o| o.as_object()).flat_map(|o| o.keys().cloned()).collect();
+            let fields: Vec<String> =
+                [&*new, old].iter().flat_map(|o| o.as_object()).flat_map(|o| o.keys().cloned()).collect();
             for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
                 copy(new, old, field);
             }
@@ -419,7 +435,10 @@ fn copy(new: &mut Value, old: &Value, field: &str) {
 fn content_differs(new: &Value, old: &Value) -> bool {
     let content = |object: &Value| {
         let fields = object.as_object().into_iter().flatten();
-        fields.filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status")).map(|(_, value)| value.clone()).collect::<Vec<_>>()
+        fields
+            .filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status"))
+            .map(|(_, value)| value.clone())
+            .collect::<Vec<_>>()
     };
     content(new) != content(old)
 }
@@ -471,7 +490,8 @@ fn refuse(resource: &Resource, name: &str, errors: &Errors) -> Result<(), Status
 /// Why this object may not replace that one, if it names another version of it.
 fn conflict(resource: &Resource, name: &str, current: &Value, proposed: &Value) -> Option<Status> {
     let wanted = proposed.resource_version();
-    (!wanted.is_empty() && wanted != current.resource_version()).then(|| Status::modified(resource.group_resource(), name))
+    (!wanted.is_empty() && wanted != current.resource_version())
+        .then(|| Status::modified(resource.group_resource(), name))
 }
 
 /// The stored text: without resourceVersion, which the store gives.
@@ -496,7 +516,9 @@ pub fn store_status(error: StoreError) -> Status {
             Status::expired(format!("The resourceVersion for the provided watch is too old: {wanted} ({oldest})"))
         }
         StoreError::Future { wanted, newest } => too_large(wanted.0, newest.0),
-        StoreError::ReadOnly(why) => Status::new(507, "InternalError", format!("Internal error occurred: the store refuses writes: {why}")),
+        StoreError::ReadOnly(why) => {
+            Status::new(507, "InternalError", format!("Internal error occurred: the store refuses writes: {why}"))
+        }
         StoreError::Unavailable(why) => Status::unavailable(format!("the store did not answer: {why}")),
         other => Status::internal(other.to_string()),
     }
@@ -506,8 +528,13 @@ pub fn store_status(error: StoreError) -> Status {
 pub fn too_large(wanted: u64, newest: u64) -> Status {
     let message = format!("Too large resource version: {wanted}, current: {newest}");
     let mut status = Status::new(504, "Timeout", message.clone());
-    let cause = machinery::status::Cause { reason: "ResourceVersionTooLarge".into(), message: "Too large resource version".into(), field: String::new() };
-    status.details = Some(machinery::status::Details { causes: vec![cause], retry_after_seconds: Some(1), ..Default::default() });
+    let cause = machinery::status::Cause {
+        reason: "ResourceVersionTooLarge".into(),
+        message: "Too large resource version".into(),
+        field: String::new(),
+    };
+    status.details =
+        Some(machinery::status::Details { causes: vec![cause], retry_after_seconds: Some(1), ..Default::default() });
     status.message = format!("Timeout: {message}");
     status
 }

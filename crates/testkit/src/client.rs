@@ -49,7 +49,8 @@ impl Reply {
 
 impl Client {
     pub fn with_certificate(url: &str, folder: &Path, name: &str) -> anyhow::Result<Client> {
-        let chain = vec![CertificateDer::from_pem_file(folder.join(format!("{name}.crt"))).context("client certificate")?];
+        let chain =
+            vec![CertificateDer::from_pem_file(folder.join(format!("{name}.crt"))).context("client certificate")?];
         let key = PrivateKeyDer::from_pem_file(folder.join(format!("{name}.key"))).context("client key")?;
         let config = trusting(folder)?.with_client_auth_cert(chain, key)?;
         Ok(Client::new(url, config))
@@ -79,14 +80,21 @@ impl Client {
     }
 
     /// Sends a request and answers its head; the body can be read as it comes.
-    pub async fn open(&self, method: &str, path: &str, content_type: &str, body: impl Into<Bytes>) -> anyhow::Result<http::Response<Incoming>> {
+    pub async fn open(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<http::Response<Incoming>> {
         let stream = self.connect().await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
             // The end of the connection shows in the answer's body.
             let _ = connection.await;
         });
-        let mut request = Request::builder().method(Method::from_bytes(method.as_bytes())?).uri(path).header("Host", &self.address);
+        let mut request =
+            Request::builder().method(Method::from_bytes(method.as_bytes())?).uri(path).header("Host", &self.address);
         if !content_type.is_empty() {
             request = request.header("Content-Type", content_type);
         }
@@ -97,7 +105,13 @@ impl Client {
         Ok(sender.send_request(request).await?)
     }
 
-    pub async fn send(&self, method: &str, path: &str, content_type: &str, body: impl Into<Bytes>) -> anyhow::Result<Reply> {
+    pub async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Reply> {
         let (head, body) = self.open(method, path, content_type, body).await?.into_parts();
         let body = body.collect().await?.to_bytes();
         Ok(Reply { code: head.status.as_u16(), headers: head.headers, body })
@@ -120,9 +134,13 @@ impl Client {
     }
 }
 
-fn trusting(folder: &Path) -> anyhow::Result<rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert>> {
+fn trusting(
+    folder: &Path,
+) -> anyhow::Result<rustls::ConfigBuilder<rustls::ClientConfig, rustls::client::WantsClientCert>> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).context("cluster CA")?)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    Ok(rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?.with_root_certificates(roots))
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots))
 }

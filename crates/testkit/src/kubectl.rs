@@ -38,7 +38,11 @@ impl Kubectl {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).env("KUBECONFIG", &self.kubeconfig).env("HOME", &self.home).env_remove("KUBERNETES_MASTER");
+        command
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", &self.home)
+            .env_remove("KUBERNETES_MASTER");
         command
     }
 
@@ -49,7 +53,8 @@ impl Kubectl {
     /// Runs with that text as standard input.
     pub fn run_with(&self, arguments: &[&str], input: &str) -> anyhow::Result<Output> {
         use std::io::Write;
-        let mut child = self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let mut child =
+            self.command(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().context("kubectl's input")?.write_all(input.as_bytes())?;
         Ok(child.wait_with_output()?)
     }
@@ -66,13 +71,21 @@ impl Kubectl {
     /// What it complains of when it fails; panics where it succeeds.
     pub fn fails(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments).expect("kubectl runs");
-        assert!(!output.status.success(), "kubectl {arguments:?} succeeded: {}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            !output.status.success(),
+            "kubectl {arguments:?} succeeded: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     pub fn fails_with(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run_with(arguments, input).expect("kubectl runs");
-        assert!(!output.status.success(), "kubectl {arguments:?} succeeded: {}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            !output.status.success(),
+            "kubectl {arguments:?} succeeded: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 }

@@ -38,9 +38,12 @@ fn walk(expected: &Value, found: &Value, path: &str, out: &mut Vec<String>) {
         }
         (Value::String(a), Value::String(b)) if generated(a) && generated(b) => {}
         // Columns are described by long passages of the documentation.
-        (Value::String(_), Value::String(_)) if path.starts_with(".columnDefinitions") && path.ends_with(".description") => {}
+        (Value::String(_), Value::String(_))
+            if path.starts_with(".columnDefinitions") && path.ends_with(".description") => {}
         // A patched object is shown as text, with its uid and times, and the order of its fields.
-        (Value::String(a), Value::String(b)) if [a, b].iter().all(|text| text.contains("Invalid value: \"{\\\"apiVersion")) => {
+        (Value::String(a), Value::String(b))
+            if [a, b].iter().all(|text| text.contains("Invalid value: \"{\\\"apiVersion")) =>
+        {
             let last = |text: &str| text.rsplit_once("}\": ").map(|(_, rest)| rest.to_string());
             if last(a) != last(b) {
                 out.push(format!("{path}: expected {a}, found {b}"));
@@ -170,11 +173,15 @@ fn without_controllers(value: &mut Value) {
         value.as_object_mut().map(|map| map.remove("status"));
     }
     // The text of a difference shows Go's internal form of the objects; the sentence before it is what people look for.
-    if let Some(message) = value["message"].as_str().and_then(|text| text.split_once("\n@@")).map(|(head, _)| head.to_string()) {
+    if let Some(message) =
+        value["message"].as_str().and_then(|text| text.split_once("\n@@")).map(|(head, _)| head.to_string())
+    {
         value["message"] = message.into();
     }
     for cause in value.pointer_mut("/details/causes").and_then(Value::as_array_mut).into_iter().flatten() {
-        if let Some(message) = cause["message"].as_str().and_then(|text| text.split_once("\n@@")).map(|(head, _)| head.to_string()) {
+        if let Some(message) =
+            cause["message"].as_str().and_then(|text| text.split_once("\n@@")).map(|(head, _)| head.to_string())
+        {
             cause["message"] = message.into();
         }
     }

@@ -57,9 +57,11 @@ pub async fn take(app: &Arc<App>, claim: &Claim, holder: &Holder) -> Result<bool
             }
         }
         Claim::Port(port) => {
-            let value = json!({"namespace": holder.namespace, "name": holder.name, "since": app.clock.stamp()}).to_string();
+            let value =
+                json!({"namespace": holder.namespace, "name": holder.name, "since": app.clock.stamp()}).to_string();
             let put = Change::Put { value: value.into(), ttl: None };
-            let written = app.cache.store().write_if(&port_key(*port), Expect::Absent, put).await.map_err(store_status)?;
+            let written =
+                app.cache.store().write_if(&port_key(*port), Expect::Absent, put).await.map_err(store_status)?;
             Ok(matches!(written, Written::Done(_)))
         }
     }

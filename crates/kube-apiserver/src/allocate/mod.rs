@@ -54,14 +54,25 @@ impl Drop for Reserved {
     }
 }
 
-pub async fn for_create(call: &Call, resource: &Resource, service: &mut Value, dry_run: bool) -> Result<Reserved, Status> {
+pub async fn for_create(
+    call: &Call,
+    resource: &Resource,
+    service: &mut Value,
+    dry_run: bool,
+) -> Result<Reserved, Status> {
     if !is_service(resource) {
         return Ok(Reserved::nothing(&call.app));
     }
     allocate(call, service, None, dry_run).await
 }
 
-pub async fn for_update(call: &Call, resource: &Resource, new: &mut Value, old: &Value, dry_run: bool) -> Result<Reserved, Status> {
+pub async fn for_update(
+    call: &Call,
+    resource: &Resource,
+    new: &mut Value,
+    old: &Value,
+    dry_run: bool,
+) -> Result<Reserved, Status> {
     if !is_service(resource) {
         return Ok(Reserved::nothing(&call.app));
     }
@@ -127,7 +138,8 @@ async fn allocate_address(
     if !strategy::needs_cluster_ip(spec) || strategy::is_headless(spec) {
         return Ok(());
     }
-    let given: Vec<String> = spec["clusterIPs"].as_array().into_iter().flatten().filter_map(|ip| ip.as_str().map(Into::into)).collect();
+    let given: Vec<String> =
+        spec["clusterIPs"].as_array().into_iter().flatten().filter_map(|ip| ip.as_str().map(Into::into)).collect();
     if given.is_empty() {
         let address = next_address(app, holder, reserved, dry_run).await?;
         service["spec"]["clusterIP"] = address.to_string().into();
@@ -217,9 +229,14 @@ async fn take_port(
     if own.contains(&claim) || dry_run {
         return Ok(());
     }
-    let mut invalid = |detail: String| errors.push(FieldError::new(Problem::Invalid, field, wanted.to_string(), detail));
+    let mut invalid =
+        |detail: String| errors.push(FieldError::new(Problem::Invalid, field, wanted.to_string(), detail));
     if !u16::try_from(wanted).is_ok_and(|port| range.contains(&port)) {
-        invalid(format!("provided port is not in the valid range. The range of valid ports is {}-{}", range.start(), range.end()));
+        invalid(format!(
+            "provided port is not in the valid range. The range of valid ports is {}-{}",
+            range.start(),
+            range.end()
+        ));
     } else if claim::take(app, &claim, holder).await? {
         own.push(claim.clone());
         reserved.taken.push(claim);
@@ -229,7 +246,12 @@ async fn take_port(
     Ok(())
 }
 
-async fn next_address(app: &Arc<App>, holder: &Holder, reserved: &mut Reserved, dry_run: bool) -> Result<IpAddr, Status> {
+async fn next_address(
+    app: &Arc<App>,
+    holder: &Holder,
+    reserved: &mut Reserved,
+    dry_run: bool,
+) -> Result<IpAddr, Status> {
     let range = app.settings.service_cidr;
     let size = host_count(&range);
     // The start of the range is left to people who choose addresses by hand, as upstream leaves it.
@@ -255,7 +277,13 @@ async fn next_port(app: &Arc<App>, holder: &Holder, reserved: &mut Reserved, dry
     Err(Status::internal("failed to allocate a nodePort: range is full"))
 }
 
-async fn try_claim(app: &Arc<App>, claim: &Claim, holder: &Holder, reserved: &mut Reserved, dry_run: bool) -> Result<bool, Status> {
+async fn try_claim(
+    app: &Arc<App>,
+    claim: &Claim,
+    holder: &Holder,
+    reserved: &mut Reserved,
+    dry_run: bool,
+) -> Result<bool, Status> {
     if claim::is_taken(app, claim).await? {
         return Ok(false);
     }

@@ -19,7 +19,8 @@ const MANAGER: &str = "kube-apiserver";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
-    let (namespaces, rest): (Vec<Value>, Vec<Value>) = objects().into_iter().partition(|object| object["kind"] == "Namespace");
+    let (namespaces, rest): (Vec<Value>, Vec<Value>) =
+        objects().into_iter().partition(|object| object["kind"] == "Namespace");
     ensure_all(app, namespaces).await?;
     ensure_all(app, rest).await?;
     ensure_all(app, vec![service_cidr(app), authentication(material)]).await?;
@@ -58,7 +59,9 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
 fn repaired(current: &Value, wanted: &Value) -> Value {
     let mut next = current.clone();
     match wanted["kind"].as_str().unwrap_or("") {
-        "ClusterRole" | "Role" if current.annotation(AUTOUPDATE) == Some("true") => add_missing(&mut next, wanted, "rules"),
+        "ClusterRole" | "Role" if current.annotation(AUTOUPDATE) == Some("true") => {
+            add_missing(&mut next, wanted, "rules")
+        }
         "ClusterRoleBinding" | "RoleBinding" if current.annotation(AUTOUPDATE) == Some("true") => {
             add_missing(&mut next, wanted, "subjects");
         }

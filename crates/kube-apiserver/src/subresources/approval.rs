@@ -18,7 +18,8 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
     let signer = signer(call)?;
     let (group, resource) = ("certificates.k8s.io", "signers");
     let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
-    if !call.may("approve", group, resource, "", "", &signer) && !call.may("approve", group, resource, "", "", &domain) {
+    if !call.may("approve", group, resource, "", "", &signer) && !call.may("approve", group, resource, "", "", &domain)
+    {
         let why = format!("user not permitted to approve requests with signerName \"{signer}\"");
         return Err(Status::forbidden(call.resource.group_resource(), &call.target.name, &why));
     }
@@ -38,7 +39,9 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
         let proposed = match &patch {
             Some(patch) => {
                 let mut next = patch.apply(call.resource.shape(), current)?;
-                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| call.warn(text))?;
+                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| {
+                    call.warn(text)
+                })?;
                 next
             }
             None => whole.clone(),
@@ -51,13 +54,19 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
             false => Err(Status::invalid(call.resource.kind.group, call.resource.kind.kind, current.name(), &errors)),
         }
     };
-    let stored = write::update(call, &call.resource, "", &call.target.name, Part::Sub("approval"), &owner, dry_run, change).await?;
+    let stored =
+        write::update(call, &call.resource, "", &call.target.name, Part::Sub("approval"), &owner, dry_run, change)
+            .await?;
     respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
 }
 
 fn signer(call: &Call) -> Result<String, Status> {
     let key = call.resource.key("", &call.target.name)?;
-    let item = call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), &call.target.name))?;
+    let item = call
+        .resource
+        .state()?
+        .get(&key)
+        .ok_or_else(|| Status::not_found(call.resource.group_resource(), &call.target.name))?;
     let object = call.resource.decode(&item)?;
     Ok(object.pointer("/spec/signerName").and_then(Value::as_str).unwrap_or("").to_string())
 }
@@ -67,7 +76,8 @@ fn is_decision(condition: &Value) -> bool {
 }
 
 fn approved(current: &Value, proposed: &Value, now: &str) -> Value {
-    let list = |object: &Value| object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let list =
+        |object: &Value| object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut conditions: Vec<Value> = list(current).into_iter().filter(|condition| !is_decision(condition)).collect();
     for mut decision in list(proposed).into_iter().filter(is_decision) {
         for field in ["lastUpdateTime", "lastTransitionTime"] {

@@ -6,8 +6,8 @@ use machinery::object::{Meta, child_mut};
 use machinery::status::{GroupResource, Status};
 use serde_json::{Map, Value, json};
 
-use crate::call::{Call, decode_object};
-use crate::decode::{self, Expected};
+use crate::call::{Call, decode_as, decode_object};
+use crate::decode::Expected;
 use crate::respond::{self, Reply};
 use crate::write::{self, Owner, Part};
 
@@ -23,11 +23,10 @@ pub async fn create_by_body(call: &Call, body: Bytes) -> Result<Reply, Status> {
 pub async fn create(call: &Call, name: &str, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.core.v1.Binding").ok_or_else(Status::no_such_resource)?;
     let expected = Expected { group: "", version: "v1", kind: "Binding", shape };
-    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let strictness = call.strictness("CreateOptions")?;
-    let binding = decode::object(content_type, &body, &expected, strictness, &mut |warning| call.warn(warning))?;
+    let binding = decode_as(call, &expected, &body, strictness)?;
     if !binding.name().is_empty() && binding.name() != name {
-        return Err(Status::bad_request(format!("name in URL does not match name in Binding object")));
+        return Err(Status::bad_request("name in URL does not match name in Binding object"));
     }
     bind(call, name, binding).await
 }
@@ -44,12 +43,18 @@ async fn bind(call: &Call, name: &str, binding: Value) -> Result<Reply, Status> 
     let refused = |why: String| Err(Status::conflict(PODS_BINDING, name, &why));
     let change = |pod: &Value| {
         if !binding.uid().is_empty() && binding.uid() != pod.uid() {
-            let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", binding.uid(), pod.uid());
+            let why = format!(
+                "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                binding.uid(),
+                pod.uid()
+            );
             return refused(why);
         }
         if !binding.resource_version().is_empty() && binding.resource_version() != pod.resource_version() {
             let (wanted, found) = (binding.resource_version(), pod.resource_version());
-            return refused(format!("Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {found}"));
+            return refused(format!(
+                "Precondition failed: ResourceVersion in precondition: {wanted}, ResourceVersion in object meta: {found}"
+            ));
         }
         if pod.is_deleting() {
             return refused(format!("pod {name} is being deleted, cannot be assigned to a host"));
@@ -97,7 +102,12 @@ fn validated<'a>(name: &str, binding: &'a Value) -> Result<&'a str, Status> {
     let target = &binding["target"];
     let kind = target["kind"].as_str().unwrap_or("");
     if !kind.is_empty() && kind != "Node" {
-        errors.push(FieldError::new(Problem::NotSupported, "target.kind", format!("{kind:?}"), "supported values: \"Node\", \"<empty>\""));
+        errors.push(FieldError::new(
+            Problem::NotSupported,
+            "target.kind",
+            format!("{kind:?}"),
+            "supported values: \"Node\", \"<empty>\"",
+        ));
     }
     let node = target["name"].as_str().unwrap_or("");
     if node.is_empty() {

@@ -9,11 +9,9 @@ use crate::negotiate::Form;
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
 
-const DEPRECATED: &str = "v1 ComponentStatus is deprecated in v1.19+";
 const NAMES: &[&str] = &["controller-manager", "scheduler", "etcd-0"];
 
 pub async fn get(call: &Call) -> Result<Reply, Status> {
-    call.warn(DEPRECATED);
     let name = call.target.name.as_str();
     if !NAMES.contains(&name) {
         return Err(Status::not_found(call.resource.group_resource(), name));
@@ -23,18 +21,27 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
 }
 
 pub async fn list(call: &Call) -> Result<Reply, Status> {
-    call.warn(DEPRECATED);
     let mut items = Vec::new();
     for name in NAMES {
         items.push(component(call, name).await);
     }
     if call.answer.form == Form::Table {
         let now = Timestamp::now();
-        let row = |object: &Value| table::row(&call.resource, object, Include::from(&call.query), call.answer.meta_version, now);
+        let row = |object: &Value| {
+            table::row(&call.resource, object, Include::from(&call.query), call.answer.meta_version, now)
+        };
         let rows = items.iter().map(row).collect();
-        return Ok(respond::value(200, &call.answer, &table::whole(&call.resource, json!({}), rows, call.answer.meta_version, true)));
+        return Ok(respond::value(
+            200,
+            &call.answer,
+            &table::whole(&call.resource, json!({}), rows, call.answer.meta_version, true),
+        ));
     }
-    Ok(respond::value(200, &call.answer, &json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": items})))
+    Ok(respond::value(
+        200,
+        &call.answer,
+        &json!({"kind": "ComponentStatusList", "apiVersion": "v1", "metadata": {}, "items": items}),
+    ))
 }
 
 /// The store is asked; scheduler and controllers are known by their leases.
@@ -68,7 +75,8 @@ fn renewed_recently(call: &Call, name: &str) -> bool {
     let Ok(key) = leases.key("kube-system", name) else { return false };
     let Some(item) = leases.state.as_ref().and_then(|state| state.get(&key)) else { return false };
     let Ok(lease) = leases.decode(&item) else { return false };
-    let renewed = lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|time| time.parse::<Timestamp>().ok());
+    let renewed =
+        lease.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|time| time.parse::<Timestamp>().ok());
     let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);
     renewed.is_some_and(|renewed| call.app.clock.now().as_second() - renewed.as_second() <= 2 * seconds)
 }

@@ -6,8 +6,8 @@ use machinery::selector::LabelSelector;
 use machinery::status::{Cause, Details, Status};
 use serde_json::{Map, Value, json};
 
-use crate::call::Call;
-use crate::decode::{self, Expected};
+use crate::call::{Call, decode_as};
+use crate::decode::Expected;
 use crate::respond::{self, Reply};
 use crate::verbs::delete;
 use crate::write::{self, Owner, Part, store_status};
@@ -15,9 +15,8 @@ use crate::write::{self, Owner, Part, store_status};
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.policy.v1.Eviction").ok_or_else(Status::no_such_resource)?;
     let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape };
-    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let strictness = call.strictness("CreateOptions")?;
-    let eviction = decode::object(content_type, &body, &expected, strictness, &mut |warning| call.warn(warning))?;
+    let eviction = decode_as(call, &expected, &body, strictness)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     if !eviction.name().is_empty() && eviction.name() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -26,7 +25,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     options.dry_run |= call.dry_run("CreateOptions")?;
     call.app.cache.fresh().await.map_err(store_status)?;
     let key = call.resource.key(namespace, name)?;
-    let item = call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let item =
+        call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let pod = call.resource.decode(&item)?;
     if !ignores_budgets(&pod) {
         take_from_budget(call, &pod, options.dry_run).await?;
@@ -51,16 +51,23 @@ async fn take_from_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(),
     let labels = pod.meta("labels").cloned().unwrap_or_else(|| Value::Object(Map::new()));
     let covers = |budget: &Value| {
         let selector = budget.pointer("/spec/selector").filter(|selector| !selector.is_null());
-        selector.and_then(|selector| LabelSelector::from_object(selector).ok()).is_some_and(|selector| {
-            selector.matches(|key| labels.get(key).and_then(Value::as_str))
-        })
+        selector
+            .and_then(|selector| LabelSelector::from_object(selector).ok())
+            .is_some_and(|selector| selector.matches(|key| labels.get(key).and_then(Value::as_str)))
     };
-    let budgets: Vec<_> = call.app.views.all("poddisruptionbudgets", pod.namespace()).into_iter().filter(|budget| covers(budget)).collect();
+    let budgets: Vec<_> = call
+        .app
+        .views
+        .all("poddisruptionbudgets", pod.namespace())
+        .into_iter()
+        .filter(|budget| covers(budget))
+        .collect();
     let budget = match budgets.as_slice() {
         [] => return Ok(()),
         [budget] => budget,
         _ => {
-            let message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            let message =
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
             return Err(Status::internal(message));
         }
     };
@@ -72,7 +79,8 @@ async fn take_from_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(),
     let now = call.app.clock.stamp();
     let owner = Owner::Update("kube-apiserver".into());
     let change = |budget: &Value| decremented(budget, pod.name(), &now);
-    let taken = write::update(&internal, &internal.resource, &namespace, &name, Part::Status, &owner, dry_run, change).await;
+    let taken =
+        write::update(&internal, &internal.resource, &namespace, &name, Part::Status, &owner, dry_run, change).await;
     match taken {
         // The budget went meanwhile: nothing protects the pod any more.
         Err(status) if status.code == 404 => Ok(()),

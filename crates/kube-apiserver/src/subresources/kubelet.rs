@@ -12,7 +12,8 @@ pub async fn connect(call: &Call) -> Result<Reply, Status> {
     call.app.cache.fresh().await.map_err(store_status)?;
     let resource = &call.resource;
     let key = resource.key(&call.target.namespace, &call.target.name)?;
-    let item = resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
+    let item =
+        resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
     let object = resource.decode(&item)?;
     let node = match resource.kind.kind {
         "Node" => object.name().to_string(),
@@ -30,10 +31,15 @@ pub async fn connect(call: &Call) -> Result<Reply, Status> {
         return Err(Status::not_found(GroupResource { group: "", resource: "pods" }, &node));
     };
     let addresses = found.pointer("/status/addresses").and_then(Value::as_array).cloned().unwrap_or_default();
-    let address = addresses.iter().find(|address| address["type"] == "InternalIP").and_then(|address| address["address"].as_str());
+    let address = addresses
+        .iter()
+        .find(|address| address["type"] == "InternalIP")
+        .and_then(|address| address["address"].as_str());
     let port = found.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_i64).unwrap_or(10250);
     match address {
-        None => Err(Status::internal(format!("no preferred addresses found; known addresses: []"))),
-        Some(address) => Err(Status::internal(format!("Get \"https://{address}:{port}\": dial tcp {address}:{port}: connect: connection refused"))),
+        None => Err(Status::internal("no preferred addresses found; known addresses: []")),
+        Some(address) => Err(Status::internal(format!(
+            "Get \"https://{address}:{port}\": dial tcp {address}:{port}: connect: connection refused"
+        ))),
     }
 }

@@ -29,7 +29,9 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
         let mut proposed = match &patch {
             Some(patch) => {
                 let mut next = patch.apply(call.resource.shape(), current)?;
-                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| call.warn(text))?;
+                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| {
+                    call.warn(text)
+                })?;
                 next
             }
             None => whole.clone(),
@@ -52,6 +54,7 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
         }
     };
     let (namespace, name) = (&call.target.namespace, &call.target.name);
-    let stored = write::update(call, &call.resource, namespace, name, Part::Sub(subresource), &owner, dry_run, change).await?;
+    let stored =
+        write::update(call, &call.resource, namespace, name, Part::Sub(subresource), &owner, dry_run, change).await?;
     respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
 }

@@ -36,7 +36,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         "LocalSubjectAccessReview" => {
             let namespace = review.pointer("/spec/resourceAttributes/namespace").and_then(Value::as_str).unwrap_or("");
             if namespace != call.target.namespace {
-                let message = format!("spec.resourceAttributes.namespace must match namespace: {}", call.target.namespace);
+                let message =
+                    format!("spec.resourceAttributes.namespace must match namespace: {}", call.target.namespace);
                 return Err(Status::bad_request(message));
             }
             access(call, &reviewed_user(&review["spec"]), &review["spec"])
@@ -51,8 +52,13 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
 
 async fn token_review(call: &Call, review: &Value) -> Value {
     let token = review.pointer("/spec/token").and_then(Value::as_str).unwrap_or("");
-    let audiences: Vec<String> = review.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten()
-        .filter_map(|audience| audience.as_str().map(Into::into)).collect();
+    let audiences: Vec<String> = review
+        .pointer("/spec/audiences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|audience| audience.as_str().map(Into::into))
+        .collect();
     match call.app.authenticator.review_token(token, &audiences, &call.app.views).await {
         Ok((user, audiences)) => json!({"authenticated": true, "user": user_info(&user), "audiences": audiences}),
         Err(error) => json!({"user": {}, "error": error}),
@@ -93,7 +99,10 @@ fn access(call: &Call, user: &User, spec: &Value) -> Value {
     let text = |value: &'_ Value, field: &str| value[field].as_str().unwrap_or("").to_string();
     let from = if resource.is_null() { path } else { resource };
     let verb = text(from, "verb");
-    let parts: Vec<String> = ["group", "version", "resource", "subresource", "namespace", "name"].iter().map(|field| text(resource, field)).collect();
+    let parts: Vec<String> = ["group", "version", "resource", "subresource", "namespace", "name"]
+        .iter()
+        .map(|field| text(resource, field))
+        .collect();
     let path = text(path, "path");
     let attributes = Attributes {
         user,

@@ -6,7 +6,7 @@ use machinery::selector;
 use machinery::status::Status;
 use serde_json::{Map, Value, json};
 
-use crate::call::Call;
+use crate::call::{Call, decode_as};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
 use crate::verbs::patch::PatchBody;
@@ -23,17 +23,21 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
     call.app.cache.fresh().await.map_err(store_status)?;
     let resource = &call.resource;
     let key = resource.key(&call.target.namespace, &call.target.name)?;
-    let item = resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
+    let item =
+        resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
     let object = resource.decode(&item)?;
     Ok(respond::value(200, &call.answer, &scale_of(call, &object)?))
 }
 
 pub async fn update(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let strictness = call.strictness("UpdateOptions")?;
-    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
-    let scale = decode::object(content_type, &body, &expected()?, strictness, &mut |warning| call.warn(warning))?;
+    let scale = decode_as(call, &expected()?, &body, strictness)?;
     if !scale.name().is_empty() && scale.name() != call.target.name {
-        let message = format!("the name of the object ({}) does not match the name on the URL ({})", scale.name(), call.target.name);
+        let message = format!(
+            "the name of the object ({}) does not match the name on the URL ({})",
+            scale.name(),
+            call.target.name
+        );
         return Err(Status::bad_request(message));
     }
     write(call, "UpdateOptions", |_| Ok(scale.clone())).await
@@ -51,7 +55,11 @@ pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
     .await
 }
 
-async fn write(call: &Call, options: &'static str, mut change: impl FnMut(&Value) -> Result<Value, Status>) -> Result<Reply, Status> {
+async fn write(
+    call: &Call,
+    options: &'static str,
+    mut change: impl FnMut(&Value) -> Result<Value, Status>,
+) -> Result<Reply, Status> {
     let dry_run = call.dry_run(options)?;
     let owner = Owner::Update(call.field_manager()?);
     let (namespace, name) = (&call.target.namespace, &call.target.name);
@@ -71,7 +79,8 @@ async fn write(call: &Call, options: &'static str, mut change: impl FnMut(&Value
         Ok(next)
     })
     .await?;
-    let mut object: Value = serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;
+    let mut object: Value =
+        serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;
     if let Some(revision) = stored.revision {
         object.meta_mut().insert("resourceVersion".into(), revision.to_string().into());
     }
@@ -79,7 +88,8 @@ async fn write(call: &Call, options: &'static str, mut change: impl FnMut(&Value
 }
 
 fn expected() -> Result<Expected<'static>, Status> {
-    let shape = api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
+    let shape =
+        api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
     Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape })
 }
 
@@ -87,7 +97,11 @@ fn paths(call: &Call) -> Result<Paths, Status> {
     match &call.resource.custom {
         Some(custom) => {
             let scale = custom.scale().ok_or_else(Status::no_such_resource)?;
-            Ok(Paths { spec: scale.spec_path.clone(), status: scale.status_path.clone(), selector: scale.selector_path.clone() })
+            Ok(Paths {
+                spec: scale.spec_path.clone(),
+                status: scale.status_path.clone(),
+                selector: scale.selector_path.clone(),
+            })
         }
         None => Ok(Paths { spec: "/spec/replicas".into(), status: "/status/replicas".into(), selector: None }),
     }
@@ -128,7 +142,9 @@ fn selector_text(selector: &Value) -> String {
             let pairs = selector.as_object().into_iter().flatten();
             pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or(""))).collect::<Vec<_>>().join(",")
         }
-        false => selector::LabelSelector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default(),
+        false => {
+            selector::LabelSelector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default()
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::app::stamp;
 use crate::authn::{Reference, TokenRequest};
-use crate::call::Call;
-use crate::decode::{self, Expected};
+use crate::call::{Call, decode_as};
+use crate::decode::Expected;
 use crate::respond::{self, Reply};
 use crate::write::store_status;
 
@@ -18,17 +18,20 @@ const SECONDS_MIN: i64 = 600;
 const SECONDS_MAX: i64 = 1 << 32;
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
-    let shape = api::schema::schemas().by_name("io.k8s.api.authentication.v1.TokenRequest").ok_or_else(Status::no_such_resource)?;
+    let shape = api::schema::schemas()
+        .by_name("io.k8s.api.authentication.v1.TokenRequest")
+        .ok_or_else(Status::no_such_resource)?;
     let expected = Expected { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", shape };
-    let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let strictness = call.strictness("CreateOptions")?;
-    let mut request = decode::object(content_type, &body, &expected, strictness, &mut |warning| call.warn(warning))?;
+    let mut request = decode_as(call, &expected, &body, strictness)?;
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);
     validate(seconds)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     call.app.cache.fresh().await.map_err(store_status)?;
     let views = &call.app.views;
-    let account = views.one("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let account = views
+        .one("serviceaccounts", namespace, name)
+        .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let bound = bound_object(call, namespace, name, &request)?;
     let node = match &bound {
         Some((kind, pod)) if *kind == "Pod" => {
@@ -38,10 +41,18 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         Some((kind, node)) if *kind == "Node" => Some(node.clone()),
         _ => None,
     };
-    let audiences: Vec<String> = request.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten()
-        .filter_map(|audience| audience.as_str().map(Into::into)).collect();
+    let audiences: Vec<String> = request
+        .pointer("/spec/audiences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|audience| audience.as_str().map(Into::into))
+        .collect();
     let reference = |wanted: &str| {
-        bound.as_ref().filter(|(kind, _)| *kind == wanted).map(|(_, object)| Reference { name: object.name(), uid: object.uid() })
+        bound
+            .as_ref()
+            .filter(|(kind, _)| *kind == wanted)
+            .map(|(_, object)| Reference { name: object.name(), uid: object.uid() })
     };
     let wanted = TokenRequest {
         namespace,
@@ -75,15 +86,25 @@ fn validate(seconds: i64) -> Result<(), Status> {
 }
 
 /// The object whose end ends the token.
-fn bound_object(call: &Call, namespace: &str, account: &str, request: &Value) -> Result<Option<(&'static str, Value)>, Status> {
-    let Some(wanted) = request.pointer("/spec/boundObjectRef").filter(|wanted| !wanted.is_null()) else { return Ok(None) };
+fn bound_object(
+    call: &Call,
+    namespace: &str,
+    account: &str,
+    request: &Value,
+) -> Result<Option<(&'static str, Value)>, Status> {
+    let Some(wanted) = request.pointer("/spec/boundObjectRef").filter(|wanted| !wanted.is_null()) else {
+        return Ok(None);
+    };
     let text = |field: &str| wanted[field].as_str().unwrap_or("");
     let (kind, plural, scope) = match (text("apiVersion"), text("kind")) {
         ("v1", "Pod") => ("Pod", "pods", namespace),
         ("v1", "Secret") => ("Secret", "secrets", namespace),
         ("v1", "Node") => ("Node", "nodes", ""),
         (version, kind) => {
-            return Err(Status::bad_request(format!("cannot bind token to object of type {}, Kind={kind}", version_shown(version))));
+            return Err(Status::bad_request(format!(
+                "cannot bind token to object of type {}, Kind={kind}",
+                version_shown(version)
+            )));
         }
     };
     let resource = GroupResource { group: "", resource: plural };
@@ -92,13 +113,17 @@ fn bound_object(call: &Call, namespace: &str, account: &str, request: &Value) ->
     if kind == "Pod" {
         let runs_as = object.pointer("/spec/serviceAccountName").and_then(Value::as_str).unwrap_or("default");
         if runs_as != account {
-            let message = format!("cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name.");
+            let message = format!(
+                "cannot bind token for serviceaccount \"{account}\" to pod running with different serviceaccount name."
+            );
             return Err(Status::bad_request(message));
         }
     }
     let uid = text("uid");
     if !uid.is_empty() && uid != object.uid() {
-        let why = format!("the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated");
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have been deleted and then recreated"
+        );
         return Err(Status::conflict(resource, name, &why));
     }
     Ok(Some((kind, object)))

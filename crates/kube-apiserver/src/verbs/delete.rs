@@ -17,8 +17,8 @@ use crate::app::stamp;
 use crate::call::Call;
 use crate::filter::Filter;
 use crate::resources::{Resource, decode_stored};
-use crate::verbs::list::list_item;
 use crate::respond::{self, Reply};
+use crate::verbs::list::list_item;
 use crate::write::{self, encode, store_status};
 
 const TRIES_MAX: usize = 32;
@@ -70,7 +70,8 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
         async move {
             let mut parts = item.key.rsplit('/');
             let name = parts.next().unwrap_or("").to_string();
-            let namespace = if resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
+            let namespace =
+                if resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
             match one(call, &namespace, &name, options).await {
                 // Somebody else deleted it first: it is gone, as asked.
                 Err(status) if status.code == 404 => Ok(()),
@@ -120,13 +121,15 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         };
         let written = match change.clone() {
             None => None,
-            Some(change) => match app.cache.store().write_if(&key, Expect::At(*revision), change).await.map_err(store_status)? {
-                Written::Done(revision) => Some(revision),
-                Written::Conflict(entry) => {
-                    current = entry.map(|entry| (entry.value, entry.revision));
-                    continue;
+            Some(change) => {
+                match app.cache.store().write_if(&key, Expect::At(*revision), change).await.map_err(store_status)? {
+                    Written::Done(revision) => Some(revision),
+                    Written::Conflict(entry) => {
+                        current = entry.map(|entry| (entry.value, entry.revision));
+                        continue;
+                    }
                 }
-            },
+            }
         };
         if let Some(written) = written {
             app.cache.wait_for(written, super::get::REVISION_TIMEOUT).await.map_err(store_status)?;
@@ -182,7 +185,8 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
             return if new == *old { Next::Unchanged } else { Next::Mark(new) };
         }
         // A shorter period counts from when the deletion began.
-        let until = old.meta("deletionTimestamp").and_then(Value::as_str).and_then(|time| time.parse::<Timestamp>().ok());
+        let until =
+            old.meta("deletionTimestamp").and_then(Value::as_str).and_then(|time| time.parse::<Timestamp>().ok());
         let until = until.unwrap_or(now) - SignedDuration::from_secs(left - grace);
         new.meta_mut().insert("deletionTimestamp".into(), stamp(until.max(now)).into());
     } else {
@@ -249,7 +253,9 @@ fn set_finalizers(resource: &Resource, object: &mut Value, options: &Options) {
         Some(Propagation::Background) | None => None,
     };
     let mut list: Vec<Value> = object.meta("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
-    list.retain(|finalizer| !matches!(finalizer.as_str(), Some("orphan" | "foregroundDeletion")) || finalizer.as_str() == wanted);
+    list.retain(|finalizer| {
+        !matches!(finalizer.as_str(), Some("orphan" | "foregroundDeletion")) || finalizer.as_str() == wanted
+    });
     if let Some(wanted) = wanted.filter(|wanted| !list.iter().any(|finalizer| finalizer == wanted)) {
         list.push(wanted.into());
     }
@@ -281,7 +287,13 @@ fn check_preconditions(resource: &Resource, name: &str, old: &Value, options: &O
 /// Kinds whose delete answers with the object rather than a Status, as upstream.
 fn returns_object(resource: &Resource) -> bool {
     const KINDS: &[&str] = &[
-        "pods", "services", "serviceaccounts", "podtemplates", "resourcequotas", "persistentvolumes", "persistentvolumeclaims",
+        "pods",
+        "services",
+        "serviceaccounts",
+        "podtemplates",
+        "resourcequotas",
+        "persistentvolumes",
+        "persistentvolumeclaims",
     ];
     resource.kind.group.is_empty() && KINDS.contains(&resource.kind.plural)
 }
@@ -326,7 +338,10 @@ impl Options {
                 Value::Null => None,
                 seconds => Some(seconds.as_i64().ok_or_else(|| wrong("gracePeriodSeconds"))?),
             },
-            propagation: Propagation::read(given["propagationPolicy"].as_str().unwrap_or(""), given["orphanDependents"].as_bool())?,
+            propagation: Propagation::read(
+                given["propagationPolicy"].as_str().unwrap_or(""),
+                given["orphanDependents"].as_bool(),
+            )?,
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
             dry_run,
@@ -344,7 +359,11 @@ impl Propagation {
             ("Background", None) => Some(Propagation::Background),
             ("Foreground", None) => Some(Propagation::Foreground),
             (_, Some(_)) => {
-                return Err(bad_policy(Problem::Invalid, policy, "orphanDependents and deletionPropagation cannot be both set"));
+                return Err(bad_policy(
+                    Problem::Invalid,
+                    policy,
+                    "orphanDependents and deletionPropagation cannot be both set",
+                ));
             }
             _ => {
                 let detail = "supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\"";

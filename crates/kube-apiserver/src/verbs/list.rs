@@ -100,7 +100,10 @@ enum Start {
     NotOlderThan(Revision),
     Exact(Revision),
     /// Behind that key; without a revision the list goes on with the newest state.
-    Continue { revision: Option<Revision>, after: String },
+    Continue {
+        revision: Option<Revision>,
+        after: String,
+    },
 }
 
 impl Start {
@@ -179,9 +182,9 @@ async fn snapshot_at(call: &Call, revision: Revision) -> Result<Snapshot, Status
     call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?;
     match call.resource.state()?.snapshot_at(revision) {
         Ok(snapshot) => Ok(snapshot),
-        Err(StoreError::Compacted { .. }) => Err(Status::expired(format!(
-            "The resourceVersion for the provided list is too old."
-        ))),
+        Err(StoreError::Compacted { .. }) => {
+            Err(Status::expired("The resourceVersion for the provided list is too old."))
+        }
         Err(error) => Err(store_status(error)),
     }
 }
@@ -234,15 +237,14 @@ fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter,
         }
     };
     let mut reply = respond::value(200, &call.answer, &value);
-    if let Body::Full(Some(bytes)) = reply.body_mut() {
-        if call.answer.gzip && bytes.len() >= GZIP_BYTES_MIN {
-            let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
-            gzip.write_all(bytes).and_then(|()| gzip.finish()).map(|packed| *bytes = packed.into()).map_err(|error| {
-                Status::internal(error.to_string())
-            })?;
-            reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-            reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        }
+    if let Body::Full(Some(bytes)) = reply.body_mut()
+        && call.answer.gzip
+        && bytes.len() >= GZIP_BYTES_MIN
+    {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(bytes).map_err(|error| Status::internal(error.to_string()))?;
+        *bytes = gzip.finish().map_err(|error| Status::internal(error.to_string()))?.into();
+        mark_gzip(&mut reply);
     }
     Ok(reply)
 }
@@ -267,15 +269,22 @@ fn bytes_of_list(call: &Call, head: String, items: Vec<Arc<Item>>, with_kind: bo
     }
     let gzip = call.answer.gzip && total >= GZIP_BYTES_MIN;
     let pieces: futures::stream::BoxStream<'static, Bytes> = match gzip {
-        true => Box::pin(futures::stream::iter(GzipPieces { writer, gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())) })),
+        true => Box::pin(futures::stream::iter(GzipPieces {
+            writer,
+            gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())),
+        })),
         false => Box::pin(futures::stream::iter(writer)),
     };
     let mut reply = respond::reply(200, "application/json", Body::Stream(pieces));
     if gzip {
-        reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-        reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        mark_gzip(&mut reply);
     }
     reply
+}
+
+fn mark_gzip(reply: &mut Reply) {
+    reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }
 
 struct ListWriter {

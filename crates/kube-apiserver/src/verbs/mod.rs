@@ -1,9 +1,9 @@
 //! One file per verb.
 
+pub mod create;
+pub mod delete;
 pub mod get;
 pub mod list;
-pub mod watch;
-pub mod create;
-pub mod update;
 pub mod patch;
-pub mod delete;
+pub mod update;
+pub mod watch;

@@ -90,14 +90,13 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
     check_kept(call, &next, current)?;
     let shown = |next: &Value| serde_json::Value::String(next.to_string()).to_string();
     let before = shown(&next);
-    decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning)).map_err(
-        |status| {
+    decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning))
+        .map_err(|status| {
             let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
             let mut errors = Errors::default();
             errors.push(FieldError::new(Problem::Invalid, "patch", before, detail));
             Status::invalid("", "", "", &errors)
-        },
-    )?;
+        })?;
     write::default(resource, &mut next);
     Ok(next)
 }
@@ -107,12 +106,16 @@ fn check_kept(call: &Call, next: &Value, current: &Value) -> Result<(), Status> 
     for field in ["kind", "apiVersion"] {
         if next.get(field) != current.get(field) {
             let kind = &call.resource.kind;
-            let message = format!("{} in version \"{}\" cannot be handled as a {}: a patch may not change {field}", kind.kind, kind.version, kind.kind);
+            let message = format!(
+                "{} in version \"{}\" cannot be handled as a {}: a patch may not change {field}",
+                kind.kind, kind.version, kind.kind
+            );
             return Err(Status::bad_request(message));
         }
     }
     if next.name() != current.name() {
-        let message = format!("the name of the object ({}) does not match the name on the URL ({})", next.name(), current.name());
+        let message =
+            format!("the name of the object ({}) does not match the name on the URL ({})", next.name(), current.name());
         return Err(Status::bad_request(message));
     }
     if next.namespace() != current.namespace() {
@@ -142,13 +145,15 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     let untracked = write::untracked(resource, part);
     let merged = |live: Option<&Value>| {
-        let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked).map_err(|error| error.status())?;
+        let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked)
+            .map_err(|error| error.status())?;
         // Merging can leave what decoding would drop.
         decode::typed(&mut next, &Expected::of(resource), Vec::new(), Strictness::Ignore, &mut |_| {})?;
         write::default(resource, &mut next);
         Ok(next)
     };
-    let stored = write::update(call, resource, namespace, name, part, &Owner::Applied, dry_run, |live| merged(Some(live))).await;
+    let stored =
+        write::update(call, resource, namespace, name, part, &Owner::Applied, dry_run, |live| merged(Some(live))).await;
     match stored {
         Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision),
         Err(status) if status.code == 404 && part == Part::Main && config.uid().is_empty() => {
@@ -181,10 +186,14 @@ fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value
     }
     // Only looked at: fields that decoding would fill in are not this manager's.
     let mut checked = config.clone();
-    decode::typed(&mut checked, &Expected::of(resource), decoded.duplicates, strictness, &mut |warning| call.warn(warning))?;
+    decode::typed(&mut checked, &Expected::of(resource), decoded.duplicates, strictness, &mut |warning| {
+        call.warn(warning)
+    })?;
     let (given, name) = (config.name().to_string(), call.target.name.as_str());
     if !given.is_empty() && given != name {
-        return Err(Status::bad_request(format!("the name of the object ({given}) does not match the name on the URL ({name})")));
+        return Err(Status::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
     }
     config.meta_mut().insert("name".into(), name.into());
     if resource.kind.namespaced() {

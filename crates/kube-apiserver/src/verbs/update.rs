@@ -72,6 +72,11 @@ fn check_identity(call: &Call, object: &mut Value) -> Result<(), Status> {
 
 fn unversioned(call: &Call, name: &str) -> Status {
     let mut errors = Errors::default();
-    errors.push(FieldError::new(Problem::Invalid, "metadata.resourceVersion", "0x0", "must be specified for an update"));
+    errors.push(FieldError::new(
+        Problem::Invalid,
+        "metadata.resourceVersion",
+        "0x0",
+        "must be specified for an update",
+    ));
     Status::invalid(call.resource.kind.group, call.resource.kind.kind, name, &errors)
 }

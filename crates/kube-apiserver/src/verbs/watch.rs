@@ -37,7 +37,14 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     let state = call.resource.state()?.clone();
     let content_type = match call.answer.media {
         Media::Json => "application/json",
-        Media::Yaml => return Err(Status::new(406, "NotAcceptable", "406: Not Acceptable\n\nAvailable representations: application/json;stream=watch").with_empty_details()),
+        Media::Yaml => {
+            return Err(Status::new(
+                406,
+                "NotAcceptable",
+                "406: Not Acceptable\n\nAvailable representations: application/json;stream=watch",
+            )
+            .with_empty_details());
+        }
     };
     let (initial, watcher) = match options.start {
         Begin::State(at_least) => {
@@ -50,7 +57,8 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             let (snapshot, watcher) = state.list_and_watch(filter.scope());
             let from: Arc<str> = filter.prefix.as_str().into();
             let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
-            let items: Vec<Arc<Item>> = range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
+            let items: Vec<Arc<Item>> =
+                range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
             (Some((items, snapshot.revision)), watcher)
         }
         Begin::Now => {
@@ -73,7 +81,17 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     };
     let ends = Instant::now() + options.lifetime;
     let gauge = call.app.metrics.watching(call.resource.kind.plural);
-    let stream = Stream { call, filter, watcher, options, initial, ends, columns_sent: false, changes: Vec::new(), _gauge: gauge };
+    let stream = Stream {
+        call,
+        filter,
+        watcher,
+        options,
+        initial,
+        ends,
+        columns_sent: false,
+        changes: Vec::new(),
+        _gauge: gauge,
+    };
     let pieces = futures::stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
         let (piece, go_on) = stream.next().await;
@@ -114,10 +132,16 @@ impl Options {
         let version = revision(query.get("resourceVersion"))?;
         let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
         if initial.is_some() && how != "NotOlderThan" {
-            return forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            return forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
         }
         if initial.is_none() && !how.is_empty() {
-            return forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            return forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
         }
         let start = match (initial, version) {
             (Some(true), Some(Revision(0))) => Begin::State(Some(Revision(0))),
@@ -256,7 +280,8 @@ impl Stream {
             Form::Table => {
                 let first = !std::mem::replace(&mut self.columns_sent, true);
                 let meta = json!({"resourceVersion": revision.to_string()});
-                let row = table::row(resource, &object, Include::from(&self.call.query), version, self.call.app.clock.now());
+                let row =
+                    table::row(resource, &object, Include::from(&self.call.query), version, self.call.app.clock.now());
                 table::whole(resource, meta, vec![row], version, first)
             }
         })
@@ -265,9 +290,11 @@ impl Stream {
     fn put_bookmark(&self, out: &mut BytesMut, revision: Revision, initial_end: bool) {
         let kind = &self.call.resource.kind;
         let mut object = match self.call.answer.form {
-            Form::Table => json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": null, "rows": [
-                {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}}
-            ]}),
+            Form::Table => {
+                json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": null, "rows": [
+                    {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}}
+                ]})
+            }
             Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {}}),
             Form::Object => json!({"kind": kind.kind, "apiVersion": kind.api_version(), "metadata": {}}),
         };
