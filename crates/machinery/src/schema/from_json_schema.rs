@@ -147,7 +147,7 @@ impl Builder<'_> {
                 required: required.contains(&field.as_str()),
                 empty: empty(property),
                 patch: patch_rule(property),
-                default: property.get("default").filter(|_| self.definitions.is_none()).cloned(),
+                default: property.get("default").cloned(),
             })
             .collect();
         fields.sort_by(|left, right| left.name.cmp(&right.name));
