@@ -12,6 +12,7 @@ use crate::authz::Authorizer;
 use crate::health::Health;
 use crate::key_locks::KeyLocks;
 use crate::metrics::Metrics;
+use crate::openapi::Documents;
 use crate::resources::Table;
 use crate::views::Views;
 
@@ -25,6 +26,7 @@ pub struct App {
     pub locks: KeyLocks,
     pub health: Health,
     pub metrics: Metrics,
+    pub openapi: Documents,
     pub settings: Settings,
     pub clock: Clock,
 }

@@ -23,6 +23,11 @@ impl CustomRules {
 
     pub fn validate_update(&self, _new: &Node, _old: &Node, _errors: &mut Errors) {}
 
+    /// The schema of the served version, as OpenAPI shows it.
+    pub fn openapi_schema(&self) -> Option<&Value> {
+        None
+    }
+
     /// Where a definition's scale subresource finds its numbers.
     pub fn scale(&self) -> Option<&ScalePaths> {
         None

@@ -139,6 +139,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         locks: Default::default(),
         health: Default::default(),
         metrics: Default::default(),
+        openapi: Default::default(),
         settings,
         clock,
     });

@@ -203,7 +203,7 @@ async fn non_resource(
     if let Some(reply) = health::answer(app, path, query).await {
         return Ok(reply);
     }
-    if let Some(reply) = openapi::answer(app, path, query, headers) {
+    if let Some(reply) = openapi::answer(app, path, query, headers).await? {
         return Ok(reply);
     }
     if !matches!(method.as_str(), "GET" | "HEAD") {

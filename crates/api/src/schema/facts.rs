@@ -44,11 +44,21 @@ fn add_list_fact(target: &mut Map<String, Value>, word: &str) {
         if !key.is_empty() {
             set("patch-merge-key", key.into());
         }
+    } else if let Some(text) = word.strip_prefix("default=") {
+        target.insert("default".into(), text.parse::<i64>().map_or_else(|_| text.into(), Value::from));
+    } else if let Some(union) = word.strip_prefix("union=") {
+        let (discriminator, fields) = union.split_once(':').unwrap_or((union, ""));
+        let fields: Map<String, Value> = fields.split(',').map(|field| (field.into(), capital(field).into())).collect();
+        set("unions", json!([{"discriminator": discriminator, "fields-to-discriminateBy": fields}]));
     } else if let Some(map_type) = word.strip_suffix("-map") {
         set("map-type", map_type.into());
     } else {
         set("list-type", word.into());
     }
+}
+
+fn capital(word: &str) -> String {
+    word[..1].to_uppercase() + &word[1..]
 }
 
 /// What Go does with an empty value of each field.

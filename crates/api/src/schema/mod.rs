@@ -2,6 +2,7 @@
 //! and what Go does with empty values from `empty.txt`.
 
 mod facts;
+mod openapi;
 mod protobuf;
 
 use std::sync::OnceLock;
@@ -9,7 +10,11 @@ use std::sync::OnceLock;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::autoscaling::v1::Scale;
 use k8s_openapi::api::policy::v1::Eviction;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Status};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    APIGroup, APIGroupList, APIResourceList, APIVersions, DeleteOptions, ObjectMeta, Patch, Status, WatchEvent,
+};
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use k8s_openapi::apimachinery::pkg::version::Info;
 use machinery::kind::Kind;
 use machinery::schema::from_json_schema::{EMPTY, from_definitions, from_structural, reference};
 use machinery::schema::{Schemas, TypeId, TypeRef};
@@ -38,17 +43,15 @@ pub fn type_named(group: &str, version: &str, kind: &str) -> Option<TypeRef<'sta
     Some(TypeRef { schemas: &built_in.schemas, id: built_in.kinds[index].1 })
 }
 
-/// Every definition as JSON schema with descriptions and `x-kubernetes-*` keys, for OpenAPI. Made anew on each call.
+/// Every definition as JSON schema with descriptions, defaults and `x-kubernetes-*` keys, for OpenAPI: what is decoded
+/// and what is only described. Made anew on each call.
 pub fn openapi_definitions() -> Map<String, Value> {
-    let mut definitions = generate().0;
-    for definition in definitions.values_mut() {
-        let properties = definition.get_mut("properties").and_then(Value::as_object_mut);
-        for property in properties.into_iter().flat_map(|properties| properties.values_mut()) {
-            if let Some(property) = property.as_object_mut() {
-                property.remove(EMPTY);
-            }
-        }
+    let mut generator = SchemaGenerator::default();
+    for (_, schema) in DESCRIBED {
+        schema(&mut generator);
     }
+    let (mut definitions, names) = generate_with(generator);
+    openapi::finish(&mut definitions, &names);
     definitions
 }
 
@@ -92,9 +95,23 @@ const OTHERS: &[(KindKey, MakeSchema)] = &[
     (("policy", "v1", "Eviction"), SchemaGenerator::subschema_for::<Eviction>),
 ];
 
+/// What is only sent or only described, so that nothing is decoded by it.
+const DESCRIBED: &[(KindKey, fn(&mut SchemaGenerator) -> Schema)] = &[
+    (("", "v1", "APIGroup"), SchemaGenerator::subschema_for::<APIGroup>),
+    (("", "v1", "APIGroupList"), SchemaGenerator::subschema_for::<APIGroupList>),
+    (("", "v1", "APIResourceList"), SchemaGenerator::subschema_for::<APIResourceList>),
+    (("", "v1", "APIVersions"), SchemaGenerator::subschema_for::<APIVersions>),
+    (("", "v1", "WatchEvent"), SchemaGenerator::subschema_for::<WatchEvent<RawExtension>>),
+    (("", "", ""), SchemaGenerator::subschema_for::<Patch>),
+    (("", "", ""), SchemaGenerator::subschema_for::<Info>),
+];
+
 /// The definitions with their facts, and the definition's name of each kind.
 fn generate() -> (Map<String, Value>, Vec<(KindKey, String)>) {
-    let mut generator = SchemaGenerator::default();
+    generate_with(SchemaGenerator::default())
+}
+
+fn generate_with(mut generator: SchemaGenerator) -> (Map<String, Value>, Vec<(KindKey, String)>) {
     let kinds = KINDS.iter().map(|kind| ((kind.group, kind.version, kind.kind), kind.schema));
     let mut names = Vec::new();
     for (key, schema) in kinds.chain(OTHERS.iter().copied()) {

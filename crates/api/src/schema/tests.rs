@@ -1,3 +1,4 @@
+use machinery::schema::from_json_schema::EMPTY;
 use machinery::schema::conform::{Problems, conform, strict_error};
 use machinery::schema::{Empty, ListKind, Type};
 use serde_json::Value;

@@ -66,7 +66,8 @@ pub struct Field {
     /// What Go's `omitempty` does with an empty value of this field when the object is written back.
     pub empty: Empty,
     pub patch: PatchRule,
-    /// From a custom resource's schema. Built-in kinds have their defaults in code, and here only those of list keys.
+    /// From a custom resource's schema, or what OpenAPI states of a built-in one, whose defaults are otherwise in code.
+    /// An item of a list that leaves a key out is known by it.
     pub default: Option<Value>,
 }
 

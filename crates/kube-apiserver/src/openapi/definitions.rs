@@ -1,0 +1,235 @@
+//! The definitions behind the paths: the built-in types, a list type for every kind that can be listed, and the
+//! schemas of custom kinds. They are made in one neutral form, which `v2` and `v3` here turn into what is served.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use super::custom;
+use crate::resources::{KindRef, Table};
+
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+const KINDS_KEY: &str = "x-kubernetes-group-version-kind";
+/// How the neutral form refers to a definition.
+pub const NEUTRAL: &str = "#/$defs/";
+const V2: &str = "#/definitions/";
+const V3: &str = "#/components/schemas/";
+
+pub struct Definitions {
+    map: Map<String, Value>,
+    /// From group, version and kind to the name of the definition.
+    names: BTreeMap<[String; 3], String>,
+}
+
+impl Definitions {
+    /// What a document needs: that of one group and version, or that of all.
+    pub fn new(table: &Table, only: Option<(&str, &str)>) -> Definitions {
+        let mut definitions = Definitions { map: api::schema::openapi_definitions(), names: BTreeMap::new() };
+        let mut versions = BTreeSet::new();
+        for resource in table.resources() {
+            let kind = &*resource.kind;
+            let custom = matches!(resource.kind, KindRef::Custom(_));
+            let wanted = only.is_none_or(|wanted| wanted == (kind.group, kind.version));
+            if wanted || !custom {
+                versions.insert((kind.group, kind.version));
+            }
+            if custom && wanted {
+                let schema = resource.custom.as_ref().and_then(|rules| rules.openapi_schema());
+                definitions.map.insert(custom::name(kind), custom::definition(kind, schema));
+            }
+        }
+        definitions.index();
+        for resource in table.resources() {
+            let kind = &*resource.kind;
+            if only.is_none_or(|wanted| wanted == (kind.group, kind.version)) && kind.verbs.contains(&"list") {
+                definitions.add_list(kind.group, kind.version, kind.kind);
+            }
+        }
+        definitions.belong_to_all("DeleteOptions", &versions);
+        definitions.belong_to_all("WatchEvent", &versions);
+        definitions
+    }
+
+    pub fn name_of(&self, group: &str, version: &str, kind: &str) -> Option<String> {
+        self.names.get(&[group.into(), version.into(), kind.into()]).cloned()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.map.iter()
+    }
+
+    /// The named definitions and all that they refer to.
+    pub fn reachable(&self, roots: impl Iterator<Item = String>) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
+        let mut waiting: Vec<String> = roots.collect();
+        while let Some(name) = waiting.pop() {
+            if let Some(definition) = self.map.get(&name) {
+                if found.insert(name) {
+                    references(definition, &mut |target| waiting.push(target.into()));
+                }
+            }
+        }
+        found
+    }
+
+    fn index(&mut self) {
+        for (name, definition) in &self.map {
+            for kind in definition.get(KINDS_KEY).and_then(Value::as_array).into_iter().flatten() {
+                let part = |key: &str| kind.get(key).and_then(Value::as_str).unwrap_or("").to_string();
+                self.names.insert([part("group"), part("version"), part("kind")], name.clone());
+            }
+        }
+    }
+
+    fn add_list(&mut self, group: &str, version: &str, kind: &str) {
+        let Some(item) = self.name_of(group, version, kind) else { return };
+        let list = json!({
+            "description": format!("{kind}List is a list of {kind}"),
+            "type": "object",
+            "required": ["items"],
+            "properties": {
+                "apiVersion": {"type": "string", "description": API_VERSION},
+                "items": {
+                    "type": "array",
+                    "description": format!("List of {kind} objects. More info: {CONVENTIONS}"),
+                    "items": {"$ref": format!("{NEUTRAL}{item}"), "default": {}},
+                },
+                "kind": {"type": "string", "description": KIND},
+                "metadata": {
+                    "$ref": format!("{NEUTRAL}{META}.ListMeta"), "default": {},
+                    "description": format!("Standard list metadata. More info: {CONVENTIONS}#types-kinds"),
+                },
+            },
+            KINDS_KEY: [{"group": group, "version": version, "kind": format!("{kind}List")}],
+        });
+        self.map.insert(format!("{item}List"), list);
+    }
+
+    /// Types that every group knows.
+    fn belong_to_all(&mut self, kind: &str, versions: &BTreeSet<(&str, &str)>) {
+        let all: Vec<Value> = versions
+            .iter()
+            .map(|(group, version)| json!({"group": group, "version": version, "kind": kind}))
+            .collect();
+        if let Some(Value::Object(definition)) = self.map.get_mut(&format!("{META}.{kind}")) {
+            definition.insert(KINDS_KEY.into(), all.into());
+        }
+    }
+}
+
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+pub const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
+    should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+pub const KIND: &str = "Kind is a string value representing the REST resource this object represents. Servers may \
+    infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
+
+fn references<'a>(schema: &'a Value, found: &mut impl FnMut(&'a str)) {
+    match schema {
+        Value::Object(map) => {
+            for (key, value) in map {
+                match (key.as_str(), value) {
+                    ("$ref", Value::String(path)) => found(path.strip_prefix(NEUTRAL).unwrap_or(path)),
+                    // What stands there is data, not a schema.
+                    ("default" | "enum" | "example", _) => {}
+                    _ => references(value, found),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+        _ => {}
+    }
+}
+
+/// A definition as `/openapi/v2` serves it: without defaults, and with less than JSON schema can say.
+pub fn v2(name: &str, definition: &Value) -> Value {
+    let mut out = definition.clone();
+    match name {
+        INT_OR_STRING => string(&mut out, Some("int-or-string")),
+        QUANTITY => string(&mut out, None),
+        _ => v2_schema(&mut out),
+    }
+    out
+}
+
+const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+const INT_OR_STRING_KEY: &str = "x-kubernetes-int-or-string";
+
+fn string(definition: &mut Value, format: Option<&str>) {
+    let Some(map) = definition.as_object_mut() else { return };
+    map.remove(INT_OR_STRING_KEY);
+    map.insert("type".into(), "string".into());
+    if let Some(format) = format {
+        map.insert("format".into(), format.into());
+    }
+}
+
+fn v2_schema(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    for key in ["default", "oneOf", "anyOf", "allOf", "not"] {
+        map.remove(key);
+    }
+    refer(map, V2);
+    // Old clients check what they know of a type, and then refuse null, or a field that is kept though it is unknown.
+    if map.remove("nullable") == Some(true.into()) {
+        map.retain(|key, _| !matches!(key.as_str(), "type" | "items" | "properties"));
+    }
+    if map.get("x-kubernetes-preserve-unknown-fields") == Some(&true.into()) {
+        map.retain(|key, _| !matches!(key.as_str(), "items" | "properties"));
+    }
+    each_inner(map, v2_schema);
+}
+
+/// A definition as `/openapi/v3` serves it.
+pub fn v3(name: &str, definition: &Value) -> Value {
+    let mut out = definition.clone();
+    match name {
+        INT_OR_STRING => one_of(&mut out, ["integer", "string"], Some("int-or-string")),
+        QUANTITY => one_of(&mut out, ["string", "number"], None),
+        _ => v3_schema(&mut out),
+    }
+    out
+}
+
+fn one_of(definition: &mut Value, types: [&str; 2], format: Option<&str>) {
+    let Some(map) = definition.as_object_mut() else { return };
+    map.remove(INT_OR_STRING_KEY);
+    map.insert("oneOf".into(), types.iter().map(|ty| json!({"type": ty})).collect());
+    if let Some(format) = format {
+        map.insert("format".into(), format.into());
+    }
+}
+
+fn v3_schema(schema: &mut Value) {
+    let Some(map) = schema.as_object_mut() else { return };
+    refer(map, V3);
+    // Beside a reference nothing else counts in version 3, so it moves one level down.
+    if map.len() > 1 {
+        if let Some(target) = map.remove("$ref") {
+            map.insert("allOf".into(), json!([{"$ref": target}]));
+        }
+    }
+    each_inner(map, v3_schema);
+}
+
+fn refer(map: &mut Map<String, Value>, prefix: &str) {
+    if let Some(Value::String(path)) = map.get_mut("$ref") {
+        if let Some(name) = path.strip_prefix(NEUTRAL) {
+            *path = format!("{prefix}{name}");
+        }
+    }
+}
+
+fn each_inner(map: &mut Map<String, Value>, change: fn(&mut Value)) {
+    for (key, value) in map {
+        match (key.as_str(), value) {
+            ("properties", Value::Object(properties)) => properties.values_mut().for_each(change),
+            ("items" | "additionalProperties" | "not", value) => change(value),
+            ("oneOf" | "anyOf", Value::Array(schemas)) => schemas.iter_mut().for_each(change),
+            _ => {}
+        }
+    }
+}
