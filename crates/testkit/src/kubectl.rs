@@ -24,7 +24,13 @@ pub fn programs() -> Vec<PathBuf> {
     found
 }
 
-fn tools_dir() -> Option<PathBuf> {
+/// Is this the one from Debian's package, which is a dozen versions older?
+pub fn is_debians(program: &Path) -> bool {
+    program.file_name().is_some_and(|name| name == "kubectl-debian")
+}
+
+/// What `make tools` installed for the tests.
+pub fn tools_dir() -> Option<PathBuf> {
     let test = std::env::current_exe().ok()?;
     test.ancestors().map(|folder| folder.join("tools")).find(|folder| folder.is_dir())
 }

@@ -5,6 +5,7 @@ pub mod client;
 pub mod etcd;
 pub mod kubectl;
 pub mod server;
+pub mod session;
 
 pub use client::{Client, Reply};
 pub use etcd::Etcd;

@@ -59,6 +59,25 @@ impl Server {
         Client::without_certificate(&self.url, &self.data_dir().join("tls"))
     }
 
+    /// Sees to it that pods can be made in a namespace at once: the account they use is there, whoever was first to make it.
+    pub fn default_account(&self, namespace: &str) -> anyhow::Result<()> {
+        let client = self.client()?;
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        let account = serde_json::json!({"metadata": {"name": "default"}});
+        // A thread of its own: the caller may or may not be inside a runtime.
+        let made = std::thread::scope(|scope| {
+            let posting = scope.spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(client.post(&path, &account))
+            });
+            posting.join().expect("the request does not panic")
+        })?;
+        if !matches!(made.code, 201 | 409) {
+            bail!("make the default account of {namespace}: {}", made.text());
+        }
+        Ok(())
+    }
+
     /// SIGKILL: as if the power was cut, for the process.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {

@@ -1,0 +1,58 @@
+# What one does with knarr. `make run` and `make test` need nothing but Rust and, on Debian, the right to install packages.
+
+CARGO ?= cargo
+DATA_DIR ?= $(CURDIR)/target/cluster
+PORT ?= 6443
+# nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
+TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
+
+.PHONY: help run build test ci lint fmt fmt-check clippy licences bench soak tools clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+run: build ## Start a cluster on this machine; Ctrl-C stops it, its data stay in target/cluster.
+	@echo "in another terminal: export KUBECONFIG=$(DATA_DIR)/admin.kubeconfig; kubectl get namespaces"
+	@mkdir -p "$(DATA_DIR)"
+	exec target/release/knarr server --data-dir "$(DATA_DIR)" --https-port $(PORT) --bind-address 127.0.0.1
+
+build: ## Build the release program.
+	@scripts/install-tools build
+	$(CARGO) build --release --locked -p knarr
+
+test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, client libraries.
+	@scripts/install-tools test
+	$(CARGO) build --locked -p knarr
+	$(CARGO) $(TEST_RUNNER) --locked --workspace
+
+ci: lint test ## What the checks of a change run, nothing more or less.
+
+lint: fmt-check clippy licences ## Formatting, warnings, licences of dependencies.
+
+fmt: ## Format the code.
+	$(CARGO) fmt --all
+
+fmt-check:
+	$(CARGO) fmt --all --check
+
+clippy:
+	@scripts/install-tools build
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+licences:
+	@scripts/check-licences
+
+bench: build ## Measure the server and the embedded store.
+	$(CARGO) run --release --locked -p store --example write_bench -- target/write-bench
+
+soak: ## The crash tests, two hundred rounds each.
+	@scripts/install-tools test
+	$(CARGO) build --locked -p knarr
+	KNARR_SOAK_ROUNDS=200 $(CARGO) test --locked -p store --test crash
+	KNARR_SOAK_ROUNDS=200 $(CARGO) test --locked -p tests --test durability
+
+tools: ## Install what building and testing need.
+	@scripts/install-tools test
+
+clean: ## Remove everything that was built, and the cluster of `make run`.
+	$(CARGO) clean
