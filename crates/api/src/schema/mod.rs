@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use k8s_openapi::apimachinery::pkg::version::Info;
 use machinery::kind::Kind;
-use machinery::schema::from_json_schema::{EMPTY, from_definitions, from_structural, reference};
+use machinery::schema::from_json_schema::{from_definitions, from_structural, reference};
 use machinery::schema::{Schemas, TypeId, TypeRef};
 use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value};
