@@ -133,7 +133,10 @@ async fn create_once(
             reserved.keep();
             Ok(Stored { value, revision: Some(revision.0) })
         }
-        Written::Conflict(_) => Err(Status::already_exists(resource.group_resource(), &name)),
+        Written::Conflict(_) => {
+            app.admission.give_back(&request).await;
+            Err(Status::already_exists(resource.group_resource(), &name))
+        }
     }
 }
 
@@ -252,7 +255,10 @@ async fn replace(
             app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await.map_err(store_status)?;
             Ok(Outcome::Stored(Stored { value, revision: Some(if gone { item.revision.0 } else { revision.0 }) }))
         }
-        Written::Conflict(entry) => Ok(Outcome::Lost(entry)),
+        Written::Conflict(entry) => {
+            app.admission.give_back(&request).await;
+            Ok(Outcome::Lost(entry))
+        }
     }
 }
 

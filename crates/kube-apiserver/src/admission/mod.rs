@@ -3,7 +3,10 @@
 //! Plugins run in the order of `plugins()`. Webhooks and policies will stand at the two seams marked below: mutating
 //! ones behind our own mutations, validating ones before quota, which must be last because it counts.
 
+use std::any::Any;
+
 use machinery::status::Status;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::app::App;
@@ -13,8 +16,12 @@ use crate::resources::Resource;
 use crate::write::Part;
 
 mod default_toleration_seconds;
+mod limit_ranger;
 mod namespace_lifecycle;
+mod pod_resources;
 mod priority;
+mod rbac_escalation;
+mod resource_quota;
 mod secrets;
 mod service_account;
 mod taint_nodes_by_condition;
@@ -40,6 +47,8 @@ pub struct Request<'a> {
     /// What is stored now, for updates and deletes.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
+    /// What plugins have set aside for this write. It is theirs for as long as the request lives.
+    held: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl<'a> Request<'a> {
@@ -71,7 +80,21 @@ impl<'a> Request<'a> {
         dry_run: bool,
     ) -> Request<'a> {
         let (app, user) = (call.app.as_ref(), &call.user);
-        Request { app, call, user, operation, resource, subresource: "", namespace, name, old, dry_run }
+        let held = Mutex::default();
+        Request { app, call, user, operation, resource, subresource: "", namespace, name, old, dry_run, held }
+    }
+
+    /// Keeps something until the write is over.
+    pub fn hold<T: Any + Send>(&self, thing: T) {
+        self.held.lock().push(Box::new(thing));
+    }
+
+    /// Takes back all that was kept of that type.
+    pub fn held<T: Any + Send>(&self) -> Vec<T> {
+        let mut held = self.held.lock();
+        let (mine, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut *held).into_iter().partition(|thing| thing.is::<T>());
+        *held = rest;
+        mine.into_iter().filter_map(|thing| thing.downcast().ok()).map(|thing| *thing).collect()
     }
 
     /// Whether this is about that resource itself, not a subresource of it.
@@ -108,6 +131,9 @@ pub trait Plugin: Send + Sync {
     async fn validate(&self, _request: &Request<'_>, _object: Option<&Value>) -> Result<(), Status> {
         Ok(())
     }
+
+    /// The write that was admitted did not take place: what was set aside for it is free again.
+    async fn give_back(&self, _request: &Request<'_>) {}
 }
 
 pub struct Admission {
@@ -124,10 +150,14 @@ impl Default for Admission {
 fn plugins() -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(namespace_lifecycle::NamespaceLifecycle),
+        Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
         Box::new(taint_nodes_by_condition::TaintNodesByCondition),
         Box::new(priority::Priority),
         Box::new(default_toleration_seconds::DefaultTolerationSeconds),
+        Box::new(rbac_escalation::RbacEscalation),
+        // Mutating webhooks and policies belong here, among the mutations; validating ones before quota.
+        Box::new(resource_quota::ResourceQuota::default()),
     ]
 }
 
@@ -144,5 +174,12 @@ impl Admission {
             plugin.validate(request, object).await?;
         }
         Ok(())
+    }
+
+    /// To be called when a write that was admitted surely did not take place.
+    pub async fn give_back(&self, request: &Request<'_>) {
+        for plugin in &self.plugins {
+            plugin.give_back(request).await;
+        }
     }
 }

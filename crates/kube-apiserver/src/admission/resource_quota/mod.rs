@@ -1,0 +1,113 @@
+//! ResourceQuota: what a namespace may hold is never exceeded, however many writers on however many servers.
+//!
+//! A write reserves first: the new usage is stored in the quota's status by compare-and-swap, then the object is
+//! written. Requests that wait for the same namespace are reserved together, in one write. When the status says that
+//! a quota is full, live objects are counted again, so that room comes back also where no controller runs. The files
+//! in the order of a request: `usage` says what an object takes, `scopes` which quotas care, `reserve` takes it,
+//! `recount` counts what is there, `ledger` remembers what is on its way.
+
+mod constraints;
+mod ledger;
+mod recount;
+mod reserve;
+mod scopes;
+mod usage;
+
+use std::sync::Arc;
+
+use machinery::status::Status;
+use serde_json::Value;
+
+use self::ledger::{Ledger, Pending};
+use self::reserve::Wanted;
+use super::pod_resources::Amounts;
+use super::{Operation, Plugin, Request};
+
+#[derive(Default)]
+pub struct ResourceQuota {
+    ledger: Arc<Ledger>,
+}
+
+#[async_trait::async_trait]
+impl Plugin for ResourceQuota {
+    fn name(&self) -> &'static str {
+        "ResourceQuota"
+    }
+
+    async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
+        let Some(object) = object.filter(|_| counts(request)) else { return Ok(()) };
+        let quotas = request.app.views.all("resourcequotas", request.namespace);
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let kind = &request.resource.kind;
+        let refuse = |why: String| request.forbidden(Some(object), &why);
+        let mut matching = Vec::new();
+        for quota in quotas {
+            let names = usage::matching_names(kind.group, kind.plural, &quota["spec"]["hard"]);
+            if names.is_empty() || !scopes::matches(&quota, kind.group, kind.plural, object) {
+                continue;
+            }
+            if kind.group.is_empty() && kind.plural == "pods" {
+                constraints::check(&names, object).map_err(|why| {
+                    refuse(format!("failed quota: {}: {why}", machinery::object::Meta::name(&*quota)))
+                })?;
+            }
+            matching.push(quota);
+        }
+        if matching.is_empty() {
+            return Ok(());
+        }
+        let now = request.app.clock.now();
+        let mut more = usage::of_object(kind.group, kind.plural, object, now);
+        let negative: Vec<&str> =
+            more.iter().filter(|(_, amount)| amount.sign() < 0).map(|(name, _)| name.as_str()).collect();
+        if !negative.is_empty() {
+            return Err(refuse(format!("quota usage is negative for resource(s): {}", negative.join(","))));
+        }
+        if let Some(old) = request.old {
+            let before = usage::of_object(kind.group, kind.plural, old, now);
+            more = usage::growth(&more, &before);
+        }
+        more.retain(|_, amount| !amount.is_zero());
+        if more.is_empty() {
+            return Ok(());
+        }
+        let wanted = Wanted::new(request, object, more, &matching);
+        match reserve::reserve(&self.ledger, request, wanted).await {
+            Ok(pending) => {
+                pending.into_iter().for_each(|pending| request.hold(pending));
+                Ok(())
+            }
+            Err(reserve::Refused::Exceeded(why)) => Err(refuse(why)),
+            Err(reserve::Refused::Failed(status)) => Err(status),
+        }
+    }
+
+    async fn give_back(&self, request: &Request<'_>) {
+        for pending in request.held::<Pending>() {
+            reserve::give_back(&self.ledger, request, pending).await;
+        }
+    }
+}
+
+/// New objects count; of those that are there, only what grows.
+fn counts(request: &Request<'_>) -> bool {
+    if request.namespace.is_empty() {
+        return false;
+    }
+    match request.operation {
+        Operation::Create => request.subresource.is_empty(),
+        Operation::Update => {
+            request.is("", "services")
+                || request.is("", "persistentvolumeclaims")
+                || request.about("", "pods") && request.subresource == "resize"
+        }
+        Operation::Delete | Operation::Connect => false,
+    }
+}
+
+/// `cpu=1,pods=2`, as messages list amounts.
+fn shown(amounts: &Amounts) -> String {
+    amounts.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+}
