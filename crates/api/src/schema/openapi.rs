@@ -62,10 +62,11 @@ fn metadata_is_optional(definition: &mut Map<String, Value>) {
 
 /// What Go holds without a pointer and always writes has its zero value as default; so has what lists and maps hold.
 fn zero_defaults(schema: &mut Map<String, Value>, written: bool, structs: &BTreeSet<String>) {
-    if written && !schema.contains_key("default") {
-        if let Some(zero) = zero(schema, structs) {
-            schema.insert("default".into(), zero);
-        }
+    if written
+        && !schema.contains_key("default")
+        && let Some(zero) = zero(schema, structs)
+    {
+        schema.insert("default".into(), zero);
     }
     for key in ["items", "additionalProperties"] {
         if let Some(Value::Object(inner)) = schema.get_mut(key) {

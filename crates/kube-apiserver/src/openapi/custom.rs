@@ -16,8 +16,7 @@ pub fn name(kind: &Kind) -> String {
 pub fn definition(kind: &Kind, schema: Option<&Value>) -> Value {
     let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let mut out = schema.filter(|schema| schema.is_object()).cloned().unwrap_or(open);
-    out["x-kubernetes-group-version-kind"] =
-        json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
+    out["x-kubernetes-group-version-kind"] = json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
     if !out["properties"].is_object() {
         out["properties"] = json!({});
     }

@@ -63,10 +63,9 @@ impl Definitions {
         let mut found = BTreeSet::new();
         let mut waiting: Vec<String> = roots.collect();
         while let Some(name) = waiting.pop() {
-            if let Some(definition) = self.map.get(&name) {
-                if found.insert(name) {
-                    references(definition, &mut |target| waiting.push(target.into()));
-                }
+            let Some(definition) = self.map.get(&name) else { continue };
+            if found.insert(name) {
+                references(definition, &mut |target| waiting.push(target.into()));
             }
         }
         found
@@ -107,18 +106,15 @@ impl Definitions {
 
     /// Types that every group knows.
     fn belong_to_all(&mut self, kind: &str, versions: &BTreeSet<(&str, &str)>) {
-        let all: Vec<Value> = versions
-            .iter()
-            .map(|(group, version)| json!({"group": group, "version": version, "kind": kind}))
-            .collect();
+        let all: Vec<Value> =
+            versions.iter().map(|(group, version)| json!({"group": group, "version": version, "kind": kind})).collect();
         if let Some(Value::Object(definition)) = self.map.get_mut(&format!("{META}.{kind}")) {
             definition.insert(KINDS_KEY.into(), all.into());
         }
     }
 }
 
-const CONVENTIONS: &str =
-    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
+const CONVENTIONS: &str = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 pub const API_VERSION: &str = "APIVersion defines the versioned schema of this representation of an object. Servers \
     should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
@@ -126,20 +122,17 @@ pub const KIND: &str = "Kind is a string value representing the REST resource th
     infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: \
     https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
+/// Goes where schemas are: a property may have any name, `default` and `$ref` too.
 fn references<'a>(schema: &'a Value, found: &mut impl FnMut(&'a str)) {
-    match schema {
-        Value::Object(map) => {
-            for (key, value) in map {
-                match (key.as_str(), value) {
-                    ("$ref", Value::String(path)) => found(path.strip_prefix(NEUTRAL).unwrap_or(path)),
-                    // What stands there is data, not a schema.
-                    ("default" | "enum" | "example", _) => {}
-                    _ => references(value, found),
-                }
-            }
+    let Some(map) = schema.as_object() else { return };
+    for (key, value) in map {
+        match (key.as_str(), value) {
+            ("$ref", Value::String(path)) => found(path.strip_prefix(NEUTRAL).unwrap_or(path)),
+            ("properties", Value::Object(inner)) => inner.values().for_each(|inner| references(inner, found)),
+            ("items" | "additionalProperties" | "not", inner) => references(inner, found),
+            ("oneOf" | "anyOf" | "allOf", Value::Array(all)) => all.iter().for_each(|inner| references(inner, found)),
+            _ => {}
         }
-        Value::Array(items) => items.iter().for_each(|item| references(item, found)),
-        _ => {}
     }
 }
 
@@ -205,21 +198,21 @@ fn one_of(definition: &mut Value, types: [&str; 2], format: Option<&str>) {
 
 fn v3_schema(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
+    each_inner(map, v3_schema);
     refer(map, V3);
     // Beside a reference nothing else counts in version 3, so it moves one level down.
-    if map.len() > 1 {
-        if let Some(target) = map.remove("$ref") {
-            map.insert("allOf".into(), json!([{"$ref": target}]));
-        }
+    if map.len() > 1
+        && let Some(target) = map.remove("$ref")
+    {
+        map.insert("allOf".into(), json!([{"$ref": target}]));
     }
-    each_inner(map, v3_schema);
 }
 
 fn refer(map: &mut Map<String, Value>, prefix: &str) {
-    if let Some(Value::String(path)) = map.get_mut("$ref") {
-        if let Some(name) = path.strip_prefix(NEUTRAL) {
-            *path = format!("{prefix}{name}");
-        }
+    if let Some(Value::String(path)) = map.get_mut("$ref")
+        && let Some(name) = path.strip_prefix(NEUTRAL)
+    {
+        *path = format!("{prefix}{name}");
     }
 }
 
@@ -228,7 +221,7 @@ fn each_inner(map: &mut Map<String, Value>, change: fn(&mut Value)) {
         match (key.as_str(), value) {
             ("properties", Value::Object(properties)) => properties.values_mut().for_each(change),
             ("items" | "additionalProperties" | "not", value) => change(value),
-            ("oneOf" | "anyOf", Value::Array(schemas)) => schemas.iter_mut().for_each(change),
+            ("oneOf" | "anyOf" | "allOf", Value::Array(schemas)) => schemas.iter_mut().for_each(change),
             _ => {}
         }
     }

@@ -66,10 +66,10 @@ struct Kept {
 impl Documents {
     pub async fn hashes(&self, table: &Arc<Table>) -> Result<Arc<Hashes>, Status> {
         let this = Arc::downgrade(table);
-        if let Some((known, hashes)) = &*self.hashes.lock() {
-            if known.ptr_eq(&this) {
-                return Ok(hashes.clone());
-            }
+        if let Some((known, hashes)) = &*self.hashes.lock()
+            && known.ptr_eq(&this)
+        {
+            return Ok(hashes.clone());
         }
         let for_task = table.clone();
         let hashes = Arc::new(blocking(move || hashes(&for_task)).await?);

@@ -31,12 +31,8 @@ pub const NAMESPACE: Parameter = Parameter {
 };
 
 /// What follows a proxy's path.
-pub const REST_OF_PATH: Parameter = Parameter {
-    name: "path",
-    place: "path",
-    ty: "string",
-    description: Cow::Borrowed("path to the resource"),
-};
+pub const REST_OF_PATH: Parameter =
+    Parameter { name: "path", place: "path", ty: "string", description: Cow::Borrowed("path to the resource") };
 
 pub const PRETTY: Parameter = Parameter::query(
     "pretty",

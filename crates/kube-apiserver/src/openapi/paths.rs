@@ -405,7 +405,8 @@ impl Builder<'_> {
         let end = format!("{}{}", capital(sub.name), if with_path { "WithPath" } else { "" });
         let operation = |method: &'static str| {
             let id = self.id("connect", &capital(method), &end);
-            let description = format!("connect {} requests to {} of {}", method.to_uppercase(), sub.name, self.kind.kind);
+            let description =
+                format!("connect {} requests to {} of {}", method.to_uppercase(), sub.name, self.kind.kind);
             let operation = self.with_kind_of(sub, self.operation("connect", id, description));
             (method, Operation { answer: Content { definition: None, media: ANYTHING }, ..operation })
         };

@@ -59,8 +59,7 @@ fn parameter(parameter: &Parameter) -> Value {
 fn operation(operation: &Operation) -> Value {
     let mut responses = json!({"401": {"description": "Unauthorized"}});
     for code in operation.codes {
-        responses[code.to_string()] =
-            json!({"description": code_words(*code), "content": content(&operation.answer)});
+        responses[code.to_string()] = json!({"description": code_words(*code), "content": content(&operation.answer)});
     }
     let mut out = json!({
         "description": operation.description, "operationId": operation.id, "tags": [operation.tag], "responses": responses,
