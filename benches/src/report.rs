@@ -1,0 +1,66 @@
+//! The table that is printed: what was measured, beside what it is compared with, and the ratio of the two.
+
+use std::time::Duration;
+
+/// Whether more or less of something is better; the ratio is printed so that more is better for us.
+#[derive(Clone, Copy)]
+pub enum Better {
+    More,
+    Less,
+}
+
+pub fn machine() {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    println!("{cores} cores shared by the servers and the load; load average before: {}", load_average());
+}
+
+pub fn head(title: &str, other: &str) {
+    println!("\n{title}\n{:<62} {:>16} {:>16} {:>9}", "", "knarr", other, "ratio");
+}
+
+/// One line with something to compare with.
+pub fn compare(what: &str, ours: f64, theirs: f64, unit: &str, better: Better) {
+    let ratio = match better {
+        Better::More => ours / theirs,
+        Better::Less => theirs / ours,
+    };
+    println!("{what:<62} {:>16} {:>16} {:>8.1}x", amount(ours, unit), amount(theirs, unit), ratio);
+}
+
+/// One line that stands for itself.
+pub fn line(what: &str, ours: f64, unit: &str) {
+    println!("{what:<62} {:>16}", amount(ours, unit));
+}
+
+fn amount(value: f64, unit: &str) -> String {
+    match value {
+        value if value >= 1000.0 => format!("{value:.0} {unit}"),
+        value if value >= 10.0 => format!("{value:.1} {unit}"),
+        value => format!("{value:.2} {unit}"),
+    }
+}
+
+fn load_average() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().unwrap_or("unknown").to_string()
+}
+
+/// Latencies of one run, sorted.
+pub struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    pub fn new(mut all: Vec<Duration>) -> Latencies {
+        all.sort_unstable();
+        Latencies(all)
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The latency in milliseconds that this part of all did not exceed.
+    pub fn ms(&self, part: f64) -> f64 {
+        let index = (self.0.len().saturating_sub(1) as f64 * part) as usize;
+        self.0.get(index).map_or(f64::NAN, |latency| latency.as_secs_f64() * 1000.0)
+    }
+}
