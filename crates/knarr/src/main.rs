@@ -1,6 +1,7 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
 mod server;
+mod controllers;
 mod snapshot;
 mod control;
 
@@ -21,6 +22,9 @@ struct Arguments {
 enum Command {
     /// Run a cluster's control plane.
     Server(server::Flags),
+    /// Run the controllers alone, against any Kubernetes API.
+    #[command(name = "kube-controller-manager")]
+    KubeControllerManager(controllers::Flags),
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -34,6 +38,7 @@ fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
         Command::Server(flags) => server::run(flags),
+        Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
     }
 }

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub mod serve;
 pub mod connections;
+pub mod loopback;
 pub mod target;
 pub mod query;
 pub mod negotiate;
