@@ -2,6 +2,7 @@
 
 mod control;
 mod server;
+mod controllers;
 mod snapshot;
 
 use clap::{Parser, Subcommand};
@@ -21,6 +22,9 @@ struct Arguments {
 enum Command {
     /// Run a cluster's control plane.
     Server(server::Flags),
+    /// Run the controllers alone, against any Kubernetes API.
+    #[command(name = "kube-controller-manager")]
+    KubeControllerManager(controllers::Flags),
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -34,6 +38,7 @@ fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
         Command::Server(flags) => server::run(flags),
+        Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
     }
 }

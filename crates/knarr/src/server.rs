@@ -51,6 +51,12 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
+    /// Parts that do not run here: kube-controller-manager.
+    #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
+    disable: Vec<String>,
+    /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
+    #[arg(long, env = "KNARR_CONTROLLERS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
 }
 
 pub fn run(flags: Flags) -> anyhow::Result<()> {
@@ -77,6 +83,12 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         event_ttl: Duration::from_secs(flags.event_ttl),
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
+    let stop_components = CancellationToken::new();
+    let local = crate::controllers::Local::new(server.app.clone(), stop_components.clone());
+    let controllers = match flags.disable.iter().any(|part| part == "kube-controller-manager") {
+        true => None,
+        false => Some(local.start_controllers(controllers_config(&flags)?, stop_components.clone())),
+    };
     println!(
         "knarr is ready on https://{} after {} ms; export KUBECONFIG={}",
         server.address,
@@ -89,9 +101,24 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    // Components first: what they have begun to write, they can end.
+    stop_components.cancel();
+    if let Some(running) = controllers {
+        // A panic there has been logged.
+        let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
+    }
     shutdown.cancel();
     server.ended().await;
     Ok(())
+}
+
+/// How long components get to end what they have begun.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::Config> {
+    let authority = flags.data_dir.join("tls").join("ca.crt");
+    let root_ca = std::fs::read_to_string(&authority).with_context(|| format!("read {}", authority.display()))?;
+    Ok(kube_controller_manager::Config { controllers: flags.controllers.clone(), root_ca: Some(root_ca) })
 }
 
 async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {

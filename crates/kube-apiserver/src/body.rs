@@ -15,6 +15,21 @@ pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 /// How long a client may take to send its body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(34);
 
+/// What a client sends: pieces from a connection, or the bytes of a component of this process.
+pub enum Sent {
+    Pieces(hyper::body::Incoming),
+    Whole(Bytes),
+}
+
+impl Sent {
+    pub async fn read(self) -> Result<Bytes, Status> {
+        match self {
+            Sent::Pieces(body) => read(body).await,
+            Sent::Whole(bytes) => read(http_body_util::Full::new(bytes)).await,
+        }
+    }
+}
+
 /// Reads a whole body, or says why not; never holds more than the limit.
 pub async fn read<B>(body: B) -> Result<Bytes, Status>
 where

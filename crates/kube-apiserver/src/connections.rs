@@ -15,6 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
+use crate::body::Sent;
 use crate::pki::ClientAuthorities;
 use crate::serve::{Peer, serve};
 
@@ -60,9 +61,9 @@ pub async fn accept(
         tokio::spawn(async move {
             let _place = place;
             let Some((stream, peer)) = handshake(stream, address, &acceptor, &clients).await else { return };
-            let service = service_fn(move |request| {
+            let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                 let (app, peer) = (app.clone(), peer.clone());
-                async move { Ok::<_, Infallible>(serve(app, peer, request).await) }
+                async move { Ok::<_, Infallible>(serve(app, peer, request.map(Sent::Pieces)).await) }
             });
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
             if let Err(error) = watcher.watch(connection).await {
@@ -108,5 +109,5 @@ async fn handshake(
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
     let certificate = clients.identify(chain, Timestamp::now()).map(Arc::new);
-    Some((stream, Peer { address: Some(address), certificate }))
+    Some((stream, Peer { address: Some(address), certificate, identity: None }))
 }

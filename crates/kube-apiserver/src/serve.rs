@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use futures::FutureExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request};
-use hyper::body::Incoming;
 use machinery::status::Status;
 use parking_lot::Mutex;
 
 use crate::app::App;
 use crate::authn::User;
 use crate::authz::{Attributes, Decision, forbidden};
-use crate::body::{self, Body};
+use crate::body::{Body, Sent};
 use crate::call::Call;
 use crate::negotiate::{Answer, negotiate};
 use crate::pki::PeerCertificate;
@@ -36,10 +35,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Peer {
     pub address: Option<SocketAddr>,
     pub certificate: Option<Arc<PeerCertificate>>,
+    /// Known without proof: a component of this process, over `loopback`.
+    pub identity: Option<Arc<User>>,
 }
 
 /// Answers one request. Never fails: whatever goes wrong becomes a Status.
-pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Incoming>) -> Reply {
+pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let began = Instant::now();
     let (parts, incoming) = request.into_parts();
     let query = Query::parse(parts.uri.query());
@@ -69,7 +70,7 @@ async fn steps(
     app: &Arc<App>,
     peer: &Peer,
     parts: &Parts,
-    incoming: Incoming,
+    incoming: Sent,
     query: &Query,
     answer: &Result<Answer, Status>,
     seen: &mut Target,
@@ -78,7 +79,10 @@ async fn steps(
     let path = parts.uri.path();
     let target = target::parse(&parts.method, path, query)?;
     *seen = target.clone();
-    let user = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?;
+    let user = match &peer.identity {
+        Some(user) => User::clone(user),
+        None => app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?,
+    };
     let attributes = attributes_of(&user, &target, path, query);
     let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
     let user = match impersonated {
@@ -126,7 +130,7 @@ async fn steps(
         return verbs::watch::watch(call).await;
     }
     let body = match mutating {
-        true => body::read(incoming).await?,
+        true => incoming.read().await?,
         false => bytes::Bytes::new(),
     };
     let outcome =

@@ -1,0 +1,90 @@
+//! The controllers: in the server's own process, or alone against any Kubernetes API.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use kube_apiserver::app::App;
+use kube_apiserver::loopback::Loopback;
+use kube_controller_manager::Config;
+use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
+use tokio::signal::unix::{SignalKind, signal};
+
+const COMPONENT: &str = "system:kube-controller-manager";
+const AGENT: &str = concat!("kube-controller-manager/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// How to reach the cluster.
+    #[arg(long, env = "KNARR_KUBECONFIG")]
+    kubeconfig: PathBuf,
+    /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// The authority of the API server's certificate, which is published to every namespace.
+    #[arg(long)]
+    root_ca_file: Option<PathBuf>,
+}
+
+/// `knarr kube-controller-manager`, until it is told to stop.
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    runtime.block_on(alone(flags))
+}
+
+async fn alone(flags: Flags) -> anyhow::Result<()> {
+    let read = kube::config::Kubeconfig::read_from(&flags.kubeconfig);
+    let read = read.with_context(|| format!("read {}", flags.kubeconfig.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")?;
+    let agent = http::HeaderValue::from_static(AGENT);
+    let named = tower::util::MapRequestLayer::new(move |mut request: http::Request<_>| {
+        request.headers_mut().insert(http::header::USER_AGENT, agent.clone());
+        request
+    });
+    let client = kube::client::ClientBuilder::try_from(config).context("make a client")?.with_layer(&named).build();
+    let shutdown = Shutdown::new();
+    let cluster = Cluster::with_client(client.clone(), Caches::new(client, shutdown.clone()));
+    let root_ca = flags.root_ca_file.as_ref().map(std::fs::read_to_string).transpose().context("read the root CA")?;
+    let config = Config { controllers: flags.controllers, root_ca };
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stop = shutdown.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    });
+    Ok(kube_controller_manager::run(config, cluster, shutdown).await?)
+}
+
+/// What the components of the server's process share: clients that need no socket, and one copy of each kind.
+pub struct Local {
+    connect: Connect,
+    caches: Arc<Caches>,
+}
+
+impl Local {
+    pub fn new(app: Arc<App>, shutdown: Shutdown) -> Local {
+        let connect: Connect = Arc::new(move |identity| {
+            let service = match identity {
+                Identity::Component(user) => Loopback::component(app.clone(), user, AGENT),
+                Identity::Account(name) => Loopback::service_account(app.clone(), "kube-system", name, AGENT),
+            };
+            kube::Client::new(service, "default")
+        });
+        // The controller manager's role may read everything, so its identity fills the caches.
+        let caches = Caches::new(connect(&Identity::Component(COMPONENT)), shutdown);
+        Local { connect, caches }
+    }
+
+    /// Starts the controllers; the handle ends when they have stopped.
+    pub fn start_controllers(&self, config: Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+        let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        tokio::spawn(async move {
+            if let Err(error) = kube_controller_manager::run(config, cluster, shutdown).await {
+                tracing::error!(%error, "the controllers do not run");
+            }
+        })
+    }
+}

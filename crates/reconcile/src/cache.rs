@@ -1,0 +1,345 @@
+//! Read-only copies of kinds, kept up to date by one watch each and shared by every component of the process.
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client};
+use parking_lot::{Mutex, RwLock};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::Shutdown;
+use crate::key::Key;
+
+/// A built-in kind, by its type.
+pub trait Kind:
+    kube::Resource<DynamicType = ()>
+    + k8s_openapi::Resource
+    + k8s_openapi::Metadata<Ty = ObjectMeta>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: kube::Resource<DynamicType = ()>
+        + k8s_openapi::Resource
+        + k8s_openapi::Metadata<Ty = ObjectMeta>
+        + Serialize
+        + DeserializeOwned
+        + Clone
+        + Debug
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Every cache of the process. A cache begins when it is first asked for.
+pub struct Caches {
+    client: Client,
+    shutdown: Shutdown,
+    entries: Mutex<HashMap<(TypeId, &'static str), Arc<dyn Any + Send + Sync>>>,
+}
+
+impl Caches {
+    /// The client must be allowed to list and watch what the components read.
+    pub fn new(client: Client, shutdown: Shutdown) -> Arc<Caches> {
+        Arc::new(Caches { client, shutdown, entries: Mutex::default() })
+    }
+
+    /// The cache of a kind, or of those objects of it that a field selector names. Its watch begins at the first call.
+    pub fn start<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
+        let mut entries = self.entries.lock();
+        let entry = entries.entry((TypeId::of::<K>(), fields)).or_insert_with(|| {
+            let cache = Arc::new(Cache::<K>::default());
+            tokio::spawn(follow(cache.clone(), self.client.clone(), fields, self.shutdown.clone()));
+            cache
+        });
+        entry.clone().downcast().expect("a cache is kept under the type of its kind")
+    }
+
+    /// The cache of a kind if there is one.
+    pub fn get<K: Kind>(&self, fields: &'static str) -> Option<Arc<Cache<K>>> {
+        let entry = self.entries.lock().get(&(TypeId::of::<K>(), fields)).cloned()?;
+        Some(entry.downcast().expect("a cache is kept under the type of its kind"))
+    }
+}
+
+/// Called with an object before and after a change.
+type Listener<K> = Box<dyn Fn(Option<&K>, Option<&K>) + Send + Sync>;
+
+pub struct Cache<K> {
+    state: RwLock<State<K>>,
+    listeners: Mutex<Vec<Listener<K>>>,
+    /// The newest revision seen; 0 until the first list is complete.
+    revision: tokio::sync::watch::Sender<u64>,
+}
+
+struct State<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    /// Keys by the uid of any of their owners.
+    owned: HashMap<String, BTreeSet<Key>>,
+}
+
+impl<K> Default for Cache<K> {
+    fn default() -> Cache<K> {
+        let state = State { objects: BTreeMap::new(), owned: HashMap::new() };
+        Cache { state: RwLock::new(state), listeners: Mutex::default(), revision: tokio::sync::watch::Sender::new(0) }
+    }
+}
+
+impl<K: Kind> Cache<K> {
+    pub fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.state.read().objects.get(key).cloned()
+    }
+
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.state.read().objects.values().cloned().collect()
+    }
+
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let state = self.state.read();
+        let range = state.objects.range(Key::new(namespace, "")..);
+        range.take_while(|(key, _)| key.namespace == namespace).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// The objects that name this uid among their owners.
+    pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
+        let state = self.state.read();
+        let keys = state.owned.get(uid).into_iter().flatten();
+        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+    }
+
+    /// Until the first list is complete.
+    pub async fn synced(&self) {
+        self.seen(|cache| *cache.revision.borrow() > 0).await;
+    }
+
+    /// Until the watch has brought this revision, or a while has passed: then it lags, and waiting longer helps nobody.
+    pub(crate) async fn seen_revision(&self, revision: u64) {
+        let seen = self.seen(|cache| *cache.revision.borrow() >= revision);
+        if tokio::time::timeout(SEEN_TIMEOUT, seen).await.is_err() {
+            tracing::warn!(kind = K::KIND, revision, "a cache has not seen a write in time");
+        }
+    }
+
+    /// Until the object is gone, another one, or marked for deletion.
+    pub(crate) async fn seen_deletion(&self, key: &Key, uid: &str) {
+        let seen = self.seen(|cache| {
+            cache.get(key).is_none_or(|object| {
+                let metadata = object.metadata();
+                metadata.deletion_timestamp.is_some() || metadata.uid.as_deref() != Some(uid)
+            })
+        });
+        if tokio::time::timeout(SEEN_TIMEOUT, seen).await.is_err() {
+            tracing::warn!(kind = K::KIND, %key, "a cache has not seen a deletion in time");
+        }
+    }
+
+    async fn seen(&self, reached: impl Fn(&Cache<K>) -> bool) {
+        let mut changes = self.revision.subscribe();
+        while !reached(self) {
+            // The sender is part of `self`, so it lives.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Calls the listener with every object there is, and then with every change.
+    pub(crate) fn listen(&self, listener: impl Fn(Option<&K>, Option<&K>) + Send + Sync + 'static) {
+        let mut listeners = self.listeners.lock();
+        for object in self.list() {
+            listener(None, Some(&object));
+        }
+        listeners.push(Box::new(listener));
+    }
+
+    fn put(&self, object: Arc<K>) {
+        let key = Key::of(object.metadata());
+        let old = self.state.write().put(key, object.clone());
+        self.tell(old.as_deref(), Some(&object));
+    }
+
+    fn remove(&self, key: &Key) {
+        let old = self.state.write().remove(key);
+        if let Some(old) = old {
+            self.tell(Some(&old), None);
+        }
+    }
+
+    /// A new list takes the place of everything.
+    fn replace(&self, listed: BTreeMap<Key, Arc<K>>) {
+        let gone: Vec<Key> =
+            self.state.read().objects.keys().filter(|key| !listed.contains_key(key)).cloned().collect();
+        for key in &gone {
+            self.remove(key);
+        }
+        for (key, object) in listed {
+            let same =
+                self.get(&key).is_some_and(|old| old.metadata().resource_version == object.metadata().resource_version);
+            if !same {
+                self.put(object);
+            }
+        }
+    }
+
+    fn tell(&self, old: Option<&K>, new: Option<&K>) {
+        for listener in self.listeners.lock().iter() {
+            listener(old, new);
+        }
+    }
+
+    fn advance(&self, revision: u64) {
+        // Waiters also look at objects, so they are woken even where the number stays.
+        self.revision.send_modify(|seen| *seen = (*seen).max(revision));
+    }
+}
+
+impl<K: Kind> State<K> {
+    fn put(&mut self, key: Key, object: Arc<K>) -> Option<Arc<K>> {
+        let old = self.objects.insert(key.clone(), object.clone());
+        if let Some(old) = &old {
+            self.disown(&key, old);
+        }
+        for owner in object.metadata().owner_references.iter().flatten() {
+            self.owned.entry(owner.uid.clone()).or_default().insert(key.clone());
+        }
+        old
+    }
+
+    fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
+        let old = self.objects.remove(key)?;
+        self.disown(key, &old);
+        Some(old)
+    }
+
+    fn disown(&mut self, key: &Key, object: &K) {
+        for owner in object.metadata().owner_references.iter().flatten() {
+            if let Some(keys) = self.owned.get_mut(&owner.uid) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.owned.remove(&owner.uid);
+                }
+            }
+        }
+    }
+}
+
+/// How long a written object may take to come back by the watch.
+const SEEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
+async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static str, shutdown: Shutdown) {
+    let config = watcher::Config::default().streaming_lists().fields(fields);
+    let mut events = pin!(watch(Api::<K>::all(client), config).default_backoff());
+    let mut listed: BTreeMap<Key, Arc<K>> = BTreeMap::new();
+    let mut newest = 0;
+    loop {
+        let event = tokio::select! {
+            () = shutdown.cancelled() => return,
+            event = events.next() => event,
+        };
+        match event {
+            None => return,
+            Some(Err(error)) => tracing::warn!(kind = K::KIND, %error, "a watch failed and is tried again"),
+            Some(Ok(Event::Init)) => listed.clear(),
+            Some(Ok(Event::InitApply(mut object))) => {
+                newest = newest.max(slim(&mut object));
+                listed.insert(Key::of(object.metadata()), Arc::new(object));
+            }
+            Some(Ok(Event::InitDone)) => {
+                cache.replace(std::mem::take(&mut listed));
+                cache.advance(newest.max(1));
+            }
+            Some(Ok(Event::Apply(mut object))) => {
+                let revision = slim(&mut object);
+                cache.put(Arc::new(object));
+                cache.advance(revision);
+            }
+            Some(Ok(Event::Delete(mut object))) => {
+                let revision = slim(&mut object);
+                cache.remove(&Key::of(object.metadata()));
+                cache.advance(revision);
+            }
+        }
+    }
+}
+
+/// Takes away what no controller reads, and answers the object's revision.
+fn slim<K: Kind>(object: &mut K) -> u64 {
+    object.metadata_mut().managed_fields = None;
+    // Revisions are ordered numbers, on every server of this API level.
+    object.metadata().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+    use super::*;
+
+    fn object(namespace: &str, name: &str, version: &str, owner: &str) -> Arc<ConfigMap> {
+        let owner = OwnerReference { uid: owner.into(), ..OwnerReference::default() };
+        let metadata = ObjectMeta {
+            namespace: Some(namespace.into()),
+            name: Some(name.into()),
+            resource_version: Some(version.into()),
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        };
+        Arc::new(ConfigMap { metadata, ..ConfigMap::default() })
+    }
+
+    fn names(objects: &[Arc<ConfigMap>]) -> Vec<String> {
+        objects.iter().map(|object| Key::of(&object.metadata).to_string()).collect()
+    }
+
+    #[test]
+    fn objects_are_found_by_key_namespace_and_owner() {
+        let cache = Cache::<ConfigMap>::default();
+        for (namespace, name, owner) in [("a", "x", "1"), ("a", "y", "2"), ("ab", "x", "1"), ("b", "z", "2")] {
+            cache.put(object(namespace, name, "1", owner));
+        }
+        assert_eq!(names(&cache.in_namespace("a")), ["a/x", "a/y"]);
+        assert_eq!(names(&cache.owned_by("1")), ["a/x", "ab/x"]);
+        cache.put(object("a", "x", "2", "2"));
+        cache.remove(&Key::new("b", "z"));
+        assert_eq!(names(&cache.owned_by("1")), ["ab/x"]);
+        assert_eq!(names(&cache.owned_by("2")), ["a/x", "a/y"]);
+        assert!(cache.get(&Key::new("b", "z")).is_none());
+    }
+
+    #[test]
+    fn a_new_list_tells_only_what_changed() {
+        let cache = Cache::<ConfigMap>::default();
+        for name in ["gone", "same", "changed"] {
+            cache.put(object("a", name, "1", "1"));
+        }
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let record = told.clone();
+        cache.listen(move |old, new| {
+            let name = |object: Option<&ConfigMap>| object.and_then(|object| object.metadata.name.clone());
+            record.lock().push((name(old), name(new)));
+        });
+        told.lock().clear();
+        let listed = [object("a", "same", "1", "1"), object("a", "changed", "2", "1"), object("a", "new", "3", "1")];
+        cache.replace(listed.into_iter().map(|object| (Key::of(&object.metadata), object)).collect());
+        let some = |name: &str| Some(name.to_string());
+        let expected = [(some("gone"), None), (some("changed"), some("changed")), (None, some("new"))];
+        assert_eq!(*told.lock(), expected);
+    }
+}

@@ -1,0 +1,117 @@
+//! The entry of a controller: its name, what wakes it, what it may do, and how it decides.
+
+use std::sync::{Arc, Weak};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use jiff::Timestamp;
+use kube::Client;
+
+use crate::cache::{Cache, Kind};
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::key::Key;
+use crate::plan::Plan;
+use crate::queue::Queue;
+use crate::{Error, Shutdown};
+
+/// One controller. `S` is the component's configuration, which every controller of it can read.
+pub struct Controller<S: 'static> {
+    /// Upstream's name, as in `--controllers`.
+    pub name: &'static str,
+    /// Its service account in `kube-system`.
+    pub account: &'static str,
+    /// What the account must be allowed besides reading; bound as `system:controller:<account>`.
+    pub rules: &'static [Rule],
+    pub work: Work<S>,
+}
+
+pub enum Work<S: 'static> {
+    /// Woken by changes of cached kinds, with a key.
+    Keys {
+        /// What wakes it; what it reads stands here too, or it would not be cached.
+        wakes: &'static [&'static dyn Wake<S>],
+        /// How many keys are worked on at the same time.
+        workers_max: usize,
+        reconcile: for<'a> fn(&'a Context<S>, &'a Key) -> BoxFuture<'a, Result<Plan, Error>>,
+    },
+    /// For the few that keep more than caches: they run until told to stop.
+    Own(fn(Arc<Context<S>>, Shutdown) -> BoxFuture<'static, Result<(), Error>>),
+}
+
+/// An RBAC rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    pub groups: &'static [&'static str],
+    pub resources: &'static [&'static str],
+    pub verbs: &'static [&'static str],
+}
+
+/// What a controller sees of the world.
+pub struct Context<S> {
+    pub settings: Arc<S>,
+    /// Asks and writes under the controller's own identity.
+    pub client: Client,
+    pub(crate) cluster: Cluster,
+    pub(crate) clock: Clock,
+}
+
+impl<S> Context<S> {
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The component's own client, for what is read on behalf of all controllers.
+    pub fn component_client(&self) -> &Client {
+        self.cluster.client()
+    }
+
+    /// The copy of a kind that is among the controller's wakes.
+    pub fn cache<K: Kind>(&self) -> Arc<Cache<K>> {
+        self.cache_where("")
+    }
+
+    /// The copy of those objects that a wake's field selector names.
+    pub fn cache_where<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
+        let cache = self.cluster.caches.get(fields);
+        cache.unwrap_or_else(|| panic!("a controller reads only what is among its wakes; {} is not", K::KIND))
+    }
+}
+
+/// Something that puts keys into a controller's queue.
+pub trait Wake<S>: Sync {
+    /// Begins, and answers when what is there already has been told.
+    fn start(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>) -> BoxFuture<'static, ()>;
+}
+
+/// Changes of a kind, and the keys they concern. The function is asked about the object before and after.
+pub struct On<S: 'static, K: 'static> {
+    fields: &'static str,
+    keys: fn(&Context<S>, &K) -> Vec<Key>,
+}
+
+impl<S: Send + Sync, K: Kind> On<S, K> {
+    pub const fn every(keys: fn(&Context<S>, &K) -> Vec<Key>) -> On<S, K> {
+        On { fields: "", keys }
+    }
+
+    /// Only the objects that a field selector names are watched and kept.
+    pub const fn selected(fields: &'static str, keys: fn(&Context<S>, &K) -> Vec<Key>) -> On<S, K> {
+        On { fields, keys }
+    }
+}
+
+impl<S: Send + Sync + 'static, K: Kind> Wake<S> for On<S, K> {
+    fn start(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>) -> BoxFuture<'static, ()> {
+        let cache = cx.cluster.caches.start::<K>(self.fields);
+        let (keys, queue, cx): (_, _, Weak<Context<S>>) = (self.keys, queue.clone(), Arc::downgrade(cx));
+        cache.listen(move |old, new| {
+            // A controller that has ended listens no more.
+            let Some(cx) = cx.upgrade() else { return };
+            for object in [old, new].into_iter().flatten() {
+                keys(&cx, object).into_iter().for_each(|key| queue.add(key));
+            }
+        });
+        async move { cache.synced().await }.boxed()
+    }
+}

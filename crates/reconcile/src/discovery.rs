@@ -1,0 +1,109 @@
+//! Which resources the server has now, custom ones among them.
+
+use kube::Client;
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+
+/// A resource in the version its group prefers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Resource {
+    pub group: String,
+    pub version: String,
+    pub plural: String,
+    pub kind: String,
+    pub namespaced: bool,
+    pub verbs: Vec<String>,
+}
+
+impl Resource {
+    pub fn api_version(&self) -> String {
+        match self.group.is_empty() {
+            true => self.version.clone(),
+            false => format!("{}/{}", self.group, self.version),
+        }
+    }
+
+    pub fn supports(&self, verbs: &[&str]) -> bool {
+        verbs.iter().all(|verb| self.verbs.iter().any(|known| known == verb))
+    }
+
+    /// The path of the collection; of all namespaces where none is given.
+    pub fn path(&self, namespace: &str) -> String {
+        let root = if self.group.is_empty() { "/api" } else { "/apis" };
+        match namespace.is_empty() || !self.namespaced {
+            true => format!("{root}/{}/{}", self.api_version(), self.plural),
+            false => format!("{root}/{}/namespaces/{namespace}/{}", self.api_version(), self.plural),
+        }
+    }
+
+    pub fn item_path(&self, namespace: &str, name: &str) -> String {
+        format!("{}/{name}", self.path(namespace))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Discovered {
+    /// Each resource once, in its group's preferred version.
+    pub resources: Vec<Resource>,
+    /// Group versions whose resources are not known now: a foreign API server does not answer.
+    pub stale: Vec<String>,
+}
+
+pub async fn discover(client: &Client) -> Result<Discovered, kube::Error> {
+    let core = client.list_core_api_versions_aggregated().await?;
+    let named = client.list_api_groups_aggregated().await?;
+    let mut found = Discovered::default();
+    collect(core, &mut found);
+    collect(named, &mut found);
+    Ok(found)
+}
+
+fn collect(list: APIGroupDiscoveryList, found: &mut Discovered) {
+    for item in list.items {
+        let group = item.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        let first = found.resources.len();
+        // Versions come in the order of preference, so the first that has a resource is the preferred one.
+        for version in item.versions {
+            let name = version.version.unwrap_or_default();
+            if version.freshness.as_deref() == Some("Stale") {
+                found.stale.push(format!("{group}/{name}"));
+            }
+            for resource in version.resources {
+                let (Some(plural), Some(kind)) = (resource.resource, resource.response_kind.and_then(|kind| kind.kind))
+                else {
+                    continue;
+                };
+                if found.resources[first..].iter().any(|known| known.plural == plural) {
+                    continue;
+                }
+                found.resources.push(Resource {
+                    group: group.clone(),
+                    version: name.clone(),
+                    plural,
+                    kind,
+                    namespaced: resource.scope.as_deref() == Some("Namespaced"),
+                    verbs: resource.verbs,
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_comes_in_its_preferred_version() {
+        let resource = |plural: &str, scope: &str| serde_json::json!({"resource": plural, "scope": scope, "responseKind": {"kind": "K", "group": "", "version": ""}, "verbs": ["list"]});
+        let list = serde_json::json!({"items": [{"metadata": {"name": "g"}, "versions": [
+            {"version": "v1", "resources": [resource("a", "Namespaced")]},
+            {"version": "v1beta1", "freshness": "Stale", "resources": [resource("a", "Namespaced"), resource("b", "Cluster")]},
+        ]}]});
+        let mut found = Discovered::default();
+        collect(serde_json::from_value(list).unwrap(), &mut found);
+        let paths: Vec<String> = found.resources.iter().map(|resource| resource.item_path("n", "x")).collect();
+        assert_eq!(paths, ["/apis/g/v1/namespaces/n/a/x", "/apis/g/v1beta1/b/x"]);
+        assert_eq!(found.stale, ["g/v1beta1"]);
+        assert!(found.resources[0].supports(&["list"]) && !found.resources[0].supports(&["list", "watch"]));
+    }
+}

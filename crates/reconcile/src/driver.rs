@@ -1,0 +1,168 @@
+//! Takes a key, lets the controller decide, does the writes, and comes back when told.
+
+use std::future::Future;
+use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::cluster::Cluster;
+use crate::controller::{Context, Controller, Work};
+use crate::key::Key;
+use crate::plan::{Plan, Write};
+use crate::queue::{Backoff, Queue};
+use crate::{Error, Shutdown};
+
+/// What becomes of a key after the work on it.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    Done,
+    After(Duration),
+    /// Later and later; the text says why, for the log.
+    Retry(String),
+}
+
+/// Runs one controller until it is told to stop.
+pub async fn run<S: Send + Sync + 'static>(
+    controller: &'static Controller<S>,
+    settings: Arc<S>,
+    cluster: Cluster,
+    clock: Clock,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    let client = cluster.client_of(controller.account);
+    let cx = Arc::new(Context { settings, client, cluster, clock });
+    let (wakes, workers_max, reconcile) = match controller.work {
+        Work::Keys { wakes, workers_max, reconcile } => (wakes, workers_max, reconcile),
+        Work::Own(run) => return run(cx, shutdown).await,
+    };
+    let queue: Queue<Key> = Queue::new(Backoff::default());
+    let started = join_all(wakes.iter().map(|wake| wake.start(&cx, &queue)));
+    tokio::select! {
+        () = shutdown.cancelled() => return Ok(()),
+        _ = started => {}
+    }
+    work(controller.name, &queue, workers_max, &shutdown, move |key: Key| {
+        let cx = cx.clone();
+        async move {
+            let outcome = async {
+                let plan = reconcile(&cx, &key).await?;
+                perform(&cx, plan).await
+            };
+            match outcome.await {
+                Ok(None) => Next::Done,
+                Ok(Some(delay)) => Next::After(delay),
+                Err(error) => Next::Retry(error.to_string()),
+            }
+        }
+    })
+    .await;
+    Ok(())
+}
+
+/// Works off a queue, so many keys at the same time, until it is told to stop; then lets those at work end.
+pub async fn work<T, F>(
+    name: &'static str,
+    queue: &Queue<T>,
+    workers_max: usize,
+    shutdown: &Shutdown,
+    act: impl Fn(T) -> F,
+) where
+    T: Clone + Eq + Hash + std::fmt::Display + Send + 'static,
+    F: Future<Output = Next> + Send + 'static,
+{
+    let mut running: JoinSet<(T, Next)> = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            Some(ended) = running.join_next() => {
+                let (key, next) = ended.expect("the work catches its own panics and is not cancelled");
+                settle(name, queue, key, next);
+            }
+            key = queue.next(), if running.len() < workers_max => {
+                let acting = AssertUnwindSafe(act(key.clone())).catch_unwind();
+                running.spawn(async move {
+                    let next = acting.await.unwrap_or_else(|_| Next::Retry("a panic; see the log".into()));
+                    (key, next)
+                });
+            }
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &Queue<T>, key: T, next: Next) {
+    match next {
+        Next::Done => queue.forget(&key),
+        Next::After(delay) => {
+            queue.forget(&key);
+            queue.add_after(key.clone(), delay);
+        }
+        Next::Retry(why) => {
+            // Most of these are conflicts, which the next try settles.
+            tracing::debug!(controller = name, %key, why, "will be tried again");
+            queue.retry(key.clone());
+        }
+    }
+    queue.done(&key);
+}
+
+/// Does the writes in order. More of the same kind go out together, but the first ones alone: where one is refused, the
+/// others would be too.
+async fn perform<S>(cx: &Context<S>, plan: Plan) -> Result<Option<Duration>, Error> {
+    let mut rest: &[Write] = &plan.writes;
+    let mut together = 1;
+    while let Some(first) = rest.first() {
+        let alike = rest.iter().take(together).take_while(|write| write.is_like(first)).count();
+        let (batch, later) = rest.split_at(alike);
+        let outcomes = join_all(batch.iter().map(|write| write.perform(&cx.client, &cx.cluster.caches))).await;
+        outcomes.into_iter().collect::<Result<(), Error>>()?;
+        let goes_on = later.first().is_some_and(|write| write.is_like(first));
+        together = if goes_on { (together * 2).min(BATCH_MAX) } else { 1 };
+        rest = later;
+    }
+    Ok(plan.again)
+}
+
+/// How many writes of one plan are under way at the same time.
+const BATCH_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn failed_and_panicking_work_is_tried_again() {
+        let queue: Queue<&'static str> = Queue::new(Backoff::default());
+        ["good", "fails", "panics"].map(|key| queue.add(key));
+        let shutdown = Shutdown::new();
+        let seen: Arc<Mutex<Vec<&'static str>>> = Arc::default();
+        let act = |key: &'static str| {
+            let (seen, shutdown) = (seen.clone(), shutdown.clone());
+            async move {
+                seen.lock().push(key);
+                let tries = seen.lock().iter().filter(|one| **one == key).count();
+                if seen.lock().len() == 6 {
+                    shutdown.cancel();
+                }
+                match key {
+                    "good" if tries == 1 => Next::After(Duration::from_millis(1)),
+                    "fails" if tries == 1 => Next::Retry("once".into()),
+                    "panics" if tries == 1 => panic!("once"),
+                    _ => Next::Done,
+                }
+            }
+        };
+        work("test", &queue, 2, &shutdown, act).await;
+        let mut seen = seen.lock().clone();
+        seen.sort();
+        assert_eq!(seen, ["fails", "fails", "good", "good", "panics", "panics"]);
+    }
+}

@@ -1,0 +1,227 @@
+//! What a controller decided: writes, in order, and when to come back.
+
+use std::any::TypeId;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+use kube::Client;
+use serde_json::Value;
+
+use crate::Error;
+use crate::cache::{Caches, Kind};
+use crate::key::Key;
+
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub writes: Vec<Write>,
+    /// Come back after this time even if nothing changes.
+    pub again: Option<Duration>,
+}
+
+impl Plan {
+    pub fn nothing() -> Plan {
+        Plan::default()
+    }
+
+    pub fn one(write: Write) -> Plan {
+        Plan { writes: vec![write], again: None }
+    }
+
+    pub fn after(delay: Duration) -> Plan {
+        Plan { writes: Vec::new(), again: Some(delay) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Create,
+    Update,
+    Apply,
+    MergePatch,
+    Delete,
+}
+
+/// One write of one object.
+pub struct Write {
+    verb: Verb,
+    path: String,
+    body: Value,
+    kind: TypeId,
+    key: Key,
+    /// Reasons of failures that are as good as success.
+    accepted: &'static [&'static str],
+    /// Waits until the cache of the kind, if there is one, has seen what was written.
+    seen: for<'a> fn(&'a Caches, &'a Key, &'a Value, Verb) -> BoxFuture<'a, ()>,
+}
+
+impl Write {
+    pub fn create<K: Kind>(object: &K) -> Write {
+        let key = Key::of(object.metadata());
+        Write::new::<K>(Verb::Create, collection::<K>(&key.namespace), key, encoded(object))
+    }
+
+    pub fn update<K: Kind>(object: &K) -> Write {
+        let key = Key::of(object.metadata());
+        Write::new::<K>(Verb::Update, item::<K>(&key), key, encoded(object))
+    }
+
+    /// Through a subresource such as `status`.
+    pub fn update_sub<K: Kind>(object: &K, subresource: &str) -> Write {
+        let mut write = Write::update(object);
+        write.path = format!("{}/{subresource}", write.path);
+        write
+    }
+
+    /// Server-side apply; the fields become the manager's, whoever had them.
+    pub fn apply<K: Kind>(key: &Key, manager: &str, body: Value) -> Write {
+        let path = format!("{}?fieldManager={manager}&force=true", item::<K>(key));
+        Write::new::<K>(Verb::Apply, path, key.clone(), body)
+    }
+
+    pub fn merge_patch<K: Kind>(key: &Key, patch: Value) -> Write {
+        Write::new::<K>(Verb::MergePatch, item::<K>(key), key.clone(), patch)
+    }
+
+    /// That object and no later one of the same name. It may be gone already.
+    pub fn delete<K: Kind>(object: &K, mut options: DeleteOptions) -> Write {
+        let key = Key::of(object.metadata());
+        options.preconditions.get_or_insert_default().uid = object.metadata().uid.clone();
+        Write::new::<K>(Verb::Delete, item::<K>(&key), key, encoded(&options)).accept(&["NotFound"])
+    }
+
+    /// Failures with these reasons are as good as success.
+    pub fn accept(mut self, reasons: &'static [&'static str]) -> Write {
+        self.accepted = reasons;
+        self
+    }
+
+    pub fn body(&self) -> &Value {
+        &self.body
+    }
+
+    fn new<K: Kind>(verb: Verb, path: String, key: Key, body: Value) -> Write {
+        Write { verb, path, body, kind: TypeId::of::<K>(), key, accepted: &[], seen: seen::<K> }
+    }
+
+    /// Whether the other may be done at the same time: more of the same.
+    pub(crate) fn is_like(&self, other: &Write) -> bool {
+        self.verb == other.verb && self.kind == other.kind
+    }
+
+    /// Writes, and waits until the caches know.
+    pub(crate) async fn perform(&self, client: &Client, caches: &Arc<Caches>) -> Result<(), Error> {
+        match client.request::<Value>(self.request()?).await {
+            Ok(answer) => {
+                (self.seen)(caches, &self.key, &answer, self.verb).await;
+                Ok(())
+            }
+            Err(error) if self.accepted.contains(&crate::reason(&error)) => Ok(()),
+            Err(error) => Err(Error::api(self.to_string(), error)),
+        }
+    }
+
+    fn request(&self) -> Result<http::Request<Vec<u8>>, Error> {
+        let (method, content_type) = match self.verb {
+            Verb::Create => ("POST", "application/json"),
+            Verb::Update => ("PUT", "application/json"),
+            Verb::Apply => ("PATCH", "application/apply-patch+yaml"),
+            Verb::MergePatch => ("PATCH", "application/merge-patch+json"),
+            Verb::Delete => ("DELETE", "application/json"),
+        };
+        let request = http::Request::builder().method(method).uri(&self.path).header("content-type", content_type);
+        request.body(self.body.to_string().into_bytes()).map_err(|error| Error::Other(format!("{self}: {error}")))
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.verb {
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Apply => "apply",
+            Verb::MergePatch => "patch",
+            Verb::Delete => "delete",
+        };
+        write!(f, "{verb} {}", self.path)
+    }
+}
+
+impl fmt::Debug for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} {}", self.body)
+    }
+}
+
+fn encoded(object: &impl serde::Serialize) -> Value {
+    serde_json::to_value(object).expect("an API object has text keys and can be written as JSON")
+}
+
+fn collection<K: Kind>(namespace: &str) -> String {
+    let root = if <K as k8s_openapi::Resource>::GROUP.is_empty() { "/api" } else { "/apis" };
+    let (version, plural) = (<K as k8s_openapi::Resource>::API_VERSION, <K as k8s_openapi::Resource>::URL_PATH_SEGMENT);
+    match namespace.is_empty() {
+        true => format!("{root}/{version}/{plural}"),
+        false => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+    }
+}
+
+fn item<K: Kind>(key: &Key) -> String {
+    format!("{}/{}", collection::<K>(&key.namespace), key.name)
+}
+
+fn seen<'a, K: Kind>(caches: &'a Caches, key: &'a Key, answer: &'a Value, verb: Verb) -> BoxFuture<'a, ()> {
+    async move {
+        let Some(cache) = caches.get::<K>("") else { return };
+        let text = |pointer: &str| answer.pointer(pointer).and_then(Value::as_str);
+        if verb == Verb::Delete {
+            // The answer is the object, or a Status that names its uid.
+            let uid = text("/metadata/uid").or_else(|| text("/details/uid"));
+            cache.seen_deletion(key, uid.unwrap_or("")).await;
+        } else if let Some(revision) = text("/metadata/resourceVersion").and_then(|version| version.parse().ok()) {
+            cache.seen_revision(revision).await;
+        }
+    }
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::{Namespace, Pod};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+
+    fn metadata(namespace: Option<&str>) -> ObjectMeta {
+        let name = Some("x".to_string());
+        ObjectMeta { namespace: namespace.map(Into::into), name, uid: Some("1".into()), ..ObjectMeta::default() }
+    }
+
+    #[test]
+    fn writes_go_to_the_paths_of_their_kinds() {
+        let check = |write: Write, expected: &str| assert_eq!(format!("{write:?}"), expected);
+        let pod = Pod { metadata: metadata(Some("a")), ..Pod::default() };
+        let namespace = Namespace { metadata: metadata(None), ..Namespace::default() };
+        let deployment = Key::new("a", "x");
+        check(
+            Write::create(&pod),
+            r#"create /api/v1/namespaces/a/pods {"apiVersion":"v1","kind":"Pod","metadata":{"name":"x","namespace":"a","uid":"1"}}"#,
+        );
+        check(
+            Write::update_sub(&namespace, "finalize"),
+            r#"update /api/v1/namespaces/x/finalize {"apiVersion":"v1","kind":"Namespace","metadata":{"name":"x","uid":"1"}}"#,
+        );
+        check(
+            Write::delete(&pod, DeleteOptions::default()),
+            r#"delete /api/v1/namespaces/a/pods/x {"preconditions":{"uid":"1"}}"#,
+        );
+        check(
+            Write::merge_patch::<Deployment>(&deployment, serde_json::json!({})),
+            "patch /apis/apps/v1/namespaces/a/deployments/x {}",
+        );
+    }
+}

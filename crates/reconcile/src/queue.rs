@@ -1,0 +1,241 @@
+//! Keys that wait for work: each is worked on by one at a time, now, later, or later and later.
+//!
+//! A key that is added while it waits is there once; one that is added while it is worked on comes again afterwards.
+//! The queue is bounded by the number of different keys, which is the number of objects that the caches hold.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::Rng;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// How long a key waits after it failed: doubled each time, up to a limit, and never quite the same for all.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    pub first: Duration,
+    pub longest: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff { first: Duration::from_millis(20), longest: Duration::from_secs(300) }
+    }
+}
+
+impl Backoff {
+    fn delay(&self, failures: u32) -> Duration {
+        let doubled = self.first.saturating_mul(1u32.checked_shl(failures).unwrap_or(u32::MAX));
+        doubled.min(self.longest).mul_f64(rand::rng().random_range(0.75..1.25))
+    }
+}
+
+pub struct Queue<T> {
+    inner: Arc<Inner<T>>,
+}
+
+impl<T> Clone for Queue<T> {
+    fn clone(&self) -> Queue<T> {
+        Queue { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<T> {
+    state: Mutex<State<T>>,
+    changed: Notify,
+    backoff: Backoff,
+}
+
+struct State<T> {
+    ready: VecDeque<T>,
+    /// Waiting in `ready`, or to be put there when the work on it ends.
+    wanted: HashSet<T>,
+    running: HashSet<T>,
+    later: BTreeMap<(Instant, u64), T>,
+    due: HashMap<T, (Instant, u64)>,
+    failures: HashMap<T, u32>,
+    /// Tells apart what is due at the same instant.
+    count: u64,
+}
+
+impl<T: Clone + Eq + Hash> Queue<T> {
+    pub fn new(backoff: Backoff) -> Queue<T> {
+        let state = State {
+            ready: VecDeque::new(),
+            wanted: HashSet::new(),
+            running: HashSet::new(),
+            later: BTreeMap::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+            count: 0,
+        };
+        Queue { inner: Arc::new(Inner { state: Mutex::new(state), changed: Notify::new(), backoff }) }
+    }
+
+    pub fn add(&self, key: T) {
+        if self.inner.state.lock().add(key) {
+            self.inner.changed.notify_one();
+        }
+    }
+
+    /// The earliest of several times wins.
+    pub fn add_after(&self, key: T, delay: Duration) {
+        self.inner.state.lock().add_at(key, Instant::now() + delay);
+        self.inner.changed.notify_one();
+    }
+
+    /// Again, later than after the last failure.
+    pub fn retry(&self, key: T) {
+        let mut state = self.inner.state.lock();
+        let failures = state.failures.entry(key.clone()).or_default();
+        let delay = self.inner.backoff.delay(*failures);
+        *failures = failures.saturating_add(1);
+        state.add_at(key, Instant::now() + delay);
+        drop(state);
+        self.inner.changed.notify_one();
+    }
+
+    /// It went well: the next failure is the first one again.
+    pub fn forget(&self, key: &T) {
+        self.inner.state.lock().failures.remove(key);
+    }
+
+    /// Waits for a key. There is one taker; it says `done` when the work on the key has ended.
+    pub async fn next(&self) -> T {
+        loop {
+            let due = {
+                let mut state = self.inner.state.lock();
+                state.ripen(Instant::now());
+                if let Some(key) = state.ready.pop_front() {
+                    state.wanted.remove(&key);
+                    state.running.insert(key.clone());
+                    return key;
+                }
+                state.later.keys().next().map(|(due, _)| *due)
+            };
+            match due {
+                None => self.inner.changed.notified().await,
+                Some(due) => tokio::select! {
+                    () = self.inner.changed.notified() => {}
+                    () = tokio::time::sleep_until(due) => {}
+                },
+            }
+        }
+    }
+
+    pub fn done(&self, key: &T) {
+        let mut state = self.inner.state.lock();
+        state.running.remove(key);
+        if state.wanted.contains(key) {
+            state.ready.push_back(key.clone());
+            drop(state);
+            self.inner.changed.notify_one();
+        }
+    }
+}
+
+impl<T: Clone + Eq + Hash> State<T> {
+    fn add(&mut self, key: T) -> bool {
+        if !self.wanted.insert(key.clone()) || self.running.contains(&key) {
+            return false;
+        }
+        self.ready.push_back(key);
+        true
+    }
+
+    fn add_at(&mut self, key: T, at: Instant) {
+        if let Some(earlier) = self.due.get(&key) {
+            if earlier.0 <= at {
+                return;
+            }
+            self.later.remove(earlier);
+        }
+        self.count += 1;
+        self.due.insert(key.clone(), (at, self.count));
+        self.later.insert((at, self.count), key);
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry() {
+            if entry.key().0 > now {
+                return;
+            }
+            let key = entry.remove();
+            self.due.remove(&key);
+            self.add(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue() -> Queue<&'static str> {
+        Queue::new(Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(8) })
+    }
+
+    /// What comes out within that time, each worked on at once.
+    async fn taken(queue: &Queue<&'static str>, within: Duration) -> Vec<&'static str> {
+        let mut taken = Vec::new();
+        let until = Instant::now() + within;
+        while let Ok(key) = tokio::time::timeout_at(until, queue.next()).await {
+            queue.done(&key);
+            taken.push(key);
+        }
+        taken
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_waits_once() {
+        let queue = queue();
+        ["a", "b", "a"].map(|key| queue.add(key));
+        assert_eq!(taken(&queue, Duration::from_secs(1)).await, ["a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_during_its_work_comes_again_afterwards() {
+        let queue = queue();
+        queue.add("a");
+        assert_eq!(queue.next().await, "a");
+        queue.add("a");
+        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err());
+        queue.done(&"a");
+        assert_eq!(taken(&queue, Duration::from_secs(1)).await, ["a"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earliest_time_wins() {
+        let queue = queue();
+        queue.add_after("a", Duration::from_secs(10));
+        queue.add_after("a", Duration::from_secs(2));
+        queue.add_after("a", Duration::from_secs(20));
+        queue.add_after("b", Duration::from_secs(1));
+        assert_eq!(taken(&queue, Duration::from_secs(3)).await, ["b", "a"]);
+        assert!(taken(&queue, Duration::from_secs(60)).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_wait_longer_up_to_a_limit() {
+        let queue = queue();
+        let mut waits = Vec::new();
+        for _ in 0..6 {
+            let began = Instant::now();
+            queue.retry("a");
+            let key = queue.next().await;
+            queue.done(&key);
+            waits.push(began.elapsed().as_secs_f64());
+        }
+        for (wait, expected) in waits.iter().zip([1.0, 2.0, 4.0, 8.0, 8.0, 8.0]) {
+            assert!((expected * 0.74..expected * 1.26).contains(wait), "{waits:?}");
+        }
+        queue.forget(&"a");
+        let began = Instant::now();
+        queue.retry("a");
+        queue.next().await;
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+}
