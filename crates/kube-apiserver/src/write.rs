@@ -251,14 +251,21 @@ async fn replace(
             if gone {
                 allocate::release(app, resource, &old);
             }
-            // The next writer of this key, queued on its lock, must see this write.
-            app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await.map_err(store_status)?;
+            seen(call, revision).await;
             Ok(Outcome::Stored(Stored { value, revision: Some(if gone { item.revision.0 } else { revision.0 }) }))
         }
         Written::Conflict(entry) => {
             app.admission.give_back(&request).await;
             Ok(Outcome::Lost(entry))
         }
+    }
+}
+
+/// The next writer of this key, queued on its lock, should see this write. A cache that lags is not the client's
+/// trouble: the write is done, and a writer who sees the past loses to the expected revision and tries again.
+pub async fn seen(call: &Call, revision: store::Revision) {
+    if let Err(error) = call.app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await {
+        tracing::warn!(%revision, %error, "the cache has not seen a write of ours yet");
     }
 }
 

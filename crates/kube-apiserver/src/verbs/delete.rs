@@ -132,7 +132,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
             }
         };
         if let Some(written) = written {
-            app.cache.wait_for(written, super::get::REVISION_TIMEOUT).await.map_err(store_status)?;
+            write::seen(call, written).await;
         }
         return Ok(match next {
             Next::Unchanged => unreachable!("answered above"),
