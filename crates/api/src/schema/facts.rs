@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 type Definitions = Map<String, Value>;
 
-/// List types, atomic maps, and the rules of strategic merge.
+/// List types, atomic maps, the rules of strategic merge, and what else OpenAPI says of single fields.
 pub fn add_lists(definitions: &mut Definitions) {
     let mut type_name = "";
     for line in lines(include_str!("lists.txt")) {
@@ -46,6 +46,12 @@ fn add_list_fact(target: &mut Map<String, Value>, word: &str) {
         }
     } else if let Some(text) = word.strip_prefix("default=") {
         target.insert("default".into(), text.parse::<i64>().map_or_else(|_| text.into(), Value::from));
+    } else if let Some(values) = word.strip_prefix("enum=") {
+        let of = match target.get_mut("items") {
+            Some(Value::Object(items)) => items,
+            _ => target,
+        };
+        of.insert("enum".into(), values.split(',').collect());
     } else if let Some(union) = word.strip_prefix("union=") {
         let (discriminator, fields) = union.split_once(':').unwrap_or((union, ""));
         let fields: Map<String, Value> = fields.split(',').map(|field| (field.into(), capital(field).into())).collect();

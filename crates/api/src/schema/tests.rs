@@ -110,6 +110,30 @@ fn openapi_definitions_carry_no_word_of_ours() {
     assert!(!text.contains(EMPTY) && text.contains("x-kubernetes-patch-merge-key"));
 }
 
+#[test]
+fn the_table_of_lists_names_only_what_exists() {
+    let definitions = openapi_definitions();
+    let mut type_name = "";
+    for line in include_str!("lists.txt").lines().filter(|line| !line.starts_with('#')) {
+        let first = line.split_whitespace().next().expect("no empty line");
+        if !line.starts_with(' ') {
+            type_name = first;
+        }
+        let definition = definitions.get(type_name).unwrap_or_else(|| panic!("no type {type_name}"));
+        let known = !line.starts_with(' ') || first == "." || definition["properties"].get(first).is_some();
+        assert!(known, "{type_name} has no field {first}");
+    }
+}
+
+#[test]
+fn openapi_says_what_a_text_may_be() {
+    let definitions = openapi_definitions();
+    let field = |name: &str, field: &str| definitions[&format!("io.k8s.api.core.v1.{name}")]["properties"][field].clone();
+    assert_eq!(field("PodSpec", "restartPolicy")["enum"], serde_json::json!(["Always", "Never", "OnFailure"]));
+    assert_eq!(field("HostPathVolumeSource", "type")["enum"][0], "");
+    assert_eq!(field("PersistentVolumeSpec", "accessModes")["items"]["enum"][0], "ReadOnlyMany");
+}
+
 fn compare(path: &str, left: &Value, right: &Value, into: &mut Vec<String>) {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {

@@ -52,9 +52,10 @@ pub struct Documents {
     /// For the table they were computed from. Holding it weakly keeps its address from being used again.
     hashes: Mutex<Option<(Weak<Table>, Arc<Hashes>)>>,
     /// The most recently asked for last.
-    kept: Mutex<Vec<Kept>>,
-    /// One document is built at a time: building takes memory, and what two clients ask for is built once.
-    building: tokio::sync::Mutex<()>,
+    kept: Arc<Mutex<Vec<Kept>>>,
+    /// One document is built at a time: building takes memory, and what two clients ask for is built once. The work
+    /// itself holds this, and not the request, which may go away before the work is done.
+    building: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Kept {
@@ -71,45 +72,51 @@ impl Documents {
         {
             return Ok(hashes.clone());
         }
+        let one_at_a_time = self.building.clone().lock_owned().await;
         let for_task = table.clone();
-        let hashes = Arc::new(blocking(move || hashes(&for_task)).await?);
+        let hashes = blocking(move || {
+            let _held = one_at_a_time;
+            Arc::new(hashes(&for_task))
+        });
+        let hashes = hashes.await?;
         *self.hashes.lock() = Some((this, hashes.clone()));
         Ok(hashes)
     }
 
     /// The document, compressed with gzip.
     pub async fn compressed(&self, table: &Arc<Table>, document: &Document, hash: &str) -> Result<Bytes, Status> {
-        if let Some(found) = self.find(document, hash) {
+        if let Some(found) = find(&mut self.kept.lock(), document, hash) {
             return Ok(found);
         }
-        let _one_at_a_time = self.building.lock().await;
-        if let Some(found) = self.find(document, hash) {
+        let one_at_a_time = self.building.clone().lock_owned().await;
+        if let Some(found) = find(&mut self.kept.lock(), document, hash) {
             return Ok(found);
         }
-        let (table, wanted) = (table.clone(), document.clone());
-        let built = blocking(move || build(&table, &wanted)).await?;
-        let built = built.map_err(|error| Status::internal(format!("cannot write an OpenAPI document: {error}")))?;
-        self.keep(Kept { document: document.clone(), hash: hash.into(), compressed: built.clone() });
-        Ok(built)
+        let (table, document, hash, kept) = (table.clone(), document.clone(), hash.to_string(), self.kept.clone());
+        let built = blocking(move || {
+            let _held = one_at_a_time;
+            let compressed = build(&table, &document)?;
+            keep(&mut kept.lock(), Kept { document, hash, compressed: compressed.clone() });
+            Ok(compressed)
+        });
+        built.await?.map_err(|error: io::Error| Status::internal(format!("cannot write an OpenAPI document: {error}")))
     }
+}
 
-    fn find(&self, document: &Document, hash: &str) -> Option<Bytes> {
-        let mut kept = self.kept.lock();
-        let at = kept.iter().position(|entry| entry.document == *document && entry.hash == hash)?;
-        let entry = kept.remove(at);
-        let found = entry.compressed.clone();
-        kept.push(entry);
-        Some(found)
-    }
+fn find(kept: &mut Vec<Kept>, document: &Document, hash: &str) -> Option<Bytes> {
+    let at = kept.iter().position(|entry| entry.document == *document && entry.hash == hash)?;
+    let entry = kept.remove(at);
+    let found = entry.compressed.clone();
+    kept.push(entry);
+    Some(found)
+}
 
-    fn keep(&self, new: Kept) {
-        let mut kept = self.kept.lock();
-        kept.retain(|entry| entry.document != new.document);
-        kept.push(new);
-        let mut bytes: usize = kept.iter().map(|entry| entry.compressed.len()).sum();
-        while bytes > KEPT_BYTES_MAX && !kept.is_empty() {
-            bytes -= kept.remove(0).compressed.len();
-        }
+fn keep(kept: &mut Vec<Kept>, new: Kept) {
+    kept.retain(|entry| entry.document != new.document);
+    kept.push(new);
+    let mut bytes: usize = kept.iter().map(|entry| entry.compressed.len()).sum();
+    while bytes > KEPT_BYTES_MAX && !kept.is_empty() {
+        bytes -= kept.remove(0).compressed.len();
     }
 }
 
@@ -250,4 +257,23 @@ fn built_in_digest() -> &'static str {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_asked_for_longest_goes_first() {
+        let mut kept = Vec::new();
+        let name = |number: usize| Document::Json3(number.to_string());
+        for number in 0..4 {
+            let compressed = Bytes::from(vec![0; KEPT_BYTES_MAX / 4]);
+            keep(&mut kept, Kept { document: name(number), hash: "h".into(), compressed });
+        }
+        assert!(find(&mut kept, &name(0), "h").is_some() && find(&mut kept, &name(0), "other").is_none());
+        keep(&mut kept, Kept { document: name(4), hash: "h".into(), compressed: Bytes::from_static(b"more") });
+        let left: Vec<_> = kept.iter().map(|entry| entry.document.name().to_string()).collect();
+        assert_eq!(left, ["2", "3", "0", "4"]);
+    }
 }

@@ -257,6 +257,38 @@ fn a_custom_kind() {
     assert_eq!(open.get("properties"), None, "anything may stand in a kind without a schema");
 }
 
+/// A custom kind has its own document and is in the one of version 2; the others stay as they are.
+#[tokio::test]
+async fn a_custom_kind_joins_while_running() {
+    let before = &served().await.table;
+    let kind = machinery::kind::Kind {
+        group: "stable.example.com",
+        kind: "CronTab",
+        plural: "crontabs",
+        ..machinery::kind::Kind::COMMON
+    };
+    let mut schemas = machinery::schema::Schemas::default();
+    let id = schemas.add(machinery::schema::Type::Any);
+    let state = before.get("", "v1", "configmaps").and_then(|resource| resource.state.clone()).expect("a state");
+    let resource = resources::custom(kind, schemas, id, crate::custom::CustomRules {}, state);
+    let after = Arc::new(before.with(Arc::new(resource)));
+
+    let third = read(&after, Document::Json3("apis/stable.example.com/v1".into()));
+    check_references("custom", &third, &third);
+    let path = "/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}";
+    let content = third["paths"][path]["patch"]["requestBody"]["content"].as_object().expect("a body");
+    assert!(!content.contains_key("application/strategic-merge-patch+json"), "custom kinds have no merge keys");
+    let second = read(&after, Document::Json2);
+    check_references("v2", &second, &second);
+    assert!(second["definitions"]["com.example.stable.v1.CronTabList"].is_object());
+
+    let documents = Documents::default();
+    let (old, new) = (documents.hashes(before).await.expect("hashes"), documents.hashes(&after).await.expect("hashes"));
+    assert!(new.contains_key("apis/stable.example.com") && old["apis/apps/v1"] == new["apis/apps/v1"]);
+    let apps = Document::Json3("apis/apps/v1".into());
+    assert!(written(before, &apps) == written(&after, &apps), "the same hash means the same document");
+}
+
 #[tokio::test]
 async fn documents_are_built_once_and_hashes_follow_the_table() {
     let table = &served().await.table;
