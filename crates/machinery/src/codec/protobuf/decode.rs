@@ -158,14 +158,7 @@ impl Decoder<'_> {
     }
 
     /// A value that stands alone. Null means that there is none, such as a zero time.
-    fn value(
-        &self,
-        ty: TypeId,
-        name: &str,
-        tag: Tag,
-        reader: &mut Reader,
-        depth: usize,
-    ) -> Result<Value, DecodeError> {
+    fn value(&self, ty: TypeId, name: &str, tag: Tag, reader: &mut Reader, depth: usize) -> Result<Value, DecodeError> {
         match self.numbers.schemas.get(ty) {
             Type::Scalar(scalar) => scalar_value(*scalar, name, tag, reader),
             Type::Struct(_) => {

@@ -58,7 +58,10 @@ fn messages_become_values() {
     check(b"\x4a\x09\x0a\x07{\"a\":1}", json!({"raw": {"a": 1}}));
     check(b"\x52\x06\x08\x80\xde\xa0\xcb\x05\x5a\x02\xff\x00", json!({"due": "1.5s", "data": "/wA="}));
     // Unknown fields of every wire type, a group among them.
-    check(b"\xa0\x06\x01\xa1\x06--------\xa2\x06\x01-\xa3\x06\xa0\x06\x01\xa4\x06\xa5\x06----\x10\x01", json!({"size": 1}));
+    check(
+        b"\xa0\x06\x01\xa1\x06--------\xa2\x06\x01-\xa3\x06\xa0\x06\x01\xa4\x06\xa5\x06----\x10\x01",
+        json!({"size": 1}),
+    );
 }
 
 #[test]
@@ -155,7 +158,8 @@ fn random_bytes_do_no_harm() {
     for _ in 0..20_000 {
         let length = next() as usize % 64;
         // Small bytes make it likely that tags and lengths are right for a while.
-        let raw: Vec<u8> = (0..length).map(|_| (next() >> 20) as u8 & if next() % 3 == 0 { 0xff } else { 0x5f }).collect();
+        let raw: Vec<u8> =
+            (0..length).map(|_| (next() >> 20) as u8 & if next() % 3 == 0 { 0xff } else { 0x5f }).collect();
         let _ = Envelope { raw: &raw, ..Envelope::default() }.decode(shape, &numbers);
         let _ = open(&[PREFIX, &raw].concat());
     }
