@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use reconcile::{Clock, Cluster, Shutdown};
 
+mod namespace;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 
@@ -13,7 +14,8 @@ pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
 
 /// Every controller there is.
-pub static CONTROLLERS: &[&Controller] = &[&serviceaccount::CONTROLLER, &rootcacertificatepublisher::CONTROLLER];
+pub static CONTROLLERS: &[&Controller] =
+    &[&serviceaccount::CONTROLLER, &rootcacertificatepublisher::CONTROLLER, &namespace::CONTROLLER];
 
 /// What the operator decides.
 #[derive(Clone, Debug)]

@@ -141,7 +141,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn failed_and_panicking_work_is_tried_again() {
         let queue: Queue<&'static str> = Queue::new(Backoff::default());
-        ["good", "fails", "panics"].map(|key| queue.add(key));
+        ["good", "fails", "panics"].into_iter().for_each(|key| queue.add(key));
         let shutdown = Shutdown::new();
         let seen: Arc<Mutex<Vec<&'static str>>> = Arc::default();
         let act = |key: &'static str| {

@@ -192,7 +192,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_key_waits_once() {
         let queue = queue();
-        ["a", "b", "a"].map(|key| queue.add(key));
+        ["a", "b", "a"].into_iter().for_each(|key| queue.add(key));
         assert_eq!(taken(&queue, Duration::from_secs(1)).await, ["a", "b"]);
     }
 
