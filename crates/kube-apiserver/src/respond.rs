@@ -18,7 +18,8 @@ pub type Reply = Response<Body>;
 /// A stored object: the bytes as they are where the client takes them, converted otherwise.
 pub fn stored(call: &Call, resource: &Resource, code: u16, value: &Bytes, revision: Option<u64>) -> Result<Reply, Status> {
     let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
-    if plain && resource.kind.convert.is_none() {
+    // What was not stored would be stored as of today.
+    if plain && resource.as_stored(revision.unwrap_or(u64::MAX)) {
         let bytes = match revision {
             Some(revision) => spliced(value, revision),
             None => value.clone(),

@@ -3,6 +3,12 @@
 
 pub mod conform;
 pub mod from_json_schema;
+pub mod structural;
+pub mod structural_shape;
+pub mod validate;
+mod validate_format;
+mod validate_lists;
+mod validate_rules;
 mod time;
 mod zero;
 
