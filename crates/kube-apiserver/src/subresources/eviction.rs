@@ -14,7 +14,7 @@ use crate::write::{self, Owner, Part, store_status};
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.policy.v1.Eviction").ok_or_else(Status::no_such_resource)?;
-    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape };
+    let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape, custom: None };
     let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let strictness = call.strictness("CreateOptions")?;
     let eviction = decode::object(content_type, &body, &expected, strictness, &mut |warning| call.warn(warning))?;

@@ -19,7 +19,7 @@ const SECONDS_MAX: i64 = 1 << 32;
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.authentication.v1.TokenRequest").ok_or_else(Status::no_such_resource)?;
-    let expected = Expected { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", shape };
+    let expected = Expected { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", shape, custom: None };
     let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     let strictness = call.strictness("CreateOptions")?;
     let mut request = decode::object(content_type, &body, &expected, strictness, &mut |warning| call.warn(warning))?;
