@@ -17,12 +17,14 @@ pub struct Expected<'a> {
     pub version: &'a str,
     pub kind: &'a str,
     pub shape: TypeRef<'a>,
+    /// The rules of a custom kind, whose types are checked by validation.
+    pub custom: Option<&'a crate::custom::CustomRules>,
 }
 
 impl<'a> Expected<'a> {
     pub fn of(resource: &'a Resource) -> Expected<'a> {
         let kind = &resource.kind;
-        Expected { group: kind.group, version: kind.version, kind: kind.kind, shape: resource.shape() }
+        Expected { group: kind.group, version: kind.version, kind: kind.kind, shape: resource.shape(), custom: resource.custom.as_deref() }
     }
 
     fn api_version(&self) -> String {
@@ -115,7 +117,11 @@ pub fn typed(
     warn: &mut dyn FnMut(String),
 ) -> Result<(), Status> {
     let mut problems = Problems::default();
-    conform(value, expected.shape, &mut problems).map_err(|error| handled(expected, &error))?;
+    let conformed = match expected.custom {
+        Some(custom) => custom.conform(value, expected.shape, &mut problems),
+        None => conform(value, expected.shape, &mut problems),
+    };
+    conformed.map_err(|error| handled(expected, &error))?;
     strict.extend(problems.unknown);
     match strictness {
         Strictness::Strict => match strict_error(&strict) {

@@ -93,10 +93,9 @@ fn field(resource: &Resource, name: &str) -> Result<Field, Status> {
         "metadata.namespace" if resource.kind.namespaced() => return Ok(Field::Namespace),
         _ => {}
     }
-    let selectable = resource.kind.selectable;
-    match selectable.iter().position(|entry| entry.field == name) {
+    match resource.selectable(name) {
         Some(index) => Ok(Field::Selectable(index)),
-        None if selectable.is_empty() => Err(Status::bad_request(format!(
+        None if resource.custom.is_none() && resource.kind.selectable.is_empty() => Err(Status::bad_request(format!(
             "\"{name}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
         ))),
         None => Err(Status::bad_request(format!("field label not supported: {name}"))),

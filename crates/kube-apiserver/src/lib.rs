@@ -146,6 +146,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     });
     bootstrap::create(&app, &material).await.map_err(Error::Bootstrap)?;
     allocate::repair(&app).await.map_err(Error::Bootstrap)?;
+    custom::follow::start(&app, shutdown.clone()).await?;
     app.health.bootstrapped.store(true, Ordering::Release);
 
     let kubeconfig = config.data_dir.join("admin.kubeconfig");

@@ -116,16 +116,42 @@ impl Resource {
     }
 
     pub fn from_storage(&self, object: Value) -> Value {
-        match &self.kind.convert {
-            Some(convert) => (convert.from_storage)(object),
-            None => object,
+        match (&self.custom, &self.kind.convert) {
+            (Some(custom), _) => custom.from_storage(object),
+            (None, Some(convert)) => (convert.from_storage)(object),
+            (None, None) => object,
         }
     }
 
     pub fn to_storage(&self, object: Value) -> Value {
-        match &self.kind.convert {
-            Some(convert) => (convert.to_storage)(object),
+        match (&self.custom, &self.kind.convert) {
+            (Some(custom), _) => custom.to_storage(object),
+            (None, Some(convert)) => (convert.to_storage)(object),
+            (None, None) => object,
+        }
+    }
+
+    /// A stored object as it would be stored today. Custom objects may be older than their definition's schema.
+    pub fn as_of_today(&self, object: Value) -> Value {
+        match &self.custom {
+            Some(custom) => custom.to_storage(custom.from_storage(object)),
             None => object,
+        }
+    }
+
+    /// Whether an object of that revision is sent as it is stored.
+    pub fn as_stored(&self, revision: u64) -> bool {
+        match &self.custom {
+            Some(custom) => custom.as_stored(revision),
+            None => self.kind.convert.is_none(),
+        }
+    }
+
+    /// The place of a field in the descriptions of stored objects, where selectors may name it.
+    pub fn selectable(&self, field: &str) -> Option<usize> {
+        match &self.custom {
+            Some(custom) => custom.selectable(field),
+            None => self.kind.selectable.iter().position(|entry| entry.field == field),
         }
     }
 }
@@ -185,9 +211,19 @@ impl Table {
         table
     }
 
-    pub fn without(&self, gone: impl Fn(&Resource) -> bool) -> Table {
-        let kept = self.resources.iter().filter(|resource| !gone(resource));
-        kept.fold(Table::default(), |table, resource| table.with(resource.clone()))
+    /// Without those, and with these instead; a kind that is built in stays what it is. One pass, however many change.
+    pub fn changed(&self, gone: impl Fn(&Resource) -> bool, added: Vec<Arc<Resource>>) -> Table {
+        let kept = self.resources.iter().filter(|resource| !gone(resource)).cloned();
+        let mut table = Table::default();
+        for resource in kept.chain(added) {
+            let kind = &resource.kind;
+            let place = table.index.entry((kind.group.into(), kind.version.into(), kind.plural.into()));
+            if let std::collections::hash_map::Entry::Vacant(free) = place {
+                free.insert(table.resources.len());
+                table.resources.push(resource);
+            }
+        }
+        table
     }
 }
 

@@ -24,7 +24,8 @@ pub fn stored(
     revision: Option<u64>,
 ) -> Result<Reply, Status> {
     let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
-    if plain && resource.kind.convert.is_none() {
+    // What was not stored would be stored as of today.
+    if plain && resource.as_stored(revision.unwrap_or(u64::MAX)) {
         let bytes = match revision {
             Some(revision) => spliced(value, revision),
             None => value.clone(),

@@ -22,7 +22,7 @@ use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target};
 use crate::write::Part;
-use crate::{authn, discovery, health, openapi, subresources, verbs};
+use crate::{authn, custom, discovery, health, openapi, subresources, verbs};
 
 /// How many requests run at once, as upstream's defaults; more are asked to come again.
 const READING_MAX: i64 = 400;
@@ -242,6 +242,7 @@ async fn non_resource(
 
 async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
     let (kind, target) = (&*call.resource.kind, &call.target);
+    custom::begin(call)?;
     if !target.subresource.is_empty() {
         return subresources::dispatch(call, body).await;
     }

@@ -168,6 +168,7 @@ pub async fn update(
             return Err(Status::not_found(resource.group_resource(), name));
         };
         let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
+        let old = resource.as_of_today(old);
         let shown = resource.from_storage(old.clone());
         let proposed = change(&shown)?;
         match conflict(resource, name, &shown, &proposed) {
@@ -233,7 +234,8 @@ async fn replace(
     check_changed(resource, &new, &old, part)?;
     (kind.warnings)(&new, Some(&old)).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&new)).await?;
-    if new == old {
+    // One that is stored in another form than it would be today is written again.
+    if new == old && (resource.as_stored(item.revision.0) || encode(new.clone()) == item.value) {
         return Ok(Outcome::Stored(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
     }
     let gone = new.is_deleting() && ends(&new);
@@ -430,7 +432,8 @@ fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: Part) {
         Part::Sub(_) => {}
     }
     let counts = !matches!(part, Part::Status | Part::Sub("binding"));
-    if kind.generation && counts && content_differs(new, old) {
+    let has_status = resource.custom.is_none() || kind.subresources.iter().any(|sub| sub.name == "status");
+    if kind.generation && counts && content_differs(new, old, has_status) {
         let generation = old.meta("generation").and_then(Value::as_i64).unwrap_or(0) + 1;
         new.meta_mut().insert("generation".into(), generation.into());
     }
@@ -444,14 +447,12 @@ fn copy(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// Whether anything but metadata and status differs.
-fn content_differs(new: &Value, old: &Value) -> bool {
+/// Whether anything but metadata differs; a status of its own does not count.
+fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
     let content = |object: &Value| {
         let fields = object.as_object().into_iter().flatten();
-        fields
-            .filter(|(field, _)| !matches!(field.as_str(), "metadata" | "status"))
-            .map(|(_, value)| value.clone())
-            .collect::<Vec<_>>()
+        let counts = |field: &str| field != "metadata" && !(has_status && field == "status");
+        fields.filter(|(field, _)| counts(field)).map(|(_, value)| value.clone()).collect::<Vec<_>>()
     };
     content(new) != content(old)
 }
@@ -468,7 +469,11 @@ fn check_new(resource: &Resource, object: &Value) -> Result<(), Status> {
     let kind = &*resource.stored;
     let mut errors = Errors::default();
     let node = Node::root(object);
-    meta::validate_object_meta(&node.at("metadata"), kind.namespaced(), kind.name_rule, &mut errors);
+    let metadata = node.at("metadata");
+    match resource.custom {
+        Some(_) => meta::validate_custom_object_meta(&metadata, kind.namespaced(), kind.name_rule, &mut errors),
+        None => meta::validate_object_meta(&metadata, kind.namespaced(), kind.name_rule, &mut errors),
+    }
     (rules(resource).validate)(&node, &mut errors);
     if let Some(custom) = &resource.custom {
         custom.validate(&node, &mut errors);
@@ -487,7 +492,7 @@ fn check_changed(resource: &Resource, new: &Value, old: &Value, part: Part) -> R
         Part::Status => (rules(resource).validate_status)(&node, &old_node, &mut errors),
         Part::Sub(_) => {}
     }
-    if let (Some(custom), Part::Main | Part::Status) = (&resource.custom, part) {
+    if let Some(custom) = &resource.custom {
         custom.validate_update(&node, &old_node, &mut errors);
     }
     refuse(resource, new.name(), &errors)

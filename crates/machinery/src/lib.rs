@@ -2,6 +2,7 @@
 //!
 //! Nothing here does IO, starts a task or reads a clock.
 
+pub mod cel;
 pub mod codec;
 pub mod field;
 pub mod kind;

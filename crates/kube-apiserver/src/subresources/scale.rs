@@ -90,7 +90,7 @@ async fn write(
 fn expected() -> Result<Expected<'static>, Status> {
     let shape =
         api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
-    Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape })
+    Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape, custom: None })
 }
 
 fn paths(call: &Call) -> Result<Paths, Status> {

@@ -165,6 +165,7 @@ fn marked(resource: &Resource, old: &Value, options: &Options, now: Timestamp) -
     let deleting = old.is_deleting();
     if grace == 0 {
         if !deleting {
+            crate::custom::cleanup::mark(resource, &mut new, &stamp(now));
             new.meta_mut().insert("deletionTimestamp".into(), stamp(now).into());
             bump_generation(&mut new);
         }

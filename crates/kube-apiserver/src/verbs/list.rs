@@ -214,7 +214,7 @@ fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter,
     let meta = Value::Object(meta);
     let (kind, api_version) = (format!("{}List", resource.kind.kind), resource.kind.api_version());
     let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
-    if plain && resource.kind.convert.is_none() {
+    if plain && page.items.iter().all(|item| resource.as_stored(item.revision.0)) {
         let head = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[");
         return Ok(bytes_of_list(call, head, page.items, resource.custom.is_some()));
     }

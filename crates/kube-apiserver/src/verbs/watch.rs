@@ -251,7 +251,7 @@ impl Stream {
             (3, Some(previous)) => previous,
             _ => &change.item,
         };
-        let plain = self.call.answer.form == Form::Object && self.call.resource.kind.convert.is_none();
+        let plain = self.call.answer.form == Form::Object && self.call.resource.as_stored(item.revision.0);
         if plain {
             return Some(change.encoding(slot, || frame(event, &respond::spliced(&item.value, change.revision.0))));
         }
@@ -260,7 +260,7 @@ impl Stream {
     }
 
     fn put(&mut self, out: &mut BytesMut, event: &str, item: &Item) {
-        if self.call.answer.form == Form::Object && self.call.resource.kind.convert.is_none() {
+        if self.call.answer.form == Form::Object && self.call.resource.as_stored(item.revision.0) {
             out.put_slice(&frame(event, &item.encoded()));
             return;
         }

@@ -209,7 +209,7 @@ fn flag(schema: &Value, key: &str) -> bool {
     schema.get(key).and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn list_kind(schema: &Value) -> ListKind {
+pub(super) fn list_kind(schema: &Value) -> ListKind {
     let text = |key: &str| schema.get(key).and_then(Value::as_str);
     let keys = schema.get("x-kubernetes-list-map-keys").and_then(Value::as_array);
     match text("x-kubernetes-list-type") {

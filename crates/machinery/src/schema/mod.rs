@@ -4,6 +4,12 @@
 pub mod conform;
 pub mod from_json_schema;
 pub(crate) mod time;
+pub mod structural;
+pub mod structural_shape;
+pub mod validate;
+mod validate_format;
+mod validate_lists;
+mod validate_rules;
 mod zero;
 
 use std::collections::HashMap;

@@ -261,17 +261,14 @@ fn a_custom_kind() {
 #[tokio::test]
 async fn a_custom_kind_joins_while_running() {
     let before = &served().await.table;
-    let kind = machinery::kind::Kind {
-        group: "stable.example.com",
-        kind: "CronTab",
-        plural: "crontabs",
-        ..machinery::kind::Kind::COMMON
-    };
-    let mut schemas = machinery::schema::Schemas::default();
-    let id = schemas.add(machinery::schema::Type::Any);
+    let names = json!({"kind": "CronTab", "plural": "crontabs", "singular": "crontab"});
+    let definition = json!({"spec": {
+        "group": "stable.example.com", "names": names, "scope": "Namespaced",
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}],
+    }});
     let state = before.get("", "v1", "configmaps").and_then(|resource| resource.state.clone()).expect("a state");
-    let resource = resources::custom(kind, schemas, id, crate::custom::CustomRules {}, state);
-    let after = Arc::new(before.with(Arc::new(resource)));
+    let added = crate::custom::definition::entries(&definition, &names, &state);
+    let after = Arc::new(before.changed(|_| false, added));
 
     let third = read(&after, Document::Json3("apis/stable.example.com/v1".into()));
     check_references("custom", &third, &third);
@@ -302,7 +299,7 @@ async fn documents_are_built_once_and_hashes_follow_the_table() {
     assert_eq!(first.as_ptr(), second.as_ptr(), "the same bytes");
     let text = documents::decompressed(first).await.expect("gzip");
     assert_eq!(text, written(table, &document));
-    let smaller = Arc::new(table.without(|resource| resource.kind.kind == "CronJob"));
+    let smaller = Arc::new(table.changed(|resource| resource.kind.kind == "CronJob", Vec::new()));
     let changed = documents.hashes(&smaller).await.expect("hashes");
     for (name, same) in [("apis/batch/v1", false), ("", false), ("apis/apps/v1", true)] {
         assert_eq!(changed[name] == hashes[name], same, "{name}");

@@ -1,0 +1,193 @@
+//! The `format`s of texts that custom resources may ask for. Unknown ones allow everything, as upstream.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use base64::Engine;
+
+pub(super) fn is_format(format: &str, text: &str) -> bool {
+    // Upstream takes the dash out of names before it looks them up.
+    match format.replace('-', "").as_str() {
+        "datetime" => is_date_time(text),
+        "date" => text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok(),
+        "duration" => is_duration(text),
+        "byte" => base64::engine::general_purpose::STANDARD.decode(text).is_ok(),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => is_cidr(text),
+        "mac" => is_mac(text),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some(b'3')),
+        "uuid4" => is_uuid(text, Some(b'4')),
+        "uuid5" => is_uuid(text, Some(b'5')),
+        "uri" => is_uri(text),
+        "email" => is_email(text),
+        "hostname" => is_host_name(text),
+        "bsonobjectid" => text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()),
+        "hexcolor" => is_hex_color(text),
+        "rgbcolor" => is_rgb_color(text),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "creditcard" => is_credit_card(text),
+        "ssn" => is_ssn(text),
+        "k8sshortname" => crate::names::dns_label(text).is_empty(),
+        "k8slongname" => crate::names::dns_subdomain(text).is_empty(),
+        _ => true,
+    }
+}
+
+fn is_date_time(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() >= 20 && matches!(bytes[10], b'T' | b't') && text.parse::<jiff::Timestamp>().is_ok()
+}
+
+/// Go's durations, and upstream's longer units written out.
+fn is_duration(text: &str) -> bool {
+    if text == "0" {
+        return true;
+    }
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text).trim();
+    let mut parts = 0;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();
+        let number = &rest[..digits];
+        if !number.bytes().any(|byte| byte.is_ascii_digit()) || number.matches('.').count() > 1 {
+            return false;
+        }
+        rest = rest[digits..].trim_start();
+        let letters = rest.find(|sign: char| sign.is_ascii_digit() || sign == '.' || sign == ' ').unwrap_or(rest.len());
+        const UNITS: &[&str] = &[
+            "ns", "us", "µs", "μs", "ms", "s", "m", "h", "d", "w", "nano", "nanosecond", "nanoseconds", "micro", "micros",
+            "microsecond", "microseconds", "milli", "millis", "millisecond", "milliseconds", "sec", "secs", "second", "seconds",
+            "min", "mins", "minute", "minutes", "hr", "hour", "hours", "day", "days", "wk", "week", "weeks",
+        ];
+        if !UNITS.contains(&&rest[..letters]) {
+            return false;
+        }
+        rest = rest[letters..].trim_start();
+        parts += 1;
+    }
+    parts > 0
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, bits)) = text.split_once('/') else { return false };
+    let width = match address.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(_)) => 32,
+        Ok(std::net::IpAddr::V6(_)) => 128,
+        Err(_) => return false,
+    };
+    let plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
+    plain && bits.parse::<u32>().is_ok_and(|bits| bits <= width)
+}
+
+fn is_mac(text: &str) -> bool {
+    let by = |sign: char, width: usize, counts: &[usize]| {
+        let parts: Vec<&str> = text.split(sign).collect();
+        let hex = |part: &&str| part.len() == width && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+        counts.contains(&parts.len()) && parts.iter().all(hex)
+    };
+    by(':', 2, &[6, 8, 20]) || by('-', 2, &[6, 8, 20]) || by('.', 4, &[3, 4, 10])
+}
+
+fn is_uuid(text: &str, version: Option<u8>) -> bool {
+    let bytes = text.as_bytes();
+    let hex: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != b'-').collect();
+    let dashes = match bytes.len() {
+        36 => [8, 13, 18, 23].iter().all(|index| bytes[*index] == b'-'),
+        32 => true,
+        _ => false,
+    };
+    let well_formed = dashes && hex.len() == 32 && hex.iter().all(u8::is_ascii_hexdigit);
+    well_formed
+        && version.is_none_or(|version| {
+            // Versions 4 and 5 also have a variant digit.
+            let variant = version == b'3' || matches!(hex[16].to_ascii_lowercase(), b'8' | b'9' | b'a' | b'b');
+            hex[12] == version && variant
+        })
+}
+
+/// As Go's `url.ParseRequestURI` takes it: absolute, or a path from the root.
+fn is_uri(text: &str) -> bool {
+    if text.is_empty() || text.bytes().any(|byte| byte.is_ascii_control() || byte == b' ') {
+        return false;
+    }
+    if text.starts_with('/') {
+        return true;
+    }
+    let Some((scheme, rest)) = text.split_once(':') else { return false };
+    let letters = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    scheme.starts_with(|sign: char| sign.is_ascii_alphabetic()) && letters && !rest.is_empty()
+}
+
+fn is_email(text: &str) -> bool {
+    let Some((local, domain)) = text.rsplit_once('@') else { return false };
+    let atom = |text: &str| !text.is_empty() && !text.contains(|sign: char| sign.is_whitespace() || "()<>[]:;@\\,\"".contains(sign));
+    local.split('.').all(atom) && domain.split('.').all(atom)
+}
+
+fn is_host_name(text: &str) -> bool {
+    let label = |label: &str| {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        !label.is_empty() && label.len() <= 63 && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(good)
+    };
+    text.len() <= 255 && text.trim_end_matches('.').split('.').all(label)
+}
+
+fn is_hex_color(text: &str) -> bool {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    matches!(digits.len(), 3 | 6) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_rgb_color(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
+    let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
+    parts.len() == 3 && parts.iter().all(|part| part.parse::<u8>().is_ok())
+}
+
+fn digits_of(text: &str) -> Vec<u8> {
+    text.bytes().filter(|byte| !matches!(byte, b'-' | b' ')).collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    let digits = digits_of(text);
+    let value = |(index, byte): (usize, &u8)| match byte {
+        b'0'..=b'9' => Some((index as u32 + 1) * u32::from(byte - b'0')),
+        b'X' if index == 9 => Some(100),
+        _ => None,
+    };
+    let sum: Option<u32> = digits.iter().enumerate().map(value).sum();
+    digits.len() == 10 && sum.is_some_and(|sum| sum % 11 == 0)
+}
+
+fn is_isbn13(text: &str) -> bool {
+    let digits = digits_of(text);
+    let sum: u32 = digits.iter().enumerate().map(|(index, byte)| u32::from(byte.wrapping_sub(b'0')) * if index % 2 == 0 { 1 } else { 3 }).sum();
+    digits.len() == 13 && digits.iter().all(u8::is_ascii_digit) && sum % 10 == 0
+}
+
+/// The check sum of card numbers, after Luhn.
+fn is_credit_card(text: &str) -> bool {
+    let digits = digits_of(text);
+    if !(13..=19).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
+        return false;
+    }
+    let value = |(index, byte): (usize, &u8)| {
+        let digit = u32::from(byte - b'0');
+        match index % 2 {
+            0 => digit,
+            _ if digit > 4 => digit * 2 - 9,
+            _ => digit * 2,
+        }
+    };
+    digits.iter().rev().enumerate().map(value).sum::<u32>() % 10 == 0
+}
+
+fn is_ssn(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let separator = |byte: u8| matches!(byte, b'-' | b' ');
+    bytes.len() == 11
+        && separator(bytes[3])
+        && separator(bytes[6])
+        && [0, 1, 2, 4, 5, 7, 8, 9, 10].iter().all(|index| bytes[*index].is_ascii_digit())
+}
