@@ -19,6 +19,7 @@ mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod pod_resources;
+mod pod_security;
 mod priority;
 mod rbac_escalation;
 mod resource_quota;
@@ -153,6 +154,7 @@ fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
         Box::new(taint_nodes_by_condition::TaintNodesByCondition),
+        Box::new(pod_security::PodSecurity),
         Box::new(priority::Priority),
         Box::new(default_toleration_seconds::DefaultTolerationSeconds),
         Box::new(rbac_escalation::RbacEscalation),
