@@ -15,6 +15,7 @@ use serde_json::Value;
 use self::checks::evaluate;
 use self::policy::{Level, Policy, Standard};
 use super::{Operation, Plugin, Request};
+use crate::write::store_status;
 
 /// How many pods of a namespace are looked at when its labels change.
 const PODS_MAX: usize = 3000;
@@ -33,7 +34,7 @@ impl Plugin for PodSecurity {
             return Ok(());
         }
         if request.is("", "namespaces") {
-            return namespace(request, object);
+            return namespace(request, object).await;
         }
         if request.about("", "pods") {
             return pod(request, object);
@@ -100,7 +101,7 @@ fn template<'a>(request: &Request<'_>, object: &'a Value) -> Option<&'a Value> {
 }
 
 /// Labels must make sense; those who tighten them learn which pods would not get in any more.
-fn namespace(request: &Request<'_>, object: &Value) -> Result<(), Status> {
+async fn namespace(request: &Request<'_>, object: &Value) -> Result<(), Status> {
     let (policy, errors) = Policy::read(object);
     let before = request.old.map(Policy::read);
     let news = before.as_ref().is_none_or(|(_, old)| old.summary() != errors.summary());
@@ -112,6 +113,7 @@ fn namespace(request: &Request<'_>, object: &Value) -> Result<(), Status> {
     if new == old || new.level == Level::Privileged || new.version == old.version && new.level <= old.level {
         return Ok(());
     }
+    request.app.cache.fresh().await.map_err(store_status)?;
     let pods = request.app.views.all("pods", object.name());
     for warning in namespace_warnings(object.name(), new, pods.iter().map(|pod| &**pod)) {
         request.call.warn(warning);
