@@ -226,3 +226,78 @@ async fn quotas_of_pods_count_what_containers_ask_for() {
     let sentence = "pods \"y\" is forbidden: exceeded quota: q, requested: requests.cpu=600m, used: requests.cpu=600m, limited: requests.cpu=1";
     assert_eq!(full, (403, sentence.into()));
 }
+
+fn node_user(name: &str) -> User {
+    let groups = vec!["system:nodes".into(), "system:authenticated".into()];
+    User { name: format!("system:node:{name}"), groups, ..User::default() }
+}
+
+fn person(name: &str) -> User {
+    User { name: name.into(), groups: vec!["system:authenticated".into()], ..User::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubelets_write_about_their_own_node() {
+    let cluster = Cluster::new();
+    let server = cluster.server("a").await;
+    let node = |name: &str, labels: Value| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+    let other = refused(server.create_as(Some(node_user("n")), node("m", json!({})), false).await);
+    assert_eq!(other, (403, "nodes \"m\" is forbidden: node \"n\" is not allowed to modify node \"m\"".into()));
+    let zone = json!({"topology.kubernetes.io/zone": "z"});
+    let (own, _) = server.create_as(Some(node_user("n")), node("n", zone), false).await.expect("its own node");
+    assert_eq!(own["spec"]["taints"], json!([{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]));
+    let untaint = |node: &mut Value| node["spec"]["taints"] = json!([]);
+    let steered = refused(server.update(Some(node_user("n")), &own, untaint).await);
+    assert_eq!(steered, (403, "nodes \"n\" is forbidden: node \"n\" is not allowed to modify taints".into()));
+
+    server.namespace("work").await;
+    let mut placed = pod("work", "p");
+    placed["spec"]["nodeName"] = "n".into();
+    let created = server.create(placed.clone()).await.expect("a pod on the node");
+    assert_eq!(created.label("topology.kubernetes.io/zone"), Some("z"));
+    placed["metadata"]["name"] = "q".into();
+    let not_mirrored = refused(server.create_as(Some(node_user("n")), placed, false).await);
+    let sentence = "pods \"q\" is forbidden: pod does not have \"kubernetes.io/config.mirror\" annotation, node \"n\" can only create mirror pods";
+    assert_eq!(not_mirrored, (403, sentence.into()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn namespaces_say_what_their_pods_may_do() {
+    let cluster = Cluster::new();
+    let server = cluster.server("a").await;
+    let namespace = server.namespace("safe").await;
+    let mut hosted = pod("safe", "old");
+    hosted["spec"]["hostNetwork"] = true.into();
+    server.create(hosted.clone()).await.expect("nothing is demanded yet");
+    let label = |key: &'static str, value: &'static str| {
+        move |namespace: &mut Value| namespace["metadata"]["labels"][format!("pod-security.kubernetes.io/{key}")] = value.into()
+    };
+    let bad = refused(server.update(None, &namespace, label("enforce", "x")).await);
+    let sentence = "Namespace \"safe\" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"x\": must be one of privileged, baseline, restricted";
+    assert_eq!(bad, (422, sentence.into()));
+    let warnings = server.update(None, &namespace, label("enforce", "baseline")).await.expect("a good label");
+    let line = "existing pods in namespace \"safe\" violate the new PodSecurity enforce level \"baseline:latest\"";
+    assert_eq!(warnings, [line, "old: host namespaces"]);
+    hosted["metadata"]["name"] = "new".into();
+    let kept_out = refused(server.create(hosted.clone()).await);
+    let sentence = "pods \"new\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)";
+    assert_eq!(kept_out, (403, sentence.into()));
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "safe"}, "spec": {
+        "selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": hosted["spec"].clone()},
+    }});
+    let (_, warnings) = server.create_as(None, deployment, false).await.expect("workloads are only warned of");
+    assert_eq!(warnings, ["would violate PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_grants_what_they_do_not_hold() {
+    let cluster = Cluster::new();
+    let server = cluster.server("a").await;
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "r"},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
+    let refused = server.create_as(Some(person("eve")), role.clone(), false).await.expect_err("eve holds nothing");
+    assert_eq!(refused.code, 403);
+    assert!(refused.message.contains("is attempting to grant RBAC permissions not currently held"), "{}", refused.message);
+    server.create(role).await.expect("the server may");
+}

@@ -15,15 +15,22 @@ use crate::call::Call;
 use crate::resources::Resource;
 use crate::write::Part;
 
+mod certificates;
+mod default_classes;
 mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod node_restriction;
 mod pod_resources;
+mod pod_security;
+mod pod_topology_labels;
 mod priority;
 mod rbac_escalation;
 mod resource_quota;
+mod runtime_class;
 mod secrets;
 mod service_account;
+mod storage_protection;
 mod taint_nodes_by_condition;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +66,18 @@ impl<'a> Request<'a> {
     pub fn update(call: &'a Call, resource: &'a Resource, old: &'a Value, part: Part, dry_run: bool) -> Request<'a> {
         let request = Request::of(call, resource, Operation::Update, old, dry_run);
         Request { subresource: part.subresource(), ..request }
+    }
+
+    /// A subresource that is created, such as a token: `parent` is the object that it belongs to.
+    pub fn create_of(
+        call: &'a Call,
+        resource: &'a Resource,
+        parent: &'a Value,
+        subresource: &'a str,
+        dry_run: bool,
+    ) -> Request<'a> {
+        let request = Request::of(call, resource, Operation::Create, parent, dry_run);
+        Request { subresource, ..request }
     }
 
     pub fn delete(call: &'a Call, resource: &'a Resource, old: &'a Value, dry_run: bool) -> Request<'a> {
@@ -152,11 +171,23 @@ fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(namespace_lifecycle::NamespaceLifecycle),
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
+        Box::new(node_restriction::NodeRestriction),
         Box::new(taint_nodes_by_condition::TaintNodesByCondition),
+        Box::new(pod_security::PodSecurity),
         Box::new(priority::Priority),
         Box::new(default_toleration_seconds::DefaultTolerationSeconds),
+        Box::new(default_classes::DefaultStorageClass),
+        Box::new(storage_protection::StorageObjectInUseProtection),
+        Box::new(storage_protection::PersistentVolumeClaimResize),
+        Box::new(runtime_class::RuntimeClass),
+        Box::new(certificates::CertificateApproval),
+        Box::new(certificates::CertificateSigning),
+        Box::new(certificates::ClusterTrustBundleAttest),
+        Box::new(certificates::CertificateSubjectRestriction),
+        Box::new(default_classes::DefaultIngressClass),
+        Box::new(pod_topology_labels::PodTopologyLabels),
         Box::new(rbac_escalation::RbacEscalation),
-        // Mutating webhooks and policies belong here, among the mutations; validating ones before quota.
+        // Webhooks and policies belong here: mutating ones behind our own mutations, validating ones before quota.
         Box::new(resource_quota::ResourceQuota::default()),
     ]
 }

@@ -6,6 +6,7 @@ use machinery::selector::LabelSelector;
 use machinery::status::{Cause, Details, Status};
 use serde_json::{Map, Value, json};
 
+use crate::admission;
 use crate::call::{Call, decode_as};
 use crate::decode::Expected;
 use crate::respond::{self, Reply};
@@ -28,6 +29,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let item =
         call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let pod = call.resource.decode(&item)?;
+    let asked = admission::Request::create_of(call, &call.resource, &pod, "eviction", options.dry_run);
+    call.app.admission.validate(&asked, Some(&eviction)).await?;
     if !ignores_budgets(&pod) {
         take_from_budget(call, &pod, options.dry_run).await?;
     }

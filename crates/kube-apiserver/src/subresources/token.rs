@@ -6,6 +6,7 @@ use machinery::object::Meta;
 use machinery::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
+use crate::admission;
 use crate::app::stamp;
 use crate::authn::{Reference, TokenRequest};
 use crate::call::{Call, decode_as};
@@ -29,9 +30,9 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     call.app.cache.fresh().await.map_err(store_status)?;
     let views = &call.app.views;
-    let account = views
-        .one("serviceaccounts", namespace, name)
-        .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let account = views.one("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let asked = admission::Request::create_of(call, &call.resource, &account, "token", call.dry_run("CreateOptions")?);
+    call.app.admission.validate(&asked, Some(&request)).await?;
     let bound = bound_object(call, namespace, name, &request)?;
     let node = match &bound {
         Some((kind, pod)) if *kind == "Pod" => {
