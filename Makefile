@@ -42,8 +42,8 @@ clippy:
 licences:
 	@scripts/check-licences
 
-bench: build ## Measure the server and the embedded store.
-	$(CARGO) run --release --locked -p store --example write_bench -- target/write-bench
+bench: build ## Measure the server and the embedded store, beside etcd where it is installed.
+	$(CARGO) run --release --locked -p benches -- all
 
 soak: ## The crash tests, two hundred rounds each.
 	@scripts/install-tools test

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
@@ -77,6 +77,26 @@ impl Client {
         stream.set_nodelay(true)?;
         let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host).to_string();
         Ok(TlsConnector::from(self.tls.clone()).connect(ServerName::try_from(host)?, stream).await?)
+    }
+
+    /// Host and port.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// A connection that agreed on HTTP/2 in the TLS handshake.
+    pub async fn http2(&self) -> anyhow::Result<hyper::client::conn::http2::SendRequest<Empty<Bytes>>> {
+        let mut client = self.clone();
+        Arc::make_mut(&mut client.tls).alpn_protocols = vec![b"h2".to_vec()];
+        let stream = client.connect().await?;
+        anyhow::ensure!(stream.get_ref().1.alpn_protocol() == Some(b"h2"), "the server does not offer HTTP/2");
+        let (sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        tokio::spawn(async move {
+            // The end of the connection shows in the answers.
+            let _ = connection.await;
+        });
+        Ok(sender)
     }
 
     /// Sends a request and answers its head; the body can be read as it comes.
