@@ -2,6 +2,7 @@
 
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};
+use machinery::codec::protobuf;
 use machinery::status::Status;
 
 use crate::query::Query;
@@ -10,6 +11,8 @@ use crate::query::Query;
 pub enum Media {
     Json,
     Yaml,
+    /// Only for clients that take nothing else: what is stored is JSON.
+    Protobuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +39,9 @@ pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
     if clauses.is_empty() {
         clauses.push("application/json");
     }
-    let found = clauses.iter().find_map(|clause| clause_answer(clause)).ok_or_else(|| {
+    let offers: Vec<Answer> = clauses.iter().filter_map(|clause| clause_answer(clause)).collect();
+    let readable = offers.iter().find(|offer| offer.media != Media::Protobuf);
+    let found = readable.or(offers.first()).copied().ok_or_else(|| {
         let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
                        application/vnd.kubernetes.protobuf";
         Status::new(406, "NotAcceptable", message).with_empty_details()
@@ -54,6 +59,7 @@ fn clause_answer(clause: &str) -> Option<Answer> {
     let media = match parts.next()?.to_ascii_lowercase().as_str() {
         "application/json" | "*/*" | "application/*" => Media::Json,
         "application/yaml" => Media::Yaml,
+        protobuf::MEDIA_TYPE => Media::Protobuf,
         _ => return None,
     };
     let (mut form, mut version, mut group) = (Form::Object, "v1", "meta.k8s.io");
@@ -101,6 +107,7 @@ mod tests {
         check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some((Media::Json, Form::Table)));
         check("application/json;as=Table;v=v7;g=meta.k8s.io,application/yaml", Some((Media::Yaml, Form::Object)));
         check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Some((Media::Json, Form::Metadata)));
+        check("application/vnd.kubernetes.protobuf", Some((Media::Protobuf, Form::Object)));
         check("text/html", None);
     }
 }

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
-use machinery::codec;
+use machinery::codec::{self, protobuf};
 use machinery::status::{Details, Status};
 use serde_json::{Value, json};
 
@@ -64,16 +64,38 @@ pub fn object(call: &Call, resource: &Resource, code: u16, object: Value) -> Res
 pub fn value(code: u16, answer: &Answer, value: &Value) -> Reply {
     match answer.media {
         Media::Yaml => bytes_reply(code, "application/yaml", codec::to_yaml(value)),
+        Media::Protobuf if let Some(bytes) = protobuf_of(value) => bytes_reply(code, protobuf::MEDIA_TYPE, bytes),
         Media::Json if answer.pretty => {
             let mut text = serde_json::to_vec_pretty(value).expect("a JSON value can be written");
             text.push(b'\n');
             bytes_reply(code, "application/json", text)
         }
-        Media::Json => {
+        // What has no protobuf form, such as a custom resource, is JSON for everyone.
+        Media::Json | Media::Protobuf => {
             let mut text = codec::encode(value);
             text.push(b'\n');
             bytes_reply(code, "application/json", text)
         }
+    }
+}
+
+/// A built-in object or list as protobuf.
+pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
+    let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or("");
+    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+    let numbers = api::schema::field_numbers();
+    let (kind, list) = match text("kind").strip_suffix("List") {
+        Some(kind) if value.get("items").is_some() => (kind, true),
+        _ => (text("kind"), false),
+    };
+    // Only metadata is encoded of it, and that is the same in every kind.
+    let shape = match kind {
+        "PartialObjectMetadata" => api::schema::type_named("", "v1", "ConfigMap")?,
+        _ => api::schema::type_named(group, version, kind)?,
+    };
+    match list {
+        true => protobuf::encode_list(value, shape, numbers).ok(),
+        false => protobuf::encode_object(value, shape, numbers).ok(),
     }
 }
 

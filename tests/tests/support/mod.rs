@@ -60,10 +60,13 @@ fn walk(expected: &Value, found: &Value, path: &str, out: &mut Vec<String>) {
     }
 }
 
-/// Names that end in five random signs.
+/// Names that end in five random signs, and ages in seconds.
 fn generated(text: &str) -> bool {
-    text.starts_with("kube-api-access-") || text.starts_with("g-")
+    let age = text.strip_suffix('s').is_some_and(|number| number.parse::<u32>().is_ok());
+    age || text.starts_with("kube-api-access-") || text.starts_with("g-")
 }
+
+const CONTROLLERS_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The state of one replayed conversation: which revision each object had last.
 #[derive(Default)]
@@ -73,8 +76,20 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Takes one step and answers how the reply differs from the recorded one.
+    /// Takes one step and answers how the reply differs from the recorded one. What controllers do takes a moment, so
+    /// a read may be repeated until it shows what was recorded.
     pub async fn step(&mut self, client: &Client, step: &Value) -> Vec<String> {
+        let until = std::time::Instant::now() + CONTROLLERS_TIMEOUT;
+        loop {
+            let found = self.once(client, step).await;
+            if found.is_empty() || step["method"] != "GET" || std::time::Instant::now() > until {
+                return found;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn once(&mut self, client: &Client, step: &Value) -> Vec<String> {
         let (method, path) = (step["method"].as_str().unwrap(), step["path"].as_str().unwrap());
         let mut client = client.clone();
         for header in step["headers"].as_array().into_iter().flatten() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use machinery::codec::protobuf;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::status::Status;
 use rand::Rng;
@@ -37,13 +38,11 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     let state = call.resource.state()?.clone();
     let content_type = match call.answer.media {
         Media::Json => "application/json",
+        Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
         Media::Yaml => {
-            return Err(Status::new(
-                406,
-                "NotAcceptable",
-                "406: Not Acceptable\n\nAvailable representations: application/json;stream=watch",
-            )
-            .with_empty_details());
+            let message = "406: Not Acceptable\n\nAvailable representations: application/json;stream=watch, \
+                           application/vnd.kubernetes.protobuf;stream=watch";
+            return Err(Status::new(406, "NotAcceptable", message).with_empty_details());
         }
     };
     let (initial, watcher) = match options.start {
@@ -69,7 +68,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             Ok(watcher) => (None, watcher),
             Err(StoreError::Compacted { wanted, oldest }) => {
                 let status = Status::expired(format!("too old resource version: {wanted} ({oldest})"));
-                return Ok(one_event(content_type, json!({"type": "ERROR", "object": status.to_value()})));
+                return Ok(respond::bytes_reply(200, content_type, encoded(&call, "ERROR", &status.to_value())));
             }
             Err(StoreError::Future { wanted, .. }) => {
                 // Ahead of this server: wait for it to be reached, as upstream, then begin there.
@@ -98,10 +97,6 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         Some((piece, go_on.then_some(stream)))
     });
     Ok(respond::reply(200, content_type, Body::Stream(Box::pin(pieces))))
-}
-
-fn one_event(content_type: &'static str, event: Value) -> Reply {
-    respond::bytes_reply(200, content_type, format!("{event}\n"))
 }
 
 struct Options {
@@ -251,21 +246,26 @@ impl Stream {
             (3, Some(previous)) => previous,
             _ => &change.item,
         };
-        let plain = self.call.answer.form == Form::Object && self.call.resource.as_stored(item.revision.0);
-        if plain {
+        if self.takes_bytes(item) {
             return Some(change.encoding(slot, || frame(event, &respond::spliced(&item.value, change.revision.0))));
         }
         let object = self.object(item, change.revision)?;
-        Some(frame(event, object.to_string().as_bytes()))
+        Some(encoded(&self.call, event, &object))
+    }
+
+    /// Whether the client takes the stored bytes as they are.
+    fn takes_bytes(&self, item: &Item) -> bool {
+        let answer = &self.call.answer;
+        answer.media == Media::Json && answer.form == Form::Object && self.call.resource.as_stored(item.revision.0)
     }
 
     fn put(&mut self, out: &mut BytesMut, event: &str, item: &Item) {
-        if self.call.answer.form == Form::Object && self.call.resource.as_stored(item.revision.0) {
+        if self.takes_bytes(item) {
             out.put_slice(&frame(event, &item.encoded()));
             return;
         }
         if let Some(object) = self.object(item, item.revision) {
-            out.put_slice(&frame(event, object.to_string().as_bytes()));
+            out.put_slice(&encoded(&self.call, event, &object));
         }
     }
 
@@ -303,7 +303,16 @@ impl Stream {
         if initial_end {
             meta["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        out.put_slice(&frame("BOOKMARK", object.to_string().as_bytes()));
+        out.put_slice(&encoded(&self.call, "BOOKMARK", &object));
+    }
+}
+
+/// An event in the media type of the stream.
+fn encoded(call: &Call, event: &str, object: &Value) -> Bytes {
+    let bytes = (call.answer.media == Media::Protobuf).then(|| respond::protobuf_of(object)).flatten();
+    match bytes {
+        Some(object) => protobuf::encode_watch_event(event, &object).into(),
+        None => frame(event, object.to_string().as_bytes()),
     }
 }
 
