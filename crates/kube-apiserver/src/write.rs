@@ -131,6 +131,10 @@ async fn create_once(
     match app.cache.store().write_if(&key, Expect::Absent, put).await.map_err(store_status)? {
         Written::Done(revision) => {
             reserved.keep();
+            if admission::governs(&resource.kind) {
+                // What its writer sends next must already be held to it.
+                app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await.map_err(store_status)?;
+            }
             Ok(Stored { value, revision: Some(revision.0) })
         }
         Written::Conflict(_) => {

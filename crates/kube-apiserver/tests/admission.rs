@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use kube_apiserver::app::App;
 use kube_apiserver::authn::User;
 use kube_apiserver::call::Call;
@@ -12,8 +13,8 @@ use kube_apiserver::write::{self, Owner, Part};
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::{Value, json};
-use store::Store;
 use store::embedded::{Config as StoreConfig, EmbeddedStore};
+use store::{Revision, Store};
 use tokio_util::sync::CancellationToken;
 
 struct Cluster {
@@ -71,15 +72,26 @@ impl Server {
     }
 
     /// The stored object, and the warnings on the way.
-    async fn create_as(&self, user: Option<User>, object: Value, dry_run: bool) -> Result<(Value, Vec<String>), Status> {
+    async fn create_as(
+        &self,
+        user: Option<User>,
+        object: Value,
+        dry_run: bool,
+    ) -> Result<(Value, Vec<String>), Status> {
         let call = self.call(&object, user);
         let (resource, namespace) = (call.resource.clone(), object.namespace().to_string());
-        let stored = write::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
+        let stored =
+            write::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
         let warnings = call.warnings.lock().clone();
         Ok((serde_json::from_slice(&stored.value).expect("what is stored is JSON"), warnings))
     }
 
-    async fn update(&self, user: Option<User>, object: &Value, change: impl Fn(&mut Value)) -> Result<Vec<String>, Status> {
+    async fn update(
+        &self,
+        user: Option<User>,
+        object: &Value,
+        change: impl Fn(&mut Value),
+    ) -> Result<Vec<String>, Status> {
         let call = self.call(object, user);
         let resource = call.resource.clone();
         let edit = |current: &Value| {
@@ -102,14 +114,18 @@ impl Server {
     async fn namespace(&self, name: &str) -> Value {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let created = self.create(namespace).await.expect("a namespace");
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}});
+        let account =
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}});
         self.create(account).await.expect("an account");
         created
     }
 
     async fn used(&self, namespace: &str, quota: &str) -> Value {
         self.app.cache.fresh().await.expect("the store answers");
-        self.app.views.one("resourcequotas", namespace, quota).map_or(Value::Null, |quota| quota["status"]["used"].clone())
+        self.app
+            .views
+            .one("resourcequotas", namespace, quota)
+            .map_or(Value::Null, |quota| quota["status"]["used"].clone())
     }
 }
 
@@ -166,7 +182,10 @@ async fn a_quota_holds_against_many_writers_on_two_servers() {
     let cluster = Cluster::new();
     let servers = [cluster.server("a").await, cluster.server("b").await];
     servers[0].namespace("crowd").await;
-    servers[0].create(quota("crowd", "q", json!({"count/configmaps": ROOM.to_string(), "secrets": "1"}))).await.expect("a quota");
+    servers[0]
+        .create(quota("crowd", "q", json!({"count/configmaps": ROOM.to_string(), "secrets": "1"})))
+        .await
+        .expect("a quota");
     servers[1].app.cache.fresh().await.expect("the store answers");
     let writers = (0..WRITERS).map(|index| {
         let server = servers[index % 2].clone();
@@ -177,7 +196,9 @@ async fn a_quota_holds_against_many_writers_on_two_servers() {
         match writer.await.expect("no writer panics") {
             Ok(_) => created += 1,
             Err(status) => {
-                let wanted = format!("exceeded quota: q, requested: count/configmaps=1, used: count/configmaps={ROOM}, limited: count/configmaps={ROOM}");
+                let wanted = format!(
+                    "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps={ROOM}, limited: count/configmaps={ROOM}"
+                );
                 assert!(status.code == 403 && status.message.ends_with(&wanted), "{}", status.message);
             }
         }
@@ -208,12 +229,71 @@ async fn deletes_and_failed_writes_give_room_back() {
     assert_eq!(server.used("room", "q").await, json!({"configmaps": "3"}));
 }
 
+/// The most objects under that prefix at any revision since then.
+async fn most_at_once(store: &EmbeddedStore, since: Revision, prefix: &str) -> usize {
+    let until = store.revision().await.expect("the store answers");
+    let mut changes = store.watch_from(since).await.expect("the history is there");
+    let (mut live, mut most) = (0, 0);
+    loop {
+        for event in changes.next().await.expect("it goes on").expect("no error") {
+            if event.key.starts_with(prefix) {
+                live = live + usize::from(event.previous.is_none()) - usize::from(event.value.is_none());
+                most = most.max(live);
+            }
+            if event.revision >= until {
+                return most;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quota_holds_while_objects_come_and_go() {
+    const ROOM: usize = 5;
+    const WRITERS: usize = 24;
+    const ROUNDS: usize = 8;
+    let cluster = Cluster::new();
+    let servers = [cluster.server("a").await, cluster.server("b").await];
+    servers[0].namespace("churn").await;
+    servers[0].create(quota("churn", "q", json!({"configmaps": ROOM.to_string()}))).await.expect("a quota");
+    servers[1].app.cache.fresh().await.expect("the store answers");
+    let since = cluster.store.revision().await.expect("the store answers");
+    // All on one server first, then on both.
+    for spread in [1, 2] {
+        let writers = (0..WRITERS).map(|index| {
+            let server = servers[index % spread].clone();
+            tokio::spawn(async move {
+                let mut created = 0;
+                for round in 0..ROUNDS {
+                    let map = config_map("churn", &format!("m{index}-{round}"));
+                    if server.create(map.clone()).await.is_ok() {
+                        created += 1;
+                        server.delete(&map).await.expect("what was created can be deleted");
+                    }
+                }
+                created
+            })
+        });
+        let mut created = 0;
+        for writer in writers.collect::<Vec<_>>() {
+            created += writer.await.expect("no writer panics");
+        }
+        // With one server room comes back at once; with several it may take until the others' writes have settled.
+        assert!(spread == 2 || created > ROOM, "{created}");
+        let most = most_at_once(&cluster.store, since, "/registry/configmaps/churn/").await;
+        assert!(most <= ROOM, "{most} objects at once, spread over {spread}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quotas_of_pods_count_what_containers_ask_for() {
     let cluster = Cluster::new();
     let server = cluster.server("a").await;
     server.namespace("pods").await;
-    server.create(quota("pods", "q", json!({"pods": "5", "requests.cpu": "1", "limits.cpu": "2"}))).await.expect("a quota");
+    server
+        .create(quota("pods", "q", json!({"pods": "5", "requests.cpu": "1", "limits.cpu": "2"})))
+        .await
+        .expect("a quota");
     let silent = refused(server.create(pod("pods", "x")).await);
     let sentence = "pods \"x\" is forbidden: failed quota: q: must specify limits.cpu for: c; requests.cpu for: c";
     assert_eq!(silent, (403, sentence.into()));
@@ -270,7 +350,9 @@ async fn namespaces_say_what_their_pods_may_do() {
     hosted["spec"]["hostNetwork"] = true.into();
     server.create(hosted.clone()).await.expect("nothing is demanded yet");
     let label = |key: &'static str, value: &'static str| {
-        move |namespace: &mut Value| namespace["metadata"]["labels"][format!("pod-security.kubernetes.io/{key}")] = value.into()
+        move |namespace: &mut Value| {
+            namespace["metadata"]["labels"][format!("pod-security.kubernetes.io/{key}")] = value.into()
+        }
     };
     let bad = refused(server.update(None, &namespace, label("enforce", "x")).await);
     let sentence = "Namespace \"safe\" is invalid: metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"x\": must be one of privileged, baseline, restricted";
@@ -280,7 +362,8 @@ async fn namespaces_say_what_their_pods_may_do() {
     assert_eq!(warnings, [line, "old: host namespaces"]);
     hosted["metadata"]["name"] = "new".into();
     let kept_out = refused(server.create(hosted.clone()).await);
-    let sentence = "pods \"new\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)";
+    let sentence =
+        "pods \"new\" is forbidden: violates PodSecurity \"baseline:latest\": host namespaces (hostNetwork=true)";
     assert_eq!(kept_out, (403, sentence.into()));
     let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "namespace": "safe"}, "spec": {
         "selector": {"matchLabels": {"a": "b"}},
@@ -298,6 +381,10 @@ async fn nobody_grants_what_they_do_not_hold() {
         "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]});
     let refused = server.create_as(Some(person("eve")), role.clone(), false).await.expect_err("eve holds nothing");
     assert_eq!(refused.code, 403);
-    assert!(refused.message.contains("is attempting to grant RBAC permissions not currently held"), "{}", refused.message);
+    assert!(
+        refused.message.contains("is attempting to grant RBAC permissions not currently held"),
+        "{}",
+        refused.message
+    );
     server.create(role).await.expect("the server may");
 }

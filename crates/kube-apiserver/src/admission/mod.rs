@@ -5,6 +5,7 @@
 
 use std::any::Any;
 
+use machinery::kind::Kind;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -190,6 +191,17 @@ fn plugins() -> Vec<Box<dyn Plugin>> {
         // Webhooks and policies belong here: mutating ones behind our own mutations, validating ones before quota.
         Box::new(resource_quota::ResourceQuota::default()),
     ]
+}
+
+/// Whether objects of this kind are rules for the writes of others.
+pub fn governs(kind: &Kind) -> bool {
+    match kind.group {
+        "" => matches!(kind.plural, "namespaces" | "resourcequotas" | "limitranges" | "serviceaccounts"),
+        "scheduling.k8s.io" => kind.plural == "priorityclasses",
+        "storage.k8s.io" => kind.plural == "storageclasses",
+        "networking.k8s.io" => kind.plural == "ingressclasses",
+        _ => false,
+    }
 }
 
 impl Admission {

@@ -12,7 +12,7 @@ use store::Revision;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::super::pod_resources::{Amounts, add};
+use super::super::pod_resources::Amounts;
 use super::reserve::{Outcome, Wanted};
 
 /// How long another server's reservation may be on its way. A status that others wrote more recently is not lowered.
@@ -190,11 +190,49 @@ impl Namespace {
     }
 }
 
-/// The sum of what is on its way, for those that `landed` does not know.
-pub fn add_pending(total: &mut Amounts, pending: &[(Wanted, Amounts)], landed: impl Fn(&Wanted) -> bool) {
-    for (wanted, amounts) in pending {
-        if !landed(wanted) {
-            add(total, amounts);
-        }
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::super::pod_resources::amounts;
+    use super::*;
+
+    /// Reads the quota with that status, and says whether a recount may lower it.
+    fn check(namespace: &Namespace, used: Value, may_lower: bool) {
+        namespace.observe("q", &used);
+        assert_eq!(namespace.may_lower("q", &amounts(&used)), may_lower, "{used}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn usage_that_others_wrote_settles_first() {
+        let namespace = Namespace::default();
+        check(&namespace, json!({"pods": "0"}), true);
+        namespace.wrote("q", &json!({"pods": "1"}), Revision(5), Arc::default());
+        check(&namespace, json!({"pods": "1"}), true);
+        // Another server reserves, then we do: its pod may still be on the way.
+        check(&namespace, json!({"pods": "2"}), false);
+        namespace.wrote("q", &json!({"pods": "3"}), Revision(7), Arc::default());
+        check(&namespace, json!({"pods": "3"}), false);
+        tokio::time::advance(SETTLE).await;
+        check(&namespace, json!({"pods": "3"}), true);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quota_met_in_use_settles_first() {
+        let namespace = Namespace::default();
+        check(&namespace, json!({"pods": "4"}), false);
+        tokio::time::advance(SETTLE).await;
+        check(&namespace, json!({"pods": "4"}), true);
+    }
+
+    #[test]
+    fn what_is_on_the_way_ends_with_its_holder() {
+        let namespace = Arc::new(Namespace::default());
+        let pending = namespace.enter(Wanted::default());
+        namespace.charge(&pending, "q", amounts(&json!({"pods": "1"})));
+        assert_eq!(namespace.on_the_way("q").len(), 1);
+        assert_eq!(namespace.on_the_way("other").len(), 0);
+        drop(pending);
+        assert_eq!((namespace.on_the_way("q").len(), namespace.ended()), (0, 1));
     }
 }

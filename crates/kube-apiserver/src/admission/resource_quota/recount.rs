@@ -9,7 +9,7 @@ use serde_json::Value;
 use store::Revision;
 
 use super::super::pod_resources::{Amounts, add};
-use super::ledger::{Namespace, add_pending};
+use super::ledger::Namespace;
 use super::{scopes, usage};
 use crate::app::App;
 use crate::resources::{Resource, decode_stored};
@@ -28,7 +28,7 @@ pub async fn recount(
     always: bool,
 ) -> Result<Option<Amounts>, Status> {
     // Who is on the way is read before the objects: one who lands in between is in both, and counted once.
-    let pending = namespace.on_the_way(quota.uid());
+    let mut pending = namespace.on_the_way(quota.uid());
     let ended = namespace.ended();
     app.cache.fresh().await.map_err(store_status)?;
     let resources = resources(app, &quota["spec"]["hard"]);
@@ -40,10 +40,12 @@ pub async fn recount(
     }
     let names = quota["spec"]["hard"].as_object().into_iter().flat_map(|hard| hard.keys());
     let mut total: Amounts = names.map(|name| (name.clone(), usage::number(0))).collect();
+    // Who has landed by now is among the objects that are counted from here on; all others are added to them.
+    pending.retain(|(wanted, _)| !wanted.landed());
     for resource in &resources {
         count(app, resource, namespace_name, quota, &mut total)?;
     }
-    add_pending(&mut total, &pending, |wanted| wanted.landed());
+    pending.iter().for_each(|(_, amounts)| add(&mut total, amounts));
     total.retain(|name, _| quota["spec"]["hard"].get(name).is_some());
     namespace.recounted(quota.uid(), changed, ended);
     Ok(Some(total))

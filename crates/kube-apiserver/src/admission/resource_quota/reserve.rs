@@ -22,7 +22,7 @@ use crate::write::{encode, store_status, undecodable};
 const TRIES_MAX: usize = 64;
 
 /// What one request takes.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Wanted {
     pub more: Amounts,
     /// The uid and name of every quota that counts it.
