@@ -37,7 +37,9 @@ async fn a_body_of_a_hundred_megabytes_is_refused_while_it_comes() {
     let (server, client) = start().await;
     let before = memory_bytes(&server);
     let mut stream = client.connect().await.unwrap();
-    let head = format!("POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n");
+    let head = format!(
+        "POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).await.unwrap();
     let (mut read, mut write) = tokio::io::split(stream);
     let sending = tokio::spawn(async move {
@@ -61,7 +63,9 @@ async fn a_body_of_a_hundred_megabytes_is_refused_while_it_comes() {
     assert!(grown < 40 << 20, "the server grew by {} MiB", grown >> 20);
 
     // One that says its size in advance is refused before it is sent.
-    let announced = format!("POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\nConnection: close\r\n\r\n");
+    let announced = format!(
+        "POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 104857600\r\nConnection: close\r\n\r\n"
+    );
     let answer = exchange(&client, announced.as_bytes()).await;
     assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
     assert!(answer.contains("Request entity too large: limit is 3145728"), "{answer}");
@@ -105,7 +109,9 @@ async fn slow_heads_and_half_closed_connections_end() {
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("ok"), "{answer}");
     // Ended in the middle of a body: nothing is made.
     let mut cut = client.connect().await.unwrap();
-    let head = format!("POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{{\"metadata\":{{\"name\":\"cut\"}}}}");
+    let head = format!(
+        "POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{{\"metadata\":{{\"name\":\"cut\"}}}}"
+    );
     cut.write_all(head.as_bytes()).await.unwrap();
     cut.shutdown().await.unwrap();
     let mut rest = Vec::new();
@@ -139,17 +145,23 @@ async fn older_and_newer_ways_to_speak_http() {
     );
     assert!(exchange(&client, chunked.as_bytes()).await.starts_with("HTTP/1.1 201"));
 
-    let pipelined = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    let pipelined =
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\nGET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     assert_eq!(exchange(&client, pipelined).await.matches("HTTP/1.1 200").count(), 2);
 
-    let expecting = format!("POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+    let expecting = format!(
+        "POST {SECRETS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
     let answer = exchange(&client, expecting.as_bytes()).await;
     assert!(answer.contains("HTTP/1.1 409"), "{answer}");
 
     // HTTP/2 is agreed upon in the handshake; many requests share the connection.
     let mut sender = client.http2().await.unwrap();
     for path in ["/healthz", SECRETS, "/api"] {
-        let request = http::Request::get(format!("{}{path}", server.url)).body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+        let request = http::Request::get(format!("{}{path}", server.url))
+            .body(http_body_util::Empty::<bytes::Bytes>::new())
+            .unwrap();
         let answer = sender.send_request(request).await.unwrap();
         assert_eq!((answer.status().as_u16(), answer.version()), (200, http::Version::HTTP_2), "{path}");
     }

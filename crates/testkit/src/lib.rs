@@ -6,8 +6,10 @@ pub mod etcd;
 pub mod kubectl;
 pub mod server;
 pub mod session;
+pub mod watch;
 
 pub use client::{Client, Reply};
 pub use etcd::Etcd;
 pub use kubectl::Kubectl;
 pub use server::{Options, Server};
+pub use watch::Watch;

@@ -31,7 +31,11 @@ impl Server {
     }
 
     pub fn start_with(options: Options) -> anyhow::Result<Server> {
-        let folder = tempfile::Builder::new().prefix("knarr-test-").tempdir()?;
+        Server::start_in(tempfile::Builder::new().prefix("knarr-test-").tempdir()?, options)
+    }
+
+    /// Starts on a folder that may hold something already.
+    pub fn start_in(folder: TempDir, options: Options) -> anyhow::Result<Server> {
         let mut server = Server { child: None, folder, options, url: String::new() };
         server.spawn("0")?;
         Ok(server)

@@ -66,7 +66,14 @@ pub fn run(file: &Path) -> anyhow::Result<()> {
             let Some(actual) = actual else { continue };
             let expected = expected(step, age);
             if !matches(&expected, actual) {
-                write!(failures, "\n{}:{} {age:?} {}\n$ {}\n", file.display(), step.line, program.display(), step.command)?;
+                write!(
+                    failures,
+                    "\n{}:{} {age:?} {}\n$ {}\n",
+                    file.display(),
+                    step.line,
+                    program.display(),
+                    step.command
+                )?;
                 expected.iter().for_each(|line| _ = writeln!(failures, "  expected: {line}"));
                 actual.iter().for_each(|line| _ = writeln!(failures, "  answered: {line}"));
             }
