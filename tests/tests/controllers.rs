@@ -75,11 +75,8 @@ async fn a_new_namespace_gets_its_account_and_authority() {
 async fn fill(client: &Client, name: &str, count: usize) {
     namespace(client, name).await;
     for index in 0..count {
-        let plural = ["configmaps", "secrets", "serviceaccounts", "services"][index % 4];
+        let plural = ["configmaps", "secrets", "serviceaccounts", "resourcequotas"][index % 4];
         let mut object = json!({"metadata": {"name": format!("object-{index}")}});
-        if plural == "services" {
-            object["spec"] = json!({"clusterIP": "None", "ports": [{"port": 80}]});
-        }
         if index == 0 {
             object["metadata"]["finalizers"] = json!(["example.com/hold"]);
         }
