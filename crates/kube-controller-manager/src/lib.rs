@@ -6,6 +6,8 @@ use std::sync::Arc;
 use futures::future::join_all;
 use reconcile::{Clock, Cluster, Shutdown};
 
+mod clusterroleaggregation;
+mod garbagecollector;
 mod namespace;
 mod rootcacertificatepublisher;
 mod serviceaccount;
@@ -14,8 +16,13 @@ pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
 
 /// Every controller there is.
-pub static CONTROLLERS: &[&Controller] =
-    &[&serviceaccount::CONTROLLER, &rootcacertificatepublisher::CONTROLLER, &namespace::CONTROLLER];
+pub static CONTROLLERS: &[&Controller] = &[
+    &serviceaccount::CONTROLLER,
+    &rootcacertificatepublisher::CONTROLLER,
+    &namespace::CONTROLLER,
+    &garbagecollector::CONTROLLER,
+    &clusterroleaggregation::CONTROLLER,
+];
 
 /// What the operator decides.
 #[derive(Clone, Debug)]

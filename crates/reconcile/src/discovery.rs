@@ -44,8 +44,18 @@ impl Resource {
 pub struct Discovered {
     /// Each resource once, in its group's preferred version.
     pub resources: Vec<Resource>,
+    /// The same resources in the other versions that are served.
+    pub other_versions: Vec<Resource>,
     /// Group versions whose resources are not known now: a foreign API server does not answer.
     pub stale: Vec<String>,
+}
+
+impl Discovered {
+    /// The resource that an object's `apiVersion` and `kind` name.
+    pub fn of_kind(&self, api_version: &str, kind: &str) -> Option<&Resource> {
+        let mut all = self.resources.iter().chain(&self.other_versions);
+        all.find(|resource| resource.kind == kind && resource.api_version() == api_version)
+    }
 }
 
 pub async fn discover(client: &Client) -> Result<Discovered, kube::Error> {
@@ -72,10 +82,9 @@ fn collect(list: APIGroupDiscoveryList, found: &mut Discovered) {
                 else {
                     continue;
                 };
-                if found.resources[first..].iter().any(|known| known.plural == plural) {
-                    continue;
-                }
-                found.resources.push(Resource {
+                let preferred = !found.resources[first..].iter().any(|known| known.plural == plural);
+                let list = if preferred { &mut found.resources } else { &mut found.other_versions };
+                list.push(Resource {
                     group: group.clone(),
                     version: name.clone(),
                     plural,
@@ -104,6 +113,8 @@ mod tests {
         let paths: Vec<String> = found.resources.iter().map(|resource| resource.item_path("n", "x")).collect();
         assert_eq!(paths, ["/apis/g/v1/namespaces/n/a/x", "/apis/g/v1beta1/b/x"]);
         assert_eq!(found.stale, ["g/v1beta1"]);
+        assert_eq!(found.of_kind("g/v1beta1", "K").map(|resource| resource.plural.as_str()), Some("b"));
+        assert_eq!(found.other_versions.len(), 1);
         assert!(found.resources[0].supports(&["list"]) && !found.resources[0].supports(&["list", "watch"]));
     }
 }
