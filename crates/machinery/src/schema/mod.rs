@@ -9,6 +9,8 @@ pub mod validate;
 mod validate_format;
 mod validate_lists;
 mod validate_rules;
+#[cfg(test)]
+mod structural_tests;
 mod time;
 mod zero;
 
