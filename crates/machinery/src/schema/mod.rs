@@ -10,6 +10,9 @@ pub mod validate;
 mod validate_format;
 mod validate_lists;
 mod validate_rules;
+#[cfg(test)]
+mod structural_tests;
+mod time;
 mod zero;
 
 use std::collections::HashMap;

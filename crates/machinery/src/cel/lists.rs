@@ -1,0 +1,138 @@
+//! Functions of lists and sets.
+
+use std::cmp::Ordering;
+
+use super::EvalError;
+use super::eval::Evaluator;
+use super::value::Val;
+use crate::schema::ListKind;
+
+type Outcome<'a> = Result<Val<'a>, EvalError>;
+
+/// Two lists as one. Sets keep each item once; of lists with keys, later items take the place of those with their key.
+pub fn joined<'a>(left: &Val<'a>, first: &[Val<'a>], second: &[Val<'a>]) -> Vec<Val<'a>> {
+    let kind = match left {
+        Val::Json(_, Some(schema)) => schema.list.as_ref(),
+        _ => None,
+    };
+    let mut all = first.to_vec();
+    for item in second {
+        let same = match kind {
+            Some(ListKind::Set) => all.iter().position(|known| known.equals(item)),
+            Some(ListKind::Map(keys)) => all.iter().position(|known| {
+                keys.iter().all(|key| {
+                    let key = Val::text(key.to_string());
+                    matches!((known.entry(&key), item.entry(&key)), (Some(known), Some(item)) if known.equals(&item))
+                })
+            }),
+            Some(ListKind::Atomic) | None => None,
+        };
+        match same {
+            Some(place) => all[place] = item.clone(),
+            None => all.push(item.clone()),
+        }
+    }
+    all
+}
+
+pub fn sets<'a>(cx: &Evaluator, name: &str, left: &Val<'a>, right: &Val<'a>) -> Outcome<'a> {
+    let (Some(left), Some(right)) = (left.items(), right.items()) else {
+        return Err(EvalError::overload(name, &[left, right]));
+    };
+    cx.pay((left.len() as u64).saturating_mul(right.len() as u64))?;
+    let within = |item: &Val<'a>, list: &[Val<'a>]| list.iter().any(|known| known.equals(item));
+    Ok(Val::Bool(match name {
+        "sets.contains" => right.iter().all(|item| within(item, &left)),
+        "sets.intersects" => right.iter().any(|item| within(item, &left)),
+        _ => right.iter().all(|item| within(item, &left)) && left.iter().all(|item| within(item, &right)),
+    }))
+}
+
+pub fn extreme<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
+    let of_list = match values {
+        [one] => one.items().map(|items| items.into_owned()),
+        _ => None,
+    };
+    let values = of_list.unwrap_or_else(|| values.to_vec());
+    let wanted = if name.ends_with("greatest") { Ordering::Greater } else { Ordering::Less };
+    most(&values, wanted).unwrap_or_else(|| Err(EvalError::Failed(format!("{name} of an empty list"))))
+}
+
+fn most<'a>(values: &[Val<'a>], wanted: Ordering) -> Option<Outcome<'a>> {
+    let mut best = values.first()?;
+    for value in values {
+        match value.compare(best) {
+            Some(order) if order == wanted => best = value,
+            Some(_) => {}
+            None => return Some(Err(EvalError::overload("compare", &[value, best]))),
+        }
+    }
+    Some(Ok(best.clone()))
+}
+
+pub fn member<'a>(cx: &Evaluator, items: &[Val<'a>], name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
+    let place = |found: Option<usize>| Val::Int(found.map_or(-1, |place| place as i64));
+    Some(Ok(match (name, values) {
+        ("isSorted", []) => Val::Bool(items.windows(2).all(|pair| pair[0].compare(&pair[1]).is_some_and(Ordering::is_le))),
+        ("sum", []) => return Some(sum(cx, items)),
+        ("min", []) => return Some(most(items, Ordering::Less).unwrap_or_else(|| Err(EvalError::Failed("min called on empty list".into())))),
+        ("max", []) => return Some(most(items, Ordering::Greater).unwrap_or_else(|| Err(EvalError::Failed("max called on empty list".into())))),
+        ("indexOf", [wanted]) => place(items.iter().position(|item| item.equals(wanted))),
+        ("lastIndexOf", [wanted]) => place(items.iter().rposition(|item| item.equals(wanted))),
+        ("join", []) => return Some(join(cx, items, "")),
+        ("join", [Val::Text(separator)]) => return Some(join(cx, items, separator)),
+        ("reverse", []) => Val::list(items.iter().rev().cloned().collect()),
+        ("first", []) => Val::Optional(items.first().cloned().map(std::rc::Rc::new)),
+        ("last", []) => Val::Optional(items.last().cloned().map(std::rc::Rc::new)),
+        ("slice", [Val::Int(from), Val::Int(to)]) => match (usize::try_from(*from), usize::try_from(*to)) {
+            (Ok(from), Ok(to)) if from <= to && to <= items.len() => Val::list(items[from..to].to_vec()),
+            _ => return Some(Err(EvalError::Failed(format!("cannot slice({from}, {to}), list is of length {}", items.len())))),
+        },
+        ("distinct", []) => {
+            let mut kept: Vec<Val<'a>> = Vec::new();
+            for item in items {
+                if let Err(error) = cx.pay(kept.len() as u64) {
+                    return Some(Err(error));
+                }
+                if !kept.iter().any(|known| known.equals(item)) {
+                    kept.push(item.clone());
+                }
+            }
+            Val::list(kept)
+        }
+        ("sort", []) => {
+            let mut sorted = items.to_vec();
+            sorted.sort_by(|left, right| left.compare(right).unwrap_or(Ordering::Equal));
+            Val::list(sorted)
+        }
+        ("flatten", []) => {
+            let flat = items.iter().flat_map(|item| item.items().map_or_else(|| vec![item.clone()], |inner| inner.into_owned()));
+            Val::list(flat.collect())
+        }
+        _ => return None,
+    }))
+}
+
+fn sum<'a>(cx: &Evaluator, items: &[Val<'a>]) -> Outcome<'a> {
+    let mut sum: Option<Val<'a>> = None;
+    for item in items {
+        sum = Some(match sum {
+            None => item.clone(),
+            Some(so_far) => super::functions::binary(cx, "+", so_far, item.clone())?,
+        });
+    }
+    Ok(sum.unwrap_or(Val::Int(0)))
+}
+
+fn join<'a>(cx: &Evaluator, items: &[Val<'a>], separator: &str) -> Outcome<'a> {
+    let mut text = String::new();
+    for (index, item) in items.iter().enumerate() {
+        let Val::Text(part) = item else { return Err(EvalError::overload("join", &[item])) };
+        if index > 0 {
+            text.push_str(separator);
+        }
+        text.push_str(part);
+    }
+    cx.pay(text.len() as u64 / 10)?;
+    Ok(Val::text(text))
+}

@@ -1,0 +1,255 @@
+//! Functions of texts.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{Arc, LazyLock, RwLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use regex::{Regex, RegexBuilder};
+
+use super::eval::Evaluator;
+use super::value::Val;
+use super::{EvalError, time};
+use crate::names;
+
+type Outcome<'a> = Result<Val<'a>, EvalError>;
+
+/// How many compiled patterns are kept, and how much memory one may take.
+const PATTERNS_MAX: usize = 512;
+const PATTERN_BYTES_MAX: usize = 1 << 20;
+
+/// A value as `string(...)` writes it.
+pub fn shown(value: &Val) -> String {
+    match value {
+        Val::Null => "null".into(),
+        Val::Bool(value) => value.to_string(),
+        Val::Int(number) => number.to_string(),
+        Val::Uint(number) => number.to_string(),
+        Val::Double(number) => number.to_string(),
+        Val::Text(text) => text.to_string(),
+        Val::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Val::Duration(duration) => time::shown(*duration),
+        Val::Time(time) => time.to_string(),
+        Val::Type(name) => (*name).into(),
+        Val::Quantity(quantity) => quantity.to_string(),
+        Val::Ip(address) => address.to_string(),
+        Val::Cidr(address, bits) => format!("{address}/{bits}"),
+        Val::Url(text) => text.to_string(),
+        Val::Format(name) => (*name).into(),
+        Val::Optional(None) => "optional.none()".into(),
+        Val::Optional(Some(value)) => format!("optional({})", shown(value)),
+        Val::Json(..) | Val::List(_) | Val::Map(_) => collection(value),
+    }
+}
+
+fn collection(value: &Val) -> String {
+    match (value.items(), value.entries()) {
+        (Some(items), _) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", ")),
+        (_, Some(entries)) => {
+            let pairs = entries.iter().map(|(key, value)| format!("{}: {}", shown(key), shown(value)));
+            format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
+    Some(Ok(match (name, values) {
+        ("base64.encode", [Val::Bytes(bytes)]) => Val::text(STANDARD.encode(bytes)),
+        ("base64.decode", [Val::Text(text)]) => match STANDARD.decode(text.as_bytes()) {
+            Ok(bytes) => Val::Bytes(bytes.into()),
+            Err(error) => return Some(Err(EvalError::Failed(error.to_string()))),
+        },
+        ("strings.quote", [Val::Text(text)]) => Val::text(format!("{text:?}")),
+        _ => return None,
+    }))
+}
+
+pub fn member<'a>(cx: &Evaluator, text: &str, name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
+    let outcome = match (name, values) {
+        ("contains", [Val::Text(part)]) => Val::Bool(text.contains(part.as_ref())),
+        ("startsWith", [Val::Text(part)]) => Val::Bool(text.starts_with(part.as_ref())),
+        ("endsWith", [Val::Text(part)]) => Val::Bool(text.ends_with(part.as_ref())),
+        ("lowerAscii", []) => Val::text(text.to_ascii_lowercase()),
+        ("upperAscii", []) => Val::text(text.to_ascii_uppercase()),
+        ("trim", []) => Val::text(text.trim().to_string()),
+        ("reverse", []) => Val::text(text.chars().rev().collect::<String>()),
+        ("replace", [Val::Text(from), Val::Text(to)]) => Val::text(text.replace(from.as_ref(), to)),
+        ("replace", [Val::Text(from), Val::Text(to), Val::Int(count)]) => match usize::try_from(*count) {
+            Ok(count) => Val::text(text.replacen(from.as_ref(), to, count)),
+            Err(_) => Val::text(text.replace(from.as_ref(), to)),
+        },
+        ("split", [Val::Text(by)]) => split(text, by, -1),
+        ("split", [Val::Text(by), Val::Int(count)]) => split(text, by, *count),
+        ("charAt" | "substring" | "indexOf" | "lastIndexOf", _) => return Some(by_position(text, name, values)),
+        ("matches" | "find" | "findAll", [Val::Text(expression), ..]) => return Some(search(cx, text, name, expression, values)),
+        ("format", [arguments]) => {
+            let Some(arguments) = arguments.items() else { return Some(Err(EvalError::Overload)) };
+            return Some(format(text, &arguments));
+        }
+        _ => return None,
+    };
+    let length = match &outcome {
+        Val::Text(made) => made.len() as u64 / 10,
+        _ => 0,
+    };
+    Some(cx.pay(length).map(|()| outcome))
+}
+
+fn split<'a>(text: &str, by: &str, count: i64) -> Val<'a> {
+    let own = |part: &str| Val::text(part.to_string());
+    Val::list(match (count, by) {
+        (0, _) => Vec::new(),
+        // Between all signs, without the empty texts before the first and behind the last.
+        (_, "") => text.chars().map(|sign| Val::text(sign.to_string())).collect(),
+        (count, by) if count > 0 => text.splitn(count as usize, by).map(own).collect(),
+        (_, by) => text.split(by).map(own).collect(),
+    })
+}
+
+/// Positions count signs, not bytes.
+fn by_position<'a>(text: &str, name: &str, values: &[Val<'a>]) -> Outcome<'a> {
+    let signs: Vec<char> = text.chars().collect();
+    let out = |place: i64| EvalError::Failed(format!("index out of range: {place}"));
+    let place = |value: &Val<'a>| match value {
+        Val::Int(place) => usize::try_from(*place).ok().filter(|place| *place <= signs.len()).ok_or_else(|| out(*place)),
+        other => Err(EvalError::overload(name, &[other])),
+    };
+    let find = |part: &str, mut places: Box<dyn Iterator<Item = usize>>| {
+        let part: Vec<char> = part.chars().collect();
+        places.find(|at| signs[*at..].starts_with(&part)).map_or(-1, |place| place as i64)
+    };
+    match (name, values) {
+        ("charAt", [at]) => Ok(Val::text(signs.get(place(at)?).map(char::to_string).unwrap_or_default())),
+        ("substring", [from]) => Ok(Val::text(signs[place(from)?..].iter().collect::<String>())),
+        ("substring", [from, to]) => {
+            let (from, to) = (place(from)?, place(to)?);
+            match from <= to {
+                true => Ok(Val::text(signs[from..to].iter().collect::<String>())),
+                false => Err(EvalError::Failed(format!("invalid substring range. start: {from}, end: {to}"))),
+            }
+        }
+        ("indexOf", [Val::Text(part)]) => Ok(Val::Int(find(part, Box::new(0..=signs.len())))),
+        ("indexOf", [Val::Text(part), from]) => Ok(Val::Int(find(part, Box::new(place(from)?..=signs.len())))),
+        ("lastIndexOf", [Val::Text(part)]) => Ok(Val::Int(find(part, Box::new((0..=signs.len()).rev())))),
+        ("lastIndexOf", [Val::Text(part), from]) => Ok(Val::Int(find(part, Box::new((0..=place(from)?).rev())))),
+        _ => Err(EvalError::Overload),
+    }
+}
+
+fn search<'a>(cx: &Evaluator, text: &str, name: &str, expression: &str, values: &[Val<'a>]) -> Outcome<'a> {
+    cx.pay((text.len() as u64 / 10 + 1).saturating_mul(expression.len() as u64 / 4 + 1))?;
+    let regex = pattern(expression)?;
+    match (name, values) {
+        ("matches", [_]) => Ok(Val::Bool(regex.is_match(text))),
+        ("find", [_]) => Ok(Val::text(regex.find(text).map_or("", |found| found.as_str()).to_string())),
+        ("findAll", [_]) => Ok(Val::list(regex.find_iter(text).map(|found| Val::text(found.as_str().to_string())).collect())),
+        ("findAll", [_, Val::Int(count)]) => {
+            let count = usize::try_from(*count).unwrap_or(usize::MAX);
+            Ok(Val::list(regex.find_iter(text).take(count).map(|found| Val::text(found.as_str().to_string())).collect()))
+        }
+        _ => Err(EvalError::Overload),
+    }
+}
+
+/// Patterns are mostly constants of rules: each is compiled once, as long as there are not too many.
+fn pattern(text: &str) -> Result<Arc<Regex>, EvalError> {
+    static KNOWN: LazyLock<RwLock<HashMap<String, Arc<Regex>>>> = LazyLock::new(RwLock::default);
+    // A thread that panicked while it held the lock has left nothing half done.
+    if let Some(known) = KNOWN.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(text) {
+        return Ok(known.clone());
+    }
+    let made = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
+    let made = Arc::new(made.map_err(|error| EvalError::Failed(format!("error parsing regexp: {error}")))?);
+    let mut known = KNOWN.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if known.len() >= PATTERNS_MAX {
+        known.clear();
+    }
+    known.insert(text.into(), made.clone());
+    Ok(made)
+}
+
+/// `"%s has %d".format([...])`.
+fn format<'a>(template: &str, arguments: &[Val<'a>]) -> Outcome<'a> {
+    let mut out = String::new();
+    let mut arguments = arguments.iter();
+    let mut signs = template.chars().peekable();
+    let failed = |why: String| EvalError::Failed(why);
+    while let Some(sign) = signs.next() {
+        if sign != '%' {
+            out.push(sign);
+            continue;
+        }
+        let mut precision = None;
+        if signs.next_if_eq(&'.').is_some() {
+            let mut digits = String::new();
+            while let Some(digit) = signs.next_if(char::is_ascii_digit) {
+                digits.push(digit);
+            }
+            precision = digits.parse::<usize>().ok().filter(|precision| *precision <= 64);
+        }
+        let verb = signs.next().ok_or_else(|| failed("unexpected end of string".into()))?;
+        if verb == '%' {
+            out.push('%');
+            continue;
+        }
+        let value = arguments.next().ok_or_else(|| failed("index out of range: not enough arguments".into()))?;
+        let text = match (verb, value) {
+            ('s', value) => shown(value),
+            ('d', Val::Int(_) | Val::Uint(_)) => shown(value),
+            ('f', Val::Double(number)) => format!("{number:.*}", precision.unwrap_or(6)),
+            ('f', Val::Int(number)) => format!("{:.*}", precision.unwrap_or(6), *number as f64),
+            ('e', Val::Double(number)) => format!("{number:.*e}", precision.unwrap_or(6)),
+            ('b', Val::Int(number)) => format!("{number:b}"),
+            ('b', Val::Bool(value)) => u8::from(*value).to_string(),
+            ('o', Val::Int(number)) => format!("{number:o}"),
+            ('x', Val::Int(number)) => format!("{number:x}"),
+            ('X', Val::Int(number)) => format!("{number:X}"),
+            ('x', Val::Text(text)) => hex(text.as_bytes()),
+            ('x', Val::Bytes(bytes)) => hex(bytes),
+            _ => return Err(failed(format!("error during formatting: %{verb} does not take a {}", value.type_name()))),
+        };
+        out.push_str(&text);
+    }
+    Ok(Val::text(out))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// The formats that `format.<name>()` and `format.named(<name>)` know.
+const FORMATS: &[(&str, fn(&str) -> Vec<String>)] = &[
+    ("dns1123Label", names::dns_label),
+    ("dns1123Subdomain", names::dns_subdomain),
+    ("dns1035Label", names::dns1035_label),
+    ("qualifiedName", names::qualified_name),
+    ("dns1123LabelPrefix", |text| names::dns_label(&names::mask_trailing_dash(text))),
+    ("dns1123SubdomainPrefix", |text| names::dns_subdomain(&names::mask_trailing_dash(text))),
+    ("dns1035LabelPrefix", |text| names::dns1035_label(&names::mask_trailing_dash(text))),
+    ("labelValue", names::label_value),
+];
+
+pub fn named_format<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
+    let find = |wanted: &str| FORMATS.iter().find(|(known, _)| *known == wanted).map(|(known, _)| Val::Format(known));
+    match (name, values) {
+        ("format.named", [Val::Text(wanted)]) => Ok(Val::Optional(find(wanted).map(std::rc::Rc::new))),
+        (name, []) => find(name.trim_start_matches("format.")).ok_or(EvalError::Overload),
+        _ => Err(EvalError::Overload),
+    }
+}
+
+pub fn format_member<'a>(format: &str, name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
+    let ("validate", [Val::Text(text)]) = (name, values) else { return None };
+    let (_, rule) = FORMATS.iter().find(|(known, _)| *known == format)?;
+    let problems = rule(text);
+    Some(Ok(match problems.is_empty() {
+        true => Val::Optional(None),
+        false => Val::some(Val::list(problems.into_iter().map(Val::text).collect())),
+    }))
+}

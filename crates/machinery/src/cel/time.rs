@@ -1,0 +1,110 @@
+//! Durations and times.
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp, Zoned};
+
+use super::EvalError;
+use super::value::Val;
+
+/// A duration as Go reads it: `1h30m`, `-1.5s`, `100ms`.
+pub fn duration(text: &str) -> Option<SignedDuration> {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(SignedDuration::ZERO);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut nanos: i128 = 0;
+    while !rest.is_empty() {
+        let length = rest.find(|sign: char| !(sign.is_ascii_digit() || sign == '.'))?;
+        let (number, behind) = rest.split_at(length);
+        const UNITS: &[(&str, i128)] = &[
+            ("ns", 1), ("us", 1_000), ("µs", 1_000), ("μs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000),
+            ("m", 60_000_000_000), ("h", 3_600_000_000_000),
+        ];
+        let end = behind.find(|sign: char| sign.is_ascii_digit() || sign == '.').unwrap_or(behind.len());
+        let unit = UNITS.iter().find(|(name, _)| *name == &behind[..end])?.1;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+        nanos = nanos.checked_add(whole.checked_mul(unit)?)?;
+        if !fraction.is_empty() {
+            let digits = &fraction[..fraction.len().min(18)];
+            nanos += digits.parse::<i128>().ok()? * unit / 10_i128.checked_pow(digits.len() as u32)?;
+        }
+        rest = &behind[end..];
+    }
+    let nanos = i64::try_from(if negative { -nanos } else { nanos }).ok()?;
+    Some(SignedDuration::from_nanos(nanos))
+}
+
+/// A duration as it is turned into text: seconds.
+pub fn shown(duration: SignedDuration) -> String {
+    let nanos = duration.as_nanos();
+    match nanos % 1_000_000_000 {
+        0 => format!("{}s", nanos / 1_000_000_000),
+        _ => {
+            let text = format!("{}.{:09}", (nanos / 1_000_000_000).abs(), (nanos % 1_000_000_000).abs());
+            format!("{}{}s", if nanos < 0 { "-" } else { "" }, text.trim_end_matches('0'))
+        }
+    }
+}
+
+/// `getHours` and its like, of times and durations.
+pub fn part<'a>(value: &Val<'a>, name: &str, zone: Option<&str>) -> Option<Result<Val<'a>, EvalError>> {
+    match value {
+        Val::Duration(duration) if zone.is_none() => {
+            let number = match name {
+                "getHours" => duration.as_hours(),
+                "getMinutes" => duration.as_mins(),
+                "getSeconds" => duration.as_secs(),
+                "getMilliseconds" => i64::try_from(duration.as_millis()).unwrap_or(i64::MAX),
+                _ => return None,
+            };
+            Some(Ok(Val::Int(number)))
+        }
+        Val::Time(time) => {
+            let at = match in_zone(*time, zone) {
+                Ok(at) => at,
+                Err(error) => return Some(Err(error)),
+            };
+            let number = match name {
+                "getFullYear" => i64::from(at.year()),
+                "getMonth" => i64::from(at.month()) - 1,
+                "getDate" => i64::from(at.day()),
+                "getDayOfMonth" => i64::from(at.day()) - 1,
+                "getDayOfWeek" => i64::from(at.weekday().to_sunday_zero_offset()),
+                "getDayOfYear" => i64::from(at.day_of_year()) - 1,
+                "getHours" => i64::from(at.hour()),
+                "getMinutes" => i64::from(at.minute()),
+                "getSeconds" => i64::from(at.second()),
+                "getMilliseconds" => i64::from(at.millisecond()),
+                _ => return None,
+            };
+            Some(Ok(Val::Int(number)))
+        }
+        _ => None,
+    }
+}
+
+fn in_zone(time: Timestamp, zone: Option<&str>) -> Result<Zoned, EvalError> {
+    let Some(zone) = zone else { return Ok(time.to_zoned(TimeZone::UTC)) };
+    // Fixed offsets are written `+01:00`.
+    if let Some((hours, minutes)) = zone.split_once(':') {
+        let (hours, minutes): (i32, i32) = match (hours.parse(), minutes.parse()) {
+            (Ok(hours), Ok(minutes)) => (hours, minutes),
+            _ => return Err(EvalError::Failed(format!("unknown time zone {zone}"))),
+        };
+        let minutes = if hours < 0 || zone.starts_with('-') { -minutes } else { minutes };
+        let offset = jiff::tz::Offset::from_seconds(hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60)));
+        return offset.map(|offset| time.to_zoned(TimeZone::fixed(offset))).map_err(|error| EvalError::Failed(error.to_string()));
+    }
+    let zone = TimeZone::get(zone).map_err(|_| EvalError::Failed(format!("unknown time zone {zone}")))?;
+    Ok(time.to_zoned(zone))
+}

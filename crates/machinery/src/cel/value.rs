@@ -1,0 +1,255 @@
+//! The values of an expression. Objects and lists of JSON are read where they lie; their schema says which type a
+//! number or text has.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use crate::quantity::Quantity;
+use crate::schema::ListKind;
+use crate::schema::structural::{JsonType, Structural};
+
+#[derive(Clone, Debug)]
+pub enum Val<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Uint(u64),
+    Double(f64),
+    Text(Cow<'a, str>),
+    Bytes(Rc<[u8]>),
+    /// An object or a list, never anything else.
+    Json(&'a Value, Option<&'a Structural>),
+    List(Rc<Vec<Val<'a>>>),
+    Map(Rc<Vec<(Val<'a>, Val<'a>)>>),
+    Duration(SignedDuration),
+    Time(Timestamp),
+    Type(&'static str),
+    Optional(Option<Rc<Val<'a>>>),
+    Quantity(Quantity),
+    Ip(IpAddr),
+    Cidr(IpAddr, u8),
+    Url(Rc<str>),
+    /// A named format of the `format` library.
+    Format(&'static str),
+}
+
+impl<'a> Val<'a> {
+    pub fn json(value: &'a Value, schema: Option<&'a Structural>) -> Val<'a> {
+        match value {
+            Value::Null => Val::Null,
+            Value::Bool(value) => Val::Bool(*value),
+            Value::Number(number) => {
+                let double = schema.is_some_and(|schema| schema.ty == Some(JsonType::Number));
+                let integer = schema.is_some_and(|schema| schema.ty == Some(JsonType::Integer));
+                match (number.as_i64(), number.as_f64()) {
+                    (Some(number), _) if !double => Val::Int(number),
+                    (None, Some(number)) if integer && number.fract() == 0.0 => Val::Int(number as i64),
+                    (_, Some(number)) => Val::Double(number),
+                    _ => Val::Null,
+                }
+            }
+            Value::String(text) => typed_text(text, schema),
+            Value::Array(_) | Value::Object(_) => Val::Json(value, schema),
+        }
+    }
+
+    pub fn text(text: impl Into<Cow<'a, str>>) -> Val<'a> {
+        Val::Text(text.into())
+    }
+
+    pub fn list(items: Vec<Val<'a>>) -> Val<'a> {
+        Val::List(Rc::new(items))
+    }
+
+    pub fn some(value: Val<'a>) -> Val<'a> {
+        Val::Optional(Some(Rc::new(value)))
+    }
+
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Val::Null => "null_type",
+            Val::Bool(_) => "bool",
+            Val::Int(_) => "int",
+            Val::Uint(_) => "uint",
+            Val::Double(_) => "double",
+            Val::Text(_) => "string",
+            Val::Bytes(_) => "bytes",
+            Val::Json(Value::Array(_), _) | Val::List(_) => "list",
+            Val::Json(..) | Val::Map(_) => "map",
+            Val::Duration(_) => "google.protobuf.Duration",
+            Val::Time(_) => "google.protobuf.Timestamp",
+            Val::Type(_) => "type",
+            Val::Optional(_) => "optional_type",
+            Val::Quantity(_) => "kubernetes.Quantity",
+            Val::Ip(_) => "net.IP",
+            Val::Cidr(..) => "net.CIDR",
+            Val::Url(_) => "kubernetes.URL",
+            Val::Format(_) => "kubernetes.NamedFormat",
+        }
+    }
+
+    /// The items, where this is a list.
+    pub fn items(&self) -> Option<Cow<'_, [Val<'a>]>> {
+        match self {
+            Val::List(items) => Some(Cow::Borrowed(items)),
+            Val::Json(Value::Array(items), schema) => {
+                let schema = schema.and_then(|schema| schema.items.as_deref());
+                Some(items.iter().map(|item| Val::json(item, schema)).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// The entries, where this is a map or an object.
+    pub fn entries(&self) -> Option<Cow<'_, [(Val<'a>, Val<'a>)]>> {
+        match self {
+            Val::Map(entries) => Some(Cow::Borrowed(entries)),
+            Val::Json(Value::Object(map), schema) => {
+                let below = |name: &str| schema.and_then(|schema| schema.field(name));
+                Some(map.iter().map(|(name, value)| (Val::text(name.as_str()), Val::json(value, below(name)))).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// The entry of a map, or the field of an object.
+    pub fn entry(&self, key: &Val<'a>) -> Option<Val<'a>> {
+        match (self, key) {
+            (Val::Map(entries), _) => entries.iter().find(|(known, _)| known.equals(key)).map(|(_, value)| value.clone()),
+            (Val::Json(value, schema), Val::Text(name)) => {
+                let found = value.get(name.as_ref())?;
+                Some(Val::json(found, schema.and_then(|schema| schema.field(name))))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn is_map(&self) -> bool {
+        matches!(self, Val::Map(_) | Val::Json(Value::Object(_), _))
+    }
+
+    pub fn size(&self) -> Option<usize> {
+        match self {
+            Val::Text(text) => Some(text.chars().count()),
+            Val::Bytes(bytes) => Some(bytes.len()),
+            Val::List(items) => Some(items.len()),
+            Val::Map(entries) => Some(entries.len()),
+            Val::Json(Value::Array(items), _) => Some(items.len()),
+            Val::Json(Value::Object(map), _) => Some(map.len()),
+            _ => None,
+        }
+    }
+
+    pub fn is_zero(&self) -> bool {
+        match self {
+            Val::Null => true,
+            Val::Bool(value) => !value,
+            Val::Int(value) => *value == 0,
+            Val::Uint(value) => *value == 0,
+            Val::Double(value) => *value == 0.0,
+            Val::Duration(value) => value.is_zero(),
+            Val::Optional(value) => value.is_none(),
+            other => other.size() == Some(0),
+        }
+    }
+
+    /// Equality across types is false, not an error; numbers are equal where they are worth the same.
+    pub fn equals(&self, other: &Val<'a>) -> bool {
+        if let Some(order) = numbers(self, other) {
+            return order == Some(Ordering::Equal);
+        }
+        match (self, other) {
+            (Val::Null, Val::Null) => true,
+            (Val::Bool(a), Val::Bool(b)) => a == b,
+            (Val::Text(a), Val::Text(b)) => a == b,
+            (Val::Bytes(a), Val::Bytes(b)) => a == b,
+            (Val::Duration(a), Val::Duration(b)) => a == b,
+            (Val::Time(a), Val::Time(b)) => a == b,
+            (Val::Type(a), Val::Type(b)) => a == b,
+            (Val::Quantity(a), Val::Quantity(b)) => a == b,
+            (Val::Ip(a), Val::Ip(b)) => a == b,
+            (Val::Cidr(a, m), Val::Cidr(b, n)) => a == b && m == n,
+            (Val::Url(a), Val::Url(b)) => a == b,
+            (Val::Format(a), Val::Format(b)) => a == b,
+            (Val::Optional(a), Val::Optional(b)) => match (a, b) {
+                (None, None) => true,
+                (Some(a), Some(b)) => a.equals(b),
+                _ => false,
+            },
+            _ => self.collections_equal(other),
+        }
+    }
+
+    fn collections_equal(&self, other: &Val<'a>) -> bool {
+        if let (Some(left), Some(right)) = (self.items(), other.items()) {
+            // The order of sets and of lists with keys means nothing.
+            let unordered = |val: &Val| matches!(val, Val::Json(_, Some(schema)) if matches!(schema.list, Some(ListKind::Set | ListKind::Map(_))));
+            if left.len() != right.len() {
+                return false;
+            }
+            return match unordered(self) || unordered(other) {
+                true => left.iter().all(|item| right.iter().any(|known| known.equals(item))),
+                false => left.iter().zip(right.iter()).all(|(left, right)| left.equals(right)),
+            };
+        }
+        match (self.entries(), other.entries()) {
+            (Some(left), Some(right)) => {
+                left.len() == right.len() && left.iter().all(|(key, value)| other.entry(key).is_some_and(|found| found.equals(value)))
+            }
+            _ => false,
+        }
+    }
+
+    /// None where the two cannot be ordered.
+    pub fn compare(&self, other: &Val<'a>) -> Option<Ordering> {
+        if let Some(order) = numbers(self, other) {
+            return order;
+        }
+        Some(match (self, other) {
+            (Val::Bool(a), Val::Bool(b)) => a.cmp(b),
+            (Val::Text(a), Val::Text(b)) => a.cmp(b),
+            (Val::Bytes(a), Val::Bytes(b)) => a.cmp(b),
+            (Val::Duration(a), Val::Duration(b)) => a.cmp(b),
+            (Val::Time(a), Val::Time(b)) => a.cmp(b),
+            (Val::Quantity(a), Val::Quantity(b)) => a.cmp(b),
+            _ => return None,
+        })
+    }
+}
+
+/// The order of two numbers, if both are; none within where one is not a number at all.
+fn numbers(left: &Val, right: &Val) -> Option<Option<Ordering>> {
+    use Val::{Double, Int, Uint};
+    Some(match (left, right) {
+        (Int(a), Int(b)) => Some(a.cmp(b)),
+        (Uint(a), Uint(b)) => Some(a.cmp(b)),
+        (Int(a), Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Uint(a), Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Double(a), Double(b)) => a.partial_cmp(b),
+        (Double(a), Int(b)) => a.partial_cmp(&(*b as f64)),
+        (Double(a), Uint(b)) => a.partial_cmp(&(*b as f64)),
+        (Int(a), Double(b)) => (*a as f64).partial_cmp(b),
+        (Uint(a), Double(b)) => (*a as f64).partial_cmp(b),
+        _ => return None,
+    })
+}
+
+fn typed_text<'a>(text: &'a str, schema: Option<&Structural>) -> Val<'a> {
+    let format = schema.and_then(|schema| schema.values.as_ref()).map_or("", |values| &*values.format);
+    let typed = match format {
+        "date-time" | "datetime" => text.parse().ok().map(Val::Time),
+        "date" => format!("{text}T00:00:00Z").parse().ok().map(Val::Time),
+        "duration" => super::time::duration(text).map(Val::Duration),
+        "byte" => {
+            use base64::Engine;
+            base64::engine::general_purpose::STANDARD.decode(text).ok().map(|bytes| Val::Bytes(bytes.into()))
+        }
+        _ => None,
+    };
+    typed.unwrap_or(Val::Text(Cow::Borrowed(text)))
+}
