@@ -12,7 +12,6 @@ mod validate_lists;
 mod validate_rules;
 #[cfg(test)]
 mod structural_tests;
-mod time;
 mod zero;
 
 use std::collections::HashMap;
