@@ -33,7 +33,9 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    log.log_internal_errors(false).init();
     // Every TLS connection of the process uses the one provider that is compiled in.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {

@@ -13,7 +13,7 @@
 //!
 //! Standard output and errors are one text. `...` stands for any characters, a line of its own for any lines. A line that
 //! begins with `[old]` or `[new]`, command or output, is there for Debian's kubectl only, or for the other one.
-//! `eventually COMMAND...` repeats a command for up to twenty seconds until it succeeds.
+//! `eventually COMMAND...` repeats a command for about ten seconds until it succeeds.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -23,7 +23,7 @@ use anyhow::{Context, bail};
 
 use crate::{Server, kubectl};
 
-const HELPERS: &str = r#"eventually() { for _ in $(seq 200); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
+const HELPERS: &str = r#"eventually() { for _ in $(seq 60); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
 unset KUBERNETES_MASTER EDITOR KUBE_EDITOR
 exec 2>&1
 "#;
@@ -161,7 +161,9 @@ fn expected(step: &Step, age: Age) -> Vec<&str> {
 fn matches(expected: &[&str], actual: &[String]) -> bool {
     match (expected.split_first(), actual.split_first()) {
         (None, None) => true,
-        (Some((&"...", rest)), _) => (0..=actual.len()).any(|skipped| matches(rest, &actual[skipped..])),
+        (Some((pattern, rest)), _) if pattern.trim() == "..." => {
+            (0..=actual.len()).any(|skipped| matches(rest, &actual[skipped..]))
+        }
         (Some((pattern, rest)), Some((line, more))) => line_matches(pattern, line) && matches(rest, more),
         _ => false,
     }
