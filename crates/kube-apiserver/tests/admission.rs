@@ -71,15 +71,26 @@ impl Server {
     }
 
     /// The stored object, and the warnings on the way.
-    async fn create_as(&self, user: Option<User>, object: Value, dry_run: bool) -> Result<(Value, Vec<String>), Status> {
+    async fn create_as(
+        &self,
+        user: Option<User>,
+        object: Value,
+        dry_run: bool,
+    ) -> Result<(Value, Vec<String>), Status> {
         let call = self.call(&object, user);
         let (resource, namespace) = (call.resource.clone(), object.namespace().to_string());
-        let stored = write::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
+        let stored =
+            write::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
         let warnings = call.warnings.lock().clone();
         Ok((serde_json::from_slice(&stored.value).expect("what is stored is JSON"), warnings))
     }
 
-    async fn update(&self, user: Option<User>, object: &Value, change: impl Fn(&mut Value)) -> Result<Vec<String>, Status> {
+    async fn update(
+        &self,
+        user: Option<User>,
+        object: &Value,
+        change: impl Fn(&mut Value),
+    ) -> Result<Vec<String>, Status> {
         let call = self.call(object, user);
         let resource = call.resource.clone();
         let edit = |current: &Value| {
@@ -102,14 +113,18 @@ impl Server {
     async fn namespace(&self, name: &str) -> Value {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let created = self.create(namespace).await.expect("a namespace");
-        let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}});
+        let account =
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}});
         self.create(account).await.expect("an account");
         created
     }
 
     async fn used(&self, namespace: &str, quota: &str) -> Value {
         self.app.cache.fresh().await.expect("the store answers");
-        self.app.views.one("resourcequotas", namespace, quota).map_or(Value::Null, |quota| quota["status"]["used"].clone())
+        self.app
+            .views
+            .one("resourcequotas", namespace, quota)
+            .map_or(Value::Null, |quota| quota["status"]["used"].clone())
     }
 }
 
@@ -166,7 +181,10 @@ async fn a_quota_holds_against_many_writers_on_two_servers() {
     let cluster = Cluster::new();
     let servers = [cluster.server("a").await, cluster.server("b").await];
     servers[0].namespace("crowd").await;
-    servers[0].create(quota("crowd", "q", json!({"count/configmaps": ROOM.to_string(), "secrets": "1"}))).await.expect("a quota");
+    servers[0]
+        .create(quota("crowd", "q", json!({"count/configmaps": ROOM.to_string(), "secrets": "1"})))
+        .await
+        .expect("a quota");
     servers[1].app.cache.fresh().await.expect("the store answers");
     let writers = (0..WRITERS).map(|index| {
         let server = servers[index % 2].clone();
@@ -177,7 +195,9 @@ async fn a_quota_holds_against_many_writers_on_two_servers() {
         match writer.await.expect("no writer panics") {
             Ok(_) => created += 1,
             Err(status) => {
-                let wanted = format!("exceeded quota: q, requested: count/configmaps=1, used: count/configmaps={ROOM}, limited: count/configmaps={ROOM}");
+                let wanted = format!(
+                    "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps={ROOM}, limited: count/configmaps={ROOM}"
+                );
                 assert!(status.code == 403 && status.message.ends_with(&wanted), "{}", status.message);
             }
         }
@@ -213,7 +233,10 @@ async fn quotas_of_pods_count_what_containers_ask_for() {
     let cluster = Cluster::new();
     let server = cluster.server("a").await;
     server.namespace("pods").await;
-    server.create(quota("pods", "q", json!({"pods": "5", "requests.cpu": "1", "limits.cpu": "2"}))).await.expect("a quota");
+    server
+        .create(quota("pods", "q", json!({"pods": "5", "requests.cpu": "1", "limits.cpu": "2"})))
+        .await
+        .expect("a quota");
     let silent = refused(server.create(pod("pods", "x")).await);
     let sentence = "pods \"x\" is forbidden: failed quota: q: must specify limits.cpu for: c; requests.cpu for: c";
     assert_eq!(silent, (403, sentence.into()));

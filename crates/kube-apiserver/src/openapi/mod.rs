@@ -153,7 +153,10 @@ fn clause(text: &str) -> Option<(&str, f32)> {
 /// Whether the client has it already.
 fn matches(headers: &HeaderMap, etag: &str) -> bool {
     let known = headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
-    known.flat_map(|value| value.split(',')).map(str::trim).any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
+    known
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag)
 }
 
 async fn encoded(
