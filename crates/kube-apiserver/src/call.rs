@@ -20,7 +20,7 @@ use crate::target::Target;
 pub struct Call {
     pub app: Arc<App>,
     pub user: User,
-    pub target: Target,
+    pub target: Arc<Target>,
     pub resource: Arc<Resource>,
     pub query: Query,
     pub headers: HeaderMap,
@@ -54,7 +54,7 @@ impl Call {
         Ok(Call {
             app: app.clone(),
             user,
-            target: Target::default(),
+            target: Arc::default(),
             resource,
             query: Query::default(),
             headers: HeaderMap::new(),

@@ -87,7 +87,8 @@ fn server() -> Builder<TokioExecutor> {
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .initial_stream_window_size(1024 * 1024)
         .initial_connection_window_size(4 * 1024 * 1024)
-        .max_send_buf_size(1024 * 1024);
+        // Per stream, and one connection may carry a thousand watches.
+        .max_send_buf_size(256 * 1024);
     server
 }
 

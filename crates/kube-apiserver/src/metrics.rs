@@ -19,34 +19,45 @@ const BUCKETS: &[f64] = &[
 
 #[derive(Default)]
 pub struct Metrics {
-    requests: Mutex<BTreeMap<RequestLabels, u64>>,
-    durations: Mutex<BTreeMap<DurationLabels, Histogram>>,
+    /// In the order of their labels, so that a request finds its own without making a key.
+    requests: Mutex<Vec<Requests>>,
     watches: Mutex<BTreeMap<&'static str, Arc<AtomicI64>>>,
     inflight: [Arc<AtomicI64>; 2],
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct DurationLabels {
-    verb: &'static str,
-    group: String,
-    version: String,
-    resource: String,
-    subresource: String,
-    scope: &'static str,
+/// The requests of one sort.
+struct Requests {
+    labels: Labels<String>,
+    durations: Histogram,
+    /// How many ended with which code, and whether as a dry run.
+    ended: Vec<((u16, bool), u64)>,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct RequestLabels {
-    request: DurationLabels,
-    code: u16,
-    dry_run: bool,
+struct Labels<T> {
+    verb: &'static str,
+    group: T,
+    version: T,
+    resource: T,
+    subresource: T,
+    scope: &'static str,
 }
 
 #[derive(Default)]
 struct Histogram {
-    buckets: [u64; 23],
+    buckets: [u64; BUCKETS.len()],
     count: u64,
     sum: f64,
+}
+
+impl Histogram {
+    fn add(&mut self, seconds: f64) {
+        self.count += 1;
+        self.sum += seconds;
+        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
+            self.buckets[bucket] += 1;
+        }
+    }
 }
 
 /// Counted while it lives.
@@ -80,29 +91,24 @@ impl Metrics {
     }
 
     pub fn observe(&self, target: &Target, dry_run: bool, code: u16, took: Duration) {
-        let labels = DurationLabels {
-            verb: upper(target.verb),
-            group: target.group.clone(),
-            version: target.version.clone(),
-            resource: target.resource.clone(),
-            subresource: target.subresource.clone(),
-            scope: match (target.name.is_empty(), target.namespace.is_empty()) {
-                (false, _) => "resource",
-                (true, false) => "namespace",
-                (true, true) => "cluster",
-            },
-        };
-        if target.verb != "watch" {
-            let mut durations = self.durations.lock();
-            let histogram = durations.entry(labels.clone()).or_default();
-            let seconds = took.as_secs_f64();
-            histogram.count += 1;
-            histogram.sum += seconds;
-            if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
-                histogram.buckets[bucket] += 1;
+        let labels = Labels::of(target);
+        let mut all = self.requests.lock();
+        let index = match all.binary_search_by(|requests| requests.labels.borrowed().cmp(&labels)) {
+            Ok(index) => index,
+            Err(index) => {
+                let labels = labels.owned();
+                all.insert(index, Requests { labels, durations: Histogram::default(), ended: Vec::new() });
+                index
             }
+        };
+        let requests = &mut all[index];
+        if target.verb != "watch" {
+            requests.durations.add(took.as_secs_f64());
         }
-        *self.requests.lock().entry(RequestLabels { request: labels, code, dry_run }).or_default() += 1;
+        match requests.ended.iter_mut().find(|(how, _)| *how == (code, dry_run)) {
+            Some((_, count)) => *count += 1,
+            None => requests.ended.push(((code, dry_run), 1)),
+        }
     }
 
     /// Everything as Prometheus reads it.
@@ -114,15 +120,14 @@ impl Metrics {
             "counter",
             "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
         );
-        for (labels, count) in self.requests.lock().iter() {
-            let RequestLabels { request, code, dry_run } = labels;
-            let dry_run = if *dry_run { "All" } else { "" };
-            line(
-                &mut out,
-                "apiserver_request_total",
-                &format!("code=\"{code}\",dry_run=\"{dry_run}\",{}", request.render()),
-                count,
-            );
+        let all = self.requests.lock();
+        for requests in all.iter() {
+            let labels = requests.labels.render();
+            for ((code, dry_run), count) in &requests.ended {
+                let dry_run = if *dry_run { "All" } else { "" };
+                let labels = format!("code=\"{code}\",dry_run=\"{dry_run}\",{labels}");
+                line(&mut out, "apiserver_request_total", &labels, count);
+            }
         }
         head(
             &mut out,
@@ -130,7 +135,8 @@ impl Metrics {
             "histogram",
             "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
         );
-        for (labels, histogram) in self.durations.lock().iter() {
+        for Requests { labels, durations: histogram, .. } in all.iter().filter(|requests| requests.durations.count > 0)
+        {
             let labels = labels.render();
             let mut sum = 0;
             for (bound, count) in BUCKETS.iter().zip(histogram.buckets) {
@@ -146,6 +152,7 @@ impl Metrics {
             line(&mut out, "apiserver_request_duration_seconds_sum", &labels, histogram.sum);
             line(&mut out, "apiserver_request_duration_seconds_count", &labels, histogram.count);
         }
+        drop(all);
         head(
             &mut out,
             "apiserver_current_inflight_requests",
@@ -199,9 +206,37 @@ impl Metrics {
     }
 }
 
-impl DurationLabels {
+impl<'a> Labels<&'a str> {
+    fn of(target: &'a Target) -> Labels<&'a str> {
+        Labels {
+            verb: upper(target.verb),
+            group: &target.group,
+            version: &target.version,
+            resource: &target.resource,
+            subresource: &target.subresource,
+            scope: match (target.name.is_empty(), target.namespace.is_empty()) {
+                (false, _) => "resource",
+                (true, false) => "namespace",
+                (true, true) => "cluster",
+            },
+        }
+    }
+
+    fn owned(&self) -> Labels<String> {
+        let &Labels { verb, group, version, resource, subresource, scope } = self;
+        let [group, version, resource, subresource] = [group, version, resource, subresource].map(str::to_string);
+        Labels { verb, group, version, resource, subresource, scope }
+    }
+}
+
+impl Labels<String> {
+    fn borrowed(&self) -> Labels<&str> {
+        let Labels { verb, group, version, resource, subresource, scope } = self;
+        Labels { verb, group, version, resource, subresource, scope }
+    }
+
     fn render(&self) -> String {
-        let DurationLabels { verb, group, version, resource, subresource, scope } = self;
+        let Labels { verb, group, version, resource, subresource, scope } = self;
         format!(
             "component=\"apiserver\",group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
         )

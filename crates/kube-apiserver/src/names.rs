@@ -26,6 +26,29 @@ pub fn uid() -> String {
     let mut bytes: [u8; 16] = rand::rng().random();
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push(char::from(HEX[usize::from(byte >> 4)]));
+        text.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_a_random_uuid() {
+        let uid = uid();
+        let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
+        assert_eq!(lengths, [8, 4, 4, 4, 12], "{uid}");
+        assert_eq!(&uid[14..15], "4", "{uid}");
+        assert!(matches!(&uid[19..20], "8" | "9" | "a" | "b"), "{uid}");
+        assert_ne!(uid, super::uid());
+    }
 }

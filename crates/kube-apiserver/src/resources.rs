@@ -1,5 +1,6 @@
 //! The one table of what is served: built-in kinds from the start, custom kinds while running.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use machinery::kind::Kind;
 use machinery::schema::{Schemas, TypeId, TypeRef};
 use machinery::status::{GroupResource, Status};
 use serde_json::Value;
-use store::cache::{self, Cache, Describe, Description, Item};
+use store::cache::{self, Cache, Item};
+
+use crate::describe;
 
 /// A kind as it is served: its rules, its shape, and where its objects are.
 pub struct Resource {
@@ -115,6 +118,14 @@ impl Resource {
         Ok(self.from_storage(stored))
     }
 
+    /// A stored object as this version shows it; copied only where the versions differ.
+    pub fn shown<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
+        match self.kind.convert.is_some() || self.custom.is_some() {
+            true => Cow::Owned(self.from_storage(stored.clone())),
+            false => Cow::Borrowed(stored),
+        }
+    }
+
     pub fn from_storage(&self, object: Value) -> Value {
         match (&self.custom, &self.kind.convert) {
             (Some(custom), _) => custom.from_storage(object),
@@ -171,19 +182,17 @@ fn path_segment_problems(text: &str) -> Vec<String> {
     found.map(|sign| format!("may not contain '{sign}'")).collect()
 }
 
-/// Group, version and plural name.
-type Name = (Box<str>, Box<str>, Box<str>);
-
 /// An immutable view of everything served; a change makes a new one.
 #[derive(Default, Clone)]
 pub struct Table {
     resources: Vec<Arc<Resource>>,
-    index: HashMap<Name, usize>,
+    /// Where the resources of a plural name stand; few share one.
+    index: HashMap<Box<str>, Vec<usize>>,
 }
 
 impl Table {
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.index.get(&(group.into(), version.into(), plural.into())).map(|index| &self.resources[*index])
+        self.position(group, version, plural).map(|index| &self.resources[index])
     }
 
     /// By kind rather than plural name.
@@ -200,15 +209,22 @@ impl Table {
     pub fn with(&self, resource: Arc<Resource>) -> Table {
         let mut table = self.clone();
         let kind = &resource.kind;
-        let name = (kind.group.into(), kind.version.into(), kind.plural.into());
-        match table.index.get(&name) {
-            Some(index) => table.resources[*index] = resource.clone(),
+        match table.position(kind.group, kind.version, kind.plural) {
+            Some(index) => table.resources[index] = resource.clone(),
             None => {
-                table.index.insert(name, table.resources.len());
+                table.index.entry(kind.plural.into()).or_default().push(table.resources.len());
                 table.resources.push(resource.clone());
             }
         }
         table
+    }
+
+    fn position(&self, group: &str, version: &str, plural: &str) -> Option<usize> {
+        let mut named = self.index.get(plural)?.iter().copied();
+        named.find(|index| {
+            let kind = &self.resources[*index].kind;
+            kind.group == group && kind.version == version
+        })
     }
 
     /// Without those, and with these instead; a kind that is built in stays what it is. One pass, however many change.
@@ -217,9 +233,8 @@ impl Table {
         let mut table = Table::default();
         for resource in kept.chain(added) {
             let kind = &resource.kind;
-            let place = table.index.entry((kind.group.into(), kind.version.into(), kind.plural.into()));
-            if let std::collections::hash_map::Entry::Vacant(free) = place {
-                free.insert(table.resources.len());
+            if table.position(kind.group, kind.version, kind.plural).is_none() {
+                table.index.entry(kind.plural.into()).or_default().push(table.resources.len());
                 table.resources.push(resource);
             }
         }
@@ -234,7 +249,7 @@ pub async fn built_in(cache: &Cache) -> Result<Table, store::StoreError> {
         let stored = stored_kind(kind);
         let state = match kind.storage {
             "" => None,
-            storage => Some(cache.register(storage, describe(KindRef::BuiltIn(stored))).await?),
+            storage => Some(cache.register(storage, describe::describe(KindRef::BuiltIn(stored))).await?),
         };
         let resource = Resource {
             kind: KindRef::BuiltIn(kind),
@@ -276,39 +291,4 @@ pub fn custom(
         state: Some(state),
         custom: Some(Arc::new(rules)),
     }
-}
-
-/// Reads what selectors need from a stored value.
-pub fn describe(kind: KindRef) -> Describe {
-    Arc::new(move |bytes| {
-        let splice = machinery::codec::splice_offset(bytes).ok_or("not a JSON object with metadata")?;
-        if kind.selectable.is_empty() {
-            let read: LabelsOnly = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-            return Ok(Description { labels: read.metadata.labels, fields: Vec::new(), splice: splice as u32 });
-        }
-        let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
-        let labels =
-            labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into())));
-        let fields = kind.selectable.iter().map(|field| (field.read)(&object).into());
-        Ok(Description { labels: labels.collect(), fields: fields.collect(), splice: splice as u32 })
-    })
-}
-
-#[derive(serde::Deserialize)]
-struct LabelsOnly {
-    metadata: LabelsMeta,
-}
-
-#[derive(serde::Deserialize)]
-struct LabelsMeta {
-    #[serde(default, deserialize_with = "pairs")]
-    labels: Vec<(Box<str>, Box<str>)>,
-}
-
-type Labels = Vec<(Box<str>, Box<str>)>;
-
-fn pairs<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Labels, D::Error> {
-    let map: Option<std::collections::BTreeMap<Box<str>, Box<str>>> = serde::Deserialize::deserialize(from)?;
-    Ok(map.unwrap_or_default().into_iter().collect())
 }

@@ -42,12 +42,13 @@ pub struct Peer {
 /// Answers one request. Never fails: whatever goes wrong becomes a Status.
 pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let began = Instant::now();
-    let (parts, incoming) = request.into_parts();
+    let (mut parts, incoming) = request.into_parts();
     let query = Query::parse(parts.uri.query());
     let answer = negotiate(&parts.headers, &query);
-    let mut seen = Target::default();
+    let dry_run = query.has("dryRun");
+    let mut seen = Arc::default();
     let warnings = Mutex::new(Vec::new());
-    let steps = steps(&app, &peer, &parts, incoming, &query, &answer, &mut seen, &warnings);
+    let steps = steps(&app, &peer, &mut parts, incoming, query, &answer, &mut seen, &warnings);
     // A panic in one request is that request's end and nobody else's.
     let outcome = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(outcome) => outcome,
@@ -58,7 +59,7 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     };
     let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
     add_headers(&mut reply, &warnings.into_inner());
-    app.metrics.observe(&seen, query.has("dryRun"), reply.status().as_u16(), began.elapsed());
+    app.metrics.observe(&seen, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
     }
@@ -69,21 +70,23 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
 async fn steps(
     app: &Arc<App>,
     peer: &Peer,
-    parts: &Parts,
+    parts: &mut Parts,
     incoming: Sent,
-    query: &Query,
+    query: Query,
     answer: &Result<Answer, Status>,
-    seen: &mut Target,
+    seen: &mut Arc<Target>,
     warnings: &Mutex<Vec<String>>,
 ) -> Result<Reply, Status> {
     let path = parts.uri.path();
-    let target = target::parse(&parts.method, path, query)?;
-    *seen = target.clone();
+    let target = Arc::new(target::parse(&parts.method, path, &query)?);
+    if is_served(app, &target) {
+        *seen = target.clone();
+    }
     let user = match &peer.identity {
         Some(user) => User::clone(user),
         None => app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?,
     };
-    let attributes = attributes_of(&user, &target, path, query);
+    let attributes = attributes_of(&user, &target, path, &query);
     let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
     let user = match impersonated {
         Some(other) => other,
@@ -95,12 +98,12 @@ async fn steps(
         true => None,
         false => Some(admit_load(app, &user, mutating)?),
     };
-    authorize(app, &attributes_of(&user, &target, path, query))?;
+    authorize(app, &attributes_of(&user, &target, path, &query))?;
     if target.verb.is_empty() {
         return Err(Status::method_not_allowed());
     }
     if !target.is_resource {
-        return non_resource(app, path, &parts.method, query, &parts.headers, answer).await;
+        return non_resource(app, path, &parts.method, &query, &parts.headers, answer).await;
     }
     let table = app.table.load();
     let Some(resource) = table.get(&target.group, &target.version, &target.resource) else {
@@ -109,17 +112,8 @@ async fn steps(
     let answer = answer.clone()?;
     let resource = resource.clone();
     drop(table);
-    let headers = parts.headers.clone();
-    let call = Call {
-        app: app.clone(),
-        user,
-        target,
-        resource,
-        query: query.clone(),
-        headers,
-        answer,
-        warnings: Mutex::default(),
-    };
+    let headers = std::mem::take(&mut parts.headers);
+    let call = Call { app: app.clone(), user, target, resource, query, headers, answer, warnings: Mutex::default() };
     if let Some(text) =
         api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
     {
@@ -144,6 +138,19 @@ async fn steps(
         };
     warnings.lock().append(&mut call.warnings.lock());
     outcome
+}
+
+/// Whether there is such a resource at all. Only then does a request count under its name: names that anyone can
+/// make up would fill the memory.
+fn is_served(app: &App, target: &Target) -> bool {
+    if !target.is_resource {
+        return true;
+    }
+    let table = app.table.load();
+    let resource = table.get(&target.group, &target.version, &target.resource);
+    let has =
+        |name: &str| name.is_empty() || resource.is_some_and(|r| r.kind.subresources.iter().any(|s| s.name == name));
+    resource.is_some() && has(&target.subresource)
 }
 
 fn is_long_running(target: &Target) -> bool {

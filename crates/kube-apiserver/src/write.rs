@@ -82,13 +82,16 @@ pub async fn create(
     let object = resource.to_storage(object);
     let generate =
         object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
-    for attempt in 1.. {
-        match create_once(call, resource, namespace, object.clone(), dry_run).await {
-            Err(status) if generate && status.reason == "AlreadyExists" && attempt < GENERATED_NAMES_MAX => {}
-            outcome => return outcome,
+    if generate {
+        // The object is kept for another name, in case this one is taken.
+        for _ in 1..GENERATED_NAMES_MAX {
+            match create_once(call, resource, namespace, object.clone(), dry_run).await {
+                Err(status) if status.reason == "AlreadyExists" => {}
+                outcome => return outcome,
+            }
         }
     }
-    unreachable!("the loop ends by returning")
+    create_once(call, resource, namespace, object, dry_run).await
 }
 
 async fn create_once(
@@ -173,7 +176,7 @@ pub async fn update(
         };
         let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
         let old = resource.as_of_today(old);
-        let shown = resource.from_storage(old.clone());
+        let shown = resource.shown(&old);
         let proposed = change(&shown)?;
         match conflict(resource, name, &shown, &proposed) {
             // The cache may lag behind another server: look once more before refusing.
@@ -186,7 +189,7 @@ pub async fn update(
             Some(status) => return Err(status),
             None => {}
         }
-        match replace(call, resource, &key, item, old, shown, proposed, part, owner, dry_run).await? {
+        match replace(call, resource, &key, item, &old, &shown, proposed, part, owner, dry_run).await? {
             Outcome::Stored(stored) => return Ok(stored),
             Outcome::Lost(entry) => {
                 fresh = true;
@@ -218,8 +221,8 @@ async fn replace(
     resource: &Resource,
     key: &str,
     item: &Item,
-    old: Value,
-    shown: Value,
+    old: &Value,
+    shown: &Value,
     mut proposed: Value,
     part: Part,
     owner: &Owner,
@@ -227,19 +230,19 @@ async fn replace(
 ) -> Result<Outcome, Status> {
     let app = &call.app;
     let kind = &*resource.stored;
-    keep_identity(&mut proposed, &shown);
-    own(call, resource, Some(&shown), &mut proposed, owner, part);
+    keep_identity(&mut proposed, shown);
+    own(call, resource, Some(shown), &mut proposed, owner, part);
     let mut new = resource.to_storage(proposed);
-    let request = admission::Request::update(call, resource, &old, part, dry_run);
+    let request = admission::Request::update(call, resource, old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
-    prepare(resource, &mut new, &old, part);
-    stamp_phase(call, resource, &mut new, Some(&old));
-    let reserved = allocate::for_update(call, resource, &mut new, &old, dry_run).await?;
-    check_changed(resource, &new, &old, part)?;
-    (kind.warnings)(&new, Some(&old)).into_iter().for_each(|text| call.warn(text));
+    prepare(resource, &mut new, old, part);
+    stamp_phase(call, resource, &mut new, Some(old));
+    let reserved = allocate::for_update(call, resource, &mut new, old, dry_run).await?;
+    check_changed(resource, &new, old, part)?;
+    (kind.warnings)(&new, Some(old)).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&new)).await?;
     // One that is stored in another form than it would be today is written again.
-    if new == old && (resource.as_stored(item.revision.0) || encode(new.clone()) == item.value) {
+    if new == *old && (resource.as_stored(item.revision.0) || encode(new.clone()) == item.value) {
         return Ok(Outcome::Stored(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
     }
     let gone = new.is_deleting() && ends(&new);
@@ -255,7 +258,7 @@ async fn replace(
         Written::Done(revision) => {
             reserved.keep();
             if gone {
-                allocate::release(app, resource, &old);
+                allocate::release(app, resource, old);
             }
             seen(call, revision).await;
             Ok(Outcome::Stored(Stored { value, revision: Some(if gone { item.revision.0 } else { revision.0 }) }))
@@ -453,12 +456,11 @@ fn copy(new: &mut Value, old: &Value, field: &str) {
 
 /// Whether anything but metadata differs; a status of its own does not count.
 fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
-    let content = |object: &Value| {
+    fn fields(object: &Value, has_status: bool) -> impl Iterator<Item = (&String, &Value)> {
         let fields = object.as_object().into_iter().flatten();
-        let counts = |field: &str| field != "metadata" && !(has_status && field == "status");
-        fields.filter(|(field, _)| counts(field)).map(|(_, value)| value.clone()).collect::<Vec<_>>()
-    };
-    content(new) != content(old)
+        fields.filter(move |(field, _)| *field != "metadata" && !(has_status && *field == "status"))
+    }
+    !fields(new, has_status).eq(fields(old, has_status))
 }
 
 /// Whose validation counts: that of the stored version, but a group that is only another view of a kind has its own.

@@ -158,7 +158,7 @@ static COMMON: Kind = Kind::COMMON;
 
 /// Reads what selectors need from a stored value.
 fn describe(fields: &[String]) -> Describe {
-    let common = resources::describe(resources::KindRef::BuiltIn(&COMMON));
+    let common = crate::describe::describe(resources::KindRef::BuiltIn(&COMMON));
     let pointers: Vec<String> = fields.iter().map(|path| pointer(path)).collect();
     Arc::new(move |bytes| {
         let description = common(bytes)?;

@@ -147,7 +147,7 @@ impl Request<'_> {
             object != content(live)
         };
         if let Some(own) = entries.get_mut(Operation::Apply, manager) {
-            own.set = own.set.difference(&STRIPPED);
+            own.set = std::mem::take(&mut own.set).difference(&STRIPPED);
         }
         entries.drop_empty();
         if (changed || !entries.owns_the_same(&before))
@@ -168,7 +168,7 @@ fn prune(ty: TypeRef, merged: Value, entries: &Entries, last: &Set) -> Value {
     let last = last.ensure_named_fields(ty);
     let owned = entries.iter().fold(Set::default(), |all, entry| all.union(entry.set.clone()));
     let owned = owned.ensure_named_fields(ty);
-    if last.difference(&owned).is_empty() {
+    if last.clone().difference(&owned).is_empty() {
         return merged;
     }
     let fields = |value| extract(ty, value).ensure_named_fields(ty);

@@ -35,7 +35,7 @@ impl<'a> Comparison<'a> {
             return;
         }
         for set in [&mut self.added, &mut self.modified, &mut self.removed] {
-            *set = set.recursive_difference(fields);
+            *set = std::mem::take(set).recursive_difference(fields);
         }
     }
 

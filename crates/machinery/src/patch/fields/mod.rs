@@ -75,32 +75,29 @@ impl<'a> Set<'a> {
     }
 
     /// The paths that are not in the other set. Longer paths than those of the other stay.
-    pub fn difference(&self, other: &Set) -> Set<'a> {
-        self.subtract(other, false)
+    pub fn difference(mut self, other: &Set) -> Set<'a> {
+        self.subtract(other, false);
+        self
     }
 
     /// As `difference`, and what lies under a path of the other set goes too.
-    pub fn recursive_difference(&self, other: &Set) -> Set<'a> {
-        self.subtract(other, true)
+    pub fn recursive_difference(mut self, other: &Set) -> Set<'a> {
+        self.subtract(other, true);
+        self
     }
 
-    fn subtract(&self, other: &Set, recursive: bool) -> Set<'a> {
-        if other.is_empty() {
-            return self.clone();
-        }
+    /// In place: what stays, which is most, is not touched.
+    fn subtract(&mut self, other: &Set, recursive: bool) {
         let mut right = other.nodes.iter().peekable();
-        let mut out = Vec::with_capacity(self.nodes.len());
-        for node in &self.nodes {
-            match find(&mut right, &node.element) {
-                None => out.push(node.clone()),
-                Some(found) if recursive && found.member => {}
-                Some(found) => {
-                    let member = node.member && !found.member;
-                    push(&mut out, node, member, node.children.subtract(&found.children, recursive));
-                }
+        self.nodes.retain_mut(|node| match find(&mut right, &node.element) {
+            None => true,
+            Some(found) if recursive && found.member => false,
+            Some(found) => {
+                node.member &= !found.member;
+                node.children.subtract(&found.children, recursive);
+                node.member || !node.children.is_empty()
             }
-        }
-        Set { nodes: out }
+        });
     }
 
     pub fn intersection(&self, other: &Set) -> Set<'a> {

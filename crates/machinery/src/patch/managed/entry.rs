@@ -95,7 +95,7 @@ impl<'a> Entry<'a> {
 
     pub fn lose(&mut self, fields: &Set) {
         if self.set.intersects(fields) {
-            self.set = self.set.difference(fields);
+            self.set = std::mem::take(&mut self.set).difference(fields);
             self.source = None;
         }
     }
