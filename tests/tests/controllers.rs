@@ -224,6 +224,37 @@ async fn orphans_live_on_without_their_owner() {
     assert_eq!(code(&client, &chain.deployment).await, 200);
 }
 
+/// A process that ends with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn controllers_run_alone_and_outlive_the_server() {
+    let options = Options { arguments: vec!["--disable".into(), "kube-controller-manager".into()] };
+    let mut server = Server::start_with(options).unwrap();
+    let client = server.client().unwrap();
+    namespace(&client, "before").await;
+    let account = |name: &str| format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+    assert_eq!(code(&client, &account("before")).await, 404);
+    let mut command = std::process::Command::new(testkit::server::binary().unwrap());
+    command.arg("kube-controller-manager").arg("--kubeconfig").arg(server.kubeconfig());
+    let _controllers = Process(command.stderr(std::process::Stdio::null()).spawn().unwrap());
+    until("the account", LATER, async || code(&client, &account("before")).await == 200).await;
+
+    server.restart().unwrap();
+    namespace(&client, "after").await;
+    until("the account after a restart", LATER, async || code(&client, &account("after")).await == 200).await;
+    delete(&client, "/api/v1/namespaces/after", "Background").await;
+    gone(&client, "/api/v1/namespaces/after", LATER).await;
+}
+
 #[tokio::test]
 async fn an_aggregated_role_takes_in_new_rules() {
     let server = Server::start().unwrap();

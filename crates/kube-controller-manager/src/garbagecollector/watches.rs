@@ -110,7 +110,6 @@ async fn one(collector: Arc<Collector>, resource: Resource, redefined: Arc<Notif
         api_version: api_version.to_string(),
         kind: resource.kind,
         plural: resource.plural,
-        ..ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&())
     };
     let objects: Api<PartialObjectMeta<DynamicObject>> =
         Api::all_with(collector.cx.component_client().clone(), &api_resource);
