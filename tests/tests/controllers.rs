@@ -224,6 +224,60 @@ async fn orphans_live_on_without_their_owner() {
     assert_eq!(code(&client, &chain.deployment).await, 200);
 }
 
+#[tokio::test]
+async fn controllers_are_allowed_what_their_entries_name() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    for controller in kube_controller_manager::CONTROLLERS {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:{}", controller.account);
+        let role = client.get(&path).await.unwrap().json();
+        let granted = |group: &str, resource: &str, verb: &str| {
+            let has = |rule: &Value, field: &str, value: &str| {
+                rule[field].as_array().is_some_and(|list| list.iter().any(|one| one == value || one == "*"))
+            };
+            let rules = role["rules"].as_array().into_iter().flatten();
+            rules.into_iter().any(|rule| has(rule, "apiGroups", group) && has(rule, "resources", resource) && has(rule, "verbs", verb))
+        };
+        for rule in controller.rules {
+            for (group, resource) in rule.groups.iter().flat_map(|group| rule.resources.iter().map(move |one| (group, one))) {
+                for verb in rule.verbs {
+                    assert!(granted(group, resource, verb), "{}: {verb} {resource} in {group:?}", controller.name);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_dependents_go_after_their_owner() {
+    let server = collectors_only();
+    let client = server.client().unwrap();
+    ready(&client, "many").await;
+    let maps = "/api/v1/namespaces/many/configmaps";
+    let owner = create(&client, maps, json!({"metadata": {"name": "owner"}})).await;
+    let reference = owned(&owner, "v1", "ConfigMap");
+    let made: Vec<_> = (0..8)
+        .map(|part| {
+            let (client, reference) = (client.clone(), reference.clone());
+            tokio::spawn(async move {
+                for index in 0..125 {
+                    let name = format!("dependent-{part}-{index}");
+                    create(&client, maps, json!({"metadata": {"name": name, "ownerReferences": [reference]}})).await;
+                }
+            })
+        })
+        .collect();
+    for part in made {
+        part.await.unwrap();
+    }
+    delete(&client, &format!("{maps}/owner"), "Background").await;
+    until("only the rest is left", LATER, async || {
+        let list = client.get(maps).await.unwrap().json();
+        list["items"].as_array().is_some_and(|items| items.iter().all(|item| item["metadata"]["ownerReferences"].is_null()))
+    })
+    .await;
+}
+
 /// A process that ends with the test.
 struct Process(std::process::Child);
 

@@ -206,7 +206,8 @@ impl Graph {
             });
             node.dependents.insert(uid.clone());
             let elsewhere = !node.identity.namespace.is_empty() && node.identity.namespace != namespace;
-            doubtful |= elsewhere || !owner.names(&node.identity);
+            // One that comes to an owner in a foreground deletion is looked at too, or the owner might wait forever.
+            doubtful |= elsewhere || node.waiting || !owner.names(&node.identity);
         }
         if doubtful {
             todo.push(Todo::Now(Job::Look(uid.clone())));
