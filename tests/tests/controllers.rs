@@ -225,6 +225,91 @@ async fn orphans_live_on_without_their_owner() {
 }
 
 #[tokio::test]
+async fn controllers_are_allowed_what_their_entries_name() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    for controller in kube_controller_manager::CONTROLLERS {
+        let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/system:controller:{}", controller.account);
+        let role = client.get(&path).await.unwrap().json();
+        let granted = |group: &str, resource: &str, verb: &str| {
+            let has = |rule: &Value, field: &str, value: &str| {
+                rule[field].as_array().is_some_and(|list| list.iter().any(|one| one == value || one == "*"))
+            };
+            let rules = role["rules"].as_array().into_iter().flatten();
+            rules.into_iter().any(|rule| has(rule, "apiGroups", group) && has(rule, "resources", resource) && has(rule, "verbs", verb))
+        };
+        for rule in controller.rules {
+            for (group, resource) in rule.groups.iter().flat_map(|group| rule.resources.iter().map(move |one| (group, one))) {
+                for verb in rule.verbs {
+                    assert!(granted(group, resource, verb), "{}: {verb} {resource} in {group:?}", controller.name);
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_dependents_go_after_their_owner() {
+    let server = collectors_only();
+    let client = server.client().unwrap();
+    ready(&client, "many").await;
+    let maps = "/api/v1/namespaces/many/configmaps";
+    let owner = create(&client, maps, json!({"metadata": {"name": "owner"}})).await;
+    let reference = owned(&owner, "v1", "ConfigMap");
+    let made: Vec<_> = (0..8)
+        .map(|part| {
+            let (client, reference) = (client.clone(), reference.clone());
+            tokio::spawn(async move {
+                for index in 0..125 {
+                    let name = format!("dependent-{part}-{index}");
+                    create(&client, maps, json!({"metadata": {"name": name, "ownerReferences": [reference]}})).await;
+                }
+            })
+        })
+        .collect();
+    for part in made {
+        part.await.unwrap();
+    }
+    delete(&client, &format!("{maps}/owner"), "Background").await;
+    until("only the rest is left", LATER, async || {
+        let list = client.get(maps).await.unwrap().json();
+        list["items"].as_array().is_some_and(|items| items.iter().all(|item| item["metadata"]["ownerReferences"].is_null()))
+    })
+    .await;
+}
+
+/// A process that ends with the test.
+struct Process(std::process::Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn controllers_run_alone_and_outlive_the_server() {
+    let options = Options { arguments: vec!["--disable".into(), "kube-controller-manager".into()] };
+    let mut server = Server::start_with(options).unwrap();
+    let client = server.client().unwrap();
+    namespace(&client, "before").await;
+    let account = |name: &str| format!("/api/v1/namespaces/{name}/serviceaccounts/default");
+    assert_eq!(code(&client, &account("before")).await, 404);
+    let mut command = std::process::Command::new(testkit::server::binary().unwrap());
+    command.arg("kube-controller-manager").arg("--kubeconfig").arg(server.kubeconfig());
+    let _controllers = Process(command.stderr(std::process::Stdio::null()).spawn().unwrap());
+    until("the account", LATER, async || code(&client, &account("before")).await == 200).await;
+
+    server.restart().unwrap();
+    namespace(&client, "after").await;
+    until("the account after a restart", LATER, async || code(&client, &account("after")).await == 200).await;
+    delete(&client, "/api/v1/namespaces/after", "Background").await;
+    gone(&client, "/api/v1/namespaces/after", LATER).await;
+}
+
+#[tokio::test]
 async fn an_aggregated_role_takes_in_new_rules() {
     let server = Server::start().unwrap();
     let client = server.client().unwrap();

@@ -21,7 +21,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run a cluster's control plane.
-    Server(server::Flags),
+    Server(Box<server::Flags>),
     /// Run the controllers alone, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
     KubeControllerManager(controllers::Flags),
@@ -39,7 +39,7 @@ fn main() -> anyhow::Result<()> {
     // Every TLS connection of the process uses the one provider that is compiled in.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
-        Command::Server(flags) => server::run(flags),
+        Command::Server(flags) => server::run(*flags),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
     }

@@ -52,8 +52,11 @@ impl<K> Kind for K where
 pub struct Caches {
     client: Client,
     shutdown: Shutdown,
-    entries: Mutex<HashMap<(TypeId, &'static str), Arc<dyn Any + Send + Sync>>>,
+    entries: Mutex<HashMap<Selected, Arc<dyn Any + Send + Sync>>>,
 }
+
+/// A kind, and the field selector of those objects of it that are kept; empty for all.
+type Selected = (TypeId, &'static str);
 
 impl Caches {
     /// The client must be allowed to list and watch what the components read.

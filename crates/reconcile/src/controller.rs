@@ -33,11 +33,16 @@ pub enum Work<S: 'static> {
         wakes: &'static [&'static dyn Wake<S>],
         /// How many keys are worked on at the same time.
         workers_max: usize,
-        reconcile: for<'a> fn(&'a Context<S>, &'a Key) -> BoxFuture<'a, Result<Plan, Error>>,
+        reconcile: Reconcile<S>,
     },
     /// For the few that keep more than caches: they run until told to stop.
-    Own(fn(Arc<Context<S>>, Shutdown) -> BoxFuture<'static, Result<(), Error>>),
+    Own(Run<S>),
 }
+
+/// Looks at the object of a key and decides. It gets no event: after a restart there is none to get.
+pub type Reconcile<S> = for<'a> fn(&'a Context<S>, &'a Key) -> BoxFuture<'a, Result<Plan, Error>>;
+
+pub type Run<S> = fn(Arc<Context<S>>, Shutdown) -> BoxFuture<'static, Result<(), Error>>;
 
 /// An RBAC rule.
 #[derive(Clone, Copy, Debug)]

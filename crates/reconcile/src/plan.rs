@@ -52,7 +52,7 @@ pub struct Write {
     body: Value,
     kind: TypeId,
     key: Key,
-    /// Reasons of failures that are as good as success.
+    /// Reasons, or causes, of failures that are as good as success.
     accepted: &'static [&'static str],
     /// Waits until the cache of the kind, if there is one, has seen what was written.
     seen: for<'a> fn(&'a Caches, &'a Key, &'a Value, Verb) -> BoxFuture<'a, ()>,
@@ -93,7 +93,7 @@ impl Write {
         Write::new::<K>(Verb::Delete, item::<K>(&key), key, encoded(&options)).accept(&["NotFound"])
     }
 
-    /// Failures with these reasons are as good as success.
+    /// Failures with one of these reasons, or causes, are as good as success.
     pub fn accept(mut self, reasons: &'static [&'static str]) -> Write {
         self.accepted = reasons;
         self
@@ -119,7 +119,7 @@ impl Write {
                 (self.seen)(caches, &self.key, &answer, self.verb).await;
                 Ok(())
             }
-            Err(error) if self.accepted.contains(&crate::reason(&error)) => Ok(()),
+            Err(error) if self.accepted.iter().any(|why| is_because(&error, why)) => Ok(()),
             Err(error) => Err(Error::api(self.to_string(), error)),
         }
     }
@@ -154,6 +154,13 @@ impl fmt::Debug for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} {}", self.body)
     }
+}
+
+/// Whether that is the reason the server gave, or one of the causes.
+fn is_because(error: &kube::Error, why: &str) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.reason == why || causes.any(|cause| cause.reason == why)
 }
 
 fn encoded(object: &impl serde::Serialize) -> Value {

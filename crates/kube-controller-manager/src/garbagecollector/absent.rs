@@ -19,10 +19,10 @@ impl Absent {
             return;
         }
         self.order.push_back(identity);
-        if self.order.len() > ENTRIES_MAX {
-            if let Some(oldest) = self.order.pop_front() {
-                self.known.remove(&oldest);
-            }
+        if self.order.len() > ENTRIES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
         }
     }
 

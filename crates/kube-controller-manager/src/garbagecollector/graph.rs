@@ -169,12 +169,13 @@ impl Graph {
             todo.extend(matching.into_iter().map(|uid| Todo::Now(Job::Look(uid))));
         }
         // References disagree about who this is: look at what the others claim.
-        if !node.observed && node.identity == *identity {
-            if let Some(other) = self.other_claim(&mismatched, identity) {
-                let uid = identity.uid.clone();
-                self.nodes.entry(uid.clone()).and_modify(|node| node.identity = other);
-                todo.push(Todo::Soon(Job::Look(uid)));
-            }
+        if !node.observed
+            && node.identity == *identity
+            && let Some(other) = self.other_claim(&mismatched, identity)
+        {
+            let uid = identity.uid.clone();
+            self.nodes.entry(uid.clone()).and_modify(|node| node.identity = other);
+            todo.push(Todo::Soon(Job::Look(uid)));
         }
     }
 
@@ -205,7 +206,8 @@ impl Graph {
             });
             node.dependents.insert(uid.clone());
             let elsewhere = !node.identity.namespace.is_empty() && node.identity.namespace != namespace;
-            doubtful |= elsewhere || !owner.names(&node.identity);
+            // One that comes to an owner in a foreground deletion is looked at too, or the owner might wait forever.
+            doubtful |= elsewhere || node.waiting || !owner.names(&node.identity);
         }
         if doubtful {
             todo.push(Todo::Now(Job::Look(uid.clone())));

@@ -104,6 +104,7 @@ fn a_foreground_deletion_looks_at_dependents_and_ends_with_the_last() {
     let set = story.graph.get("set").unwrap();
     assert_eq!(story.graph.blocking(set).map(|node| &*node.identity.name).collect::<Vec<_>>(), ["one"]);
     story.expect(|graph, todo| graph.forget("one", todo), &["look set"]);
+    story.observe(object("a", "Pod", "late", &[("Set", "set", true)]), &["look late"]);
 }
 
 #[test]

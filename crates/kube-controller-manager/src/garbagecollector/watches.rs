@@ -39,17 +39,22 @@ pub(super) async fn follow(collector: Arc<Collector>, shutdown: Shutdown) {
         }
     }
     watches.collector.unsynced.send_modify(|count| *count -= 1);
+    // After every look but the last one the next is due; a definition that changes begins anew.
+    let mut due = LOOKS.len();
     loop {
+        let look = async {
+            match LOOKS.get(due) {
+                Some(delay) => tokio::time::sleep(*delay).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = shutdown.cancelled() => return,
-            () = watches.redefined.notified() => {}
-        }
-        for look in LOOKS {
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                () = tokio::time::sleep(*look) => {}
+            () = watches.redefined.notified() => due = 0,
+            () = look => {
+                watches.update().await;
+                due += 1;
             }
-            watches.update().await;
         }
     }
 }
@@ -110,7 +115,6 @@ async fn one(collector: Arc<Collector>, resource: Resource, redefined: Arc<Notif
         api_version: api_version.to_string(),
         kind: resource.kind,
         plural: resource.plural,
-        ..ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&())
     };
     let objects: Api<PartialObjectMeta<DynamicObject>> =
         Api::all_with(collector.cx.component_client().clone(), &api_resource);
@@ -123,7 +127,8 @@ async fn one(collector: Arc<Collector>, resource: Resource, redefined: Arc<Notif
         };
         match event {
             None => return,
-            Some(Err(error)) => tracing::warn!(kind = &*kind, %error, "a watch failed and is tried again"),
+            // There are many watches, and when the server restarts all of them fail: the caches' watches say so.
+            Some(Err(error)) => tracing::debug!(kind = &*kind, %error, "a watch failed and is tried again"),
             Some(Ok(Event::Init)) => listed.clear(),
             Some(Ok(Event::InitApply(object))) => {
                 let seen = seen(&api_version, &kind, object.metadata);

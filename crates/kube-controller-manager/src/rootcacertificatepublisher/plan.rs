@@ -29,7 +29,7 @@ pub(super) fn plan(authority: &str, namespace: &Namespace, published: Option<&Co
         };
         let map = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
         // The namespace may have begun to end meanwhile, which is refused, and may be gone.
-        return Plan::one(Write::create(&map).accept(&["AlreadyExists", "Forbidden", "NotFound"]));
+        return Plan::one(Write::create(&map).accept(&["AlreadyExists", "NamespaceTerminating", "NotFound"]));
     };
     let annotations = published.metadata.annotations.clone().unwrap_or_default();
     let right = published.data.as_ref() == Some(&data)

@@ -15,7 +15,7 @@ pub(super) fn plan(namespace: &Namespace, account: Option<&ServiceAccount>) -> P
         ObjectMeta { name: Some(DEFAULT.into()), namespace: namespace.metadata.name.clone(), ..ObjectMeta::default() };
     let account = ServiceAccount { metadata, ..ServiceAccount::default() };
     // The namespace may have begun to end meanwhile, which is refused, and may be gone.
-    Plan::one(Write::create(&account).accept(&["AlreadyExists", "Forbidden", "NotFound"]))
+    Plan::one(Write::create(&account).accept(&["AlreadyExists", "NamespaceTerminating", "NotFound"]))
 }
 
 #[cfg(test)]
