@@ -131,6 +131,7 @@ fn rules(definition: &Value, version: &Value, kind: &Kind, schema: Structural, d
         selectable: selectable.collect(),
         deprecation,
         terminating: definition.is_deleting(),
+        alike: versions(definition).all(|other| other["schema"] == version["schema"]),
         written_so_since: AtomicU64::new(if first { 0 } else { u64::MAX }),
     }
 }

@@ -50,6 +50,8 @@ pub struct CustomRules {
     deprecation: Option<String>,
     /// The definition is being deleted: nothing new may be created.
     terminating: bool,
+    /// Every version has the same schema: what was written through one is in order for all.
+    alike: bool,
     /// Objects of later revisions were surely written under this very schema, and can be sent as they are stored.
     written_so_since: AtomicU64,
 }
@@ -88,7 +90,7 @@ impl CustomRules {
 
     /// Whether an object of that revision can be sent as it is stored.
     pub fn as_stored(&self, revision: u64) -> bool {
-        self.api_version == self.storage_api_version && revision > self.written_so_since.load(Ordering::Relaxed)
+        self.alike && self.api_version == self.storage_api_version && revision > self.written_so_since.load(Ordering::Relaxed)
     }
 
     /// From now on objects after that revision are known to be written under this schema.
