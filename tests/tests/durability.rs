@@ -51,7 +51,7 @@ async fn write(client: Client, writer: usize, mut books: Books) -> Books {
         let (reply, wanted) = if entry.known.is_none() {
             let body = json!({"metadata": {"name": name, "labels": {"load": "yes"}}, "data": {"value": value}});
             (connection.send("POST", CONFIG_MAPS, "application/json", body.to_string()).await, Some(value))
-        } else if books.count % 7 == 0 {
+        } else if books.count.is_multiple_of(7) {
             (connection.send("DELETE", &path, "", "").await, None)
         } else {
             let patch = json!({"data": {"value": value}}).to_string();
