@@ -40,6 +40,8 @@ fn revision_of(object: &Value) -> u64 {
 
 /// Creates, updates and deletes until the server goes silent.
 async fn write(client: Client, writer: usize, mut books: Books) -> Books {
+    // A server that died before it was reached has nothing to be asked about.
+    let Ok(mut connection) = client.connection().await else { return books };
     loop {
         books.count += 1;
         let name = format!("w{writer}-{}", books.count as usize % NAMES_PER_WRITER);
@@ -48,12 +50,12 @@ async fn write(client: Client, writer: usize, mut books: Books) -> Books {
         let entry = books.entries.entry(name.clone()).or_default();
         let (reply, wanted) = if entry.known.is_none() {
             let body = json!({"metadata": {"name": name, "labels": {"load": "yes"}}, "data": {"value": value}});
-            (client.post(CONFIG_MAPS, &body).await, Some(value))
-        } else if books.count % 7 == 0 {
-            (client.delete(&path).await, None)
+            (connection.send("POST", CONFIG_MAPS, "application/json", body.to_string()).await, Some(value))
+        } else if books.count.is_multiple_of(7) {
+            (connection.send("DELETE", &path, "", "").await, None)
         } else {
             let patch = json!({"data": {"value": value}}).to_string();
-            (client.send("PATCH", &path, "application/merge-patch+json", patch).await, Some(value))
+            (connection.send("PATCH", &path, "application/merge-patch+json", patch).await, Some(value))
         };
         match reply {
             Ok(reply) if matches!(reply.code, 200 | 201) => {

@@ -253,7 +253,14 @@ async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
     if !target.subresource.is_empty() {
         return subresources::dispatch(call, body).await;
     }
-    if !kind.verbs.contains(&target.verb) {
+    // One object is changed by its name, and made in its collection.
+    let named = !target.name.is_empty();
+    let fits = match target.verb {
+        "update" | "patch" => named,
+        "create" => !named,
+        _ => true,
+    };
+    if !fits || !kind.verbs.contains(&target.verb) {
         return Err(Status::method_not_allowed());
     }
     if kind.namespaced() && target.namespace.is_empty() && !matches!(target.verb, "list" | "watch") {

@@ -191,6 +191,18 @@ pub async fn update(
         }
         match replace(call, resource, &key, item, &old, &shown, proposed, part, owner, dry_run).await? {
             Outcome::Stored(stored) => return Ok(stored),
+            Outcome::Unchanged(stored) if fresh => return Ok(stored),
+            Outcome::Unchanged(stored) => {
+                // Nothing was written, so nothing has told yet whether the cache lags behind another server: an answer
+                // from the past would hide a conflict.
+                app.cache.fresh().await.map_err(store_status)?;
+                fresh = true;
+                let now = state.get(&key);
+                if now.as_ref().is_some_and(|now| now.revision == item.revision) {
+                    return Ok(stored);
+                }
+                current = now;
+            }
             Outcome::Lost(entry) => {
                 fresh = true;
                 current = match entry {
@@ -211,6 +223,8 @@ pub async fn update(
 
 enum Outcome {
     Stored(Stored),
+    /// There was nothing to write.
+    Unchanged(Stored),
     /// Another server wrote first; this is what the key holds now.
     Lost(Option<store::Entry>),
 }
@@ -243,7 +257,7 @@ async fn replace(
     app.admission.validate(&request, Some(&new)).await?;
     // One that is stored in another form than it would be today is written again.
     if new == *old && (resource.as_stored(item.revision.0) || encode(new.clone()) == item.value) {
-        return Ok(Outcome::Stored(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
+        return Ok(Outcome::Unchanged(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
     }
     let gone = new.is_deleting() && ends(&new);
     let value = encode(new);

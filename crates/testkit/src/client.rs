@@ -1,4 +1,5 @@
-//! A small HTTPS client: one connection per request, so that nothing is shared between steps of a test.
+//! A small HTTPS client: one connection per request, so that nothing is shared between steps of a test; load that wants to
+//! be fast keeps its connection.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -107,22 +108,18 @@ impl Client {
         content_type: &str,
         body: impl Into<Bytes>,
     ) -> anyhow::Result<http::Response<Incoming>> {
+        self.connection().await?.open(method, path, content_type, body).await
+    }
+
+    /// A connection to send many requests on, one after the other.
+    pub async fn connection(&self) -> anyhow::Result<Connection> {
         let stream = self.connect().await?;
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         tokio::spawn(async move {
             // The end of the connection shows in the answer's body.
             let _ = connection.await;
         });
-        let mut request =
-            Request::builder().method(Method::from_bytes(method.as_bytes())?).uri(path).header("Host", &self.address);
-        if !content_type.is_empty() {
-            request = request.header("Content-Type", content_type);
-        }
-        let mut request = request.body(Full::new(body.into()))?;
-        for (name, value) in &self.headers {
-            request.headers_mut().append(name, value.clone());
-        }
-        Ok(sender.send_request(request).await?)
+        Ok(Connection { client: self.clone(), sender })
     }
 
     pub async fn send(
@@ -132,9 +129,7 @@ impl Client {
         content_type: &str,
         body: impl Into<Bytes>,
     ) -> anyhow::Result<Reply> {
-        let (head, body) = self.open(method, path, content_type, body).await?.into_parts();
-        let body = body.collect().await?.to_bytes();
-        Ok(Reply { code: head.status.as_u16(), headers: head.headers, body })
+        reply(self.open(method, path, content_type, body).await?).await
     }
 
     pub async fn get(&self, path: &str) -> anyhow::Result<Reply> {
@@ -152,6 +147,49 @@ impl Client {
     pub async fn delete(&self, path: &str) -> anyhow::Result<Reply> {
         self.send("DELETE", path, "", Bytes::new()).await
     }
+}
+
+pub struct Connection {
+    client: Client,
+    sender: hyper::client::conn::http1::SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    async fn open(
+        &mut self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<http::Response<Incoming>> {
+        let method = Method::from_bytes(method.as_bytes())?;
+        let mut request = Request::builder().method(method).uri(path).header("Host", &self.client.address);
+        if !content_type.is_empty() {
+            request = request.header("Content-Type", content_type);
+        }
+        let mut request = request.body(Full::new(body.into()))?;
+        for (name, value) in &self.client.headers {
+            request.headers_mut().append(name, value.clone());
+        }
+        self.sender.ready().await?;
+        Ok(self.sender.send_request(request).await?)
+    }
+
+    pub async fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: impl Into<Bytes>,
+    ) -> anyhow::Result<Reply> {
+        reply(self.open(method, path, content_type, body).await?).await
+    }
+}
+
+async fn reply(answer: http::Response<Incoming>) -> anyhow::Result<Reply> {
+    let (head, body) = answer.into_parts();
+    let body = body.collect().await?.to_bytes();
+    Ok(Reply { code: head.status.as_u16(), headers: head.headers, body })
 }
 
 fn trusting(
