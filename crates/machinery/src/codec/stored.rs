@@ -6,13 +6,17 @@ use serde_json::{Map, Value};
 
 const FRONT: [&str; 3] = ["kind", "apiVersion", "metadata"];
 
+/// Most objects are written without growing the buffer; what is kept for long takes no more room than it needs.
+const BUFFER_BYTES: usize = 12 << 10;
+
 pub fn encode(object: &Value) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(1024);
+    let mut bytes = Vec::with_capacity(BUFFER_BYTES);
     let written = match object {
         Value::Object(map) => serde_json::to_writer(&mut bytes, &FrontFirst(map)),
         other => serde_json::to_writer(&mut bytes, other),
     };
     assert!(written.is_ok(), "a value with text keys can always be written to memory");
+    bytes.shrink_to_fit();
     bytes
 }
 

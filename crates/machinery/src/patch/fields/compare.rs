@@ -1,7 +1,6 @@
 //! What changed between two objects, as three sets of paths.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::iter::Peekable;
 
 use serde_json::{Map, Value};
@@ -158,43 +157,62 @@ fn walk_list<'a>(item: TypeRef, kind: &ListKind, olds: &'a [Value], news: &'a [V
     if olds == news {
         return;
     }
-    let mut pairs: BTreeMap<Element<'a>, (Vec<&'a Value>, Vec<&'a Value>)> = BTreeMap::new();
-    for old in olds {
-        if let Ok(element) = element(item, kind, old) {
-            pairs.entry(element).or_default().0.push(old);
-        }
-    }
-    for new in news {
-        if let Ok(element) = element(item, kind, new) {
-            pairs.entry(element).or_default().1.push(new);
-        }
-    }
-    for (element, (olds, news)) in pairs {
+    let (olds, news) = (keyed(item, kind, olds), keyed(item, kind, news));
+    let (mut olds, mut news) = (olds.as_slice(), news.as_slice());
+    while let Some(element) = first(olds, news) {
         let mut children = Comparison::default();
-        match (olds.as_slice(), news.as_slice()) {
-            ([_, _, ..], [_, _, ..]) => out.modified.append(&element, olds != news, Set::default()),
+        match (take(&mut olds, element), take(&mut news, element)) {
+            (olds @ [_, _, ..], news @ [_, _, ..]) => out.modified.append(element, olds != news, Set::default()),
             // Items that share a key are one value; a single item before or after them is another.
             ([_, _, ..], single) => {
-                if let [new] = single {
+                if let [(_, new)] = single {
                     walk(Some(item), Side::Missing, Side::Value(new), &mut children);
-                    out.added.append(&element, true, children.added);
+                    out.added.append(element, true, children.added);
                 }
-                out.removed.append(&element, true, Set::default());
+                out.removed.append(element, true, Set::default());
             }
             (single, [_, _, ..]) => {
-                if let [old] = single {
+                if let [(_, old)] = single {
                     walk(Some(item), Side::Value(old), Side::Missing, &mut children);
-                    out.removed.append(&element, true, children.removed);
+                    out.removed.append(element, true, children.removed);
                 }
-                out.added.append(&element, true, Set::default());
+                out.added.append(element, true, Set::default());
             }
             (olds, news) => {
-                let side = |values: &[&'a Value]| values.first().map_or(Side::Missing, |value| Side::Value(value));
+                let side = |items: &[Keyed<'a>]| items.first().map_or(Side::Missing, |(_, value)| Side::Value(value));
                 let mark = walk(Some(item), side(olds), side(news), &mut children);
-                out.append(&element, mark, children);
+                out.append(element, mark, children);
             }
         }
     }
+}
+
+/// An item of a list and its key.
+type Keyed<'a> = (Element<'a>, &'a Value);
+
+/// The items that have a key, in the order of sets; those that share one stay in the order of the list.
+fn keyed<'a>(item: TypeRef, kind: &ListKind, values: &'a [Value]) -> Vec<Keyed<'a>> {
+    let with_key = |value: &'a Value| Some((element(item, kind, value).ok()?, value));
+    let mut items: Vec<Keyed<'a>> = values.iter().filter_map(with_key).collect();
+    items.sort_by(|(left, _), (right, _)| left.cmp(right));
+    items
+}
+
+/// The smallest key of both.
+fn first<'s, 'a>(olds: &'s [Keyed<'a>], news: &'s [Keyed<'a>]) -> Option<&'s Element<'a>> {
+    match (olds, news) {
+        ([(old, _), ..], [(new, _), ..]) => Some(old.min(new)),
+        ([(element, _), ..], []) | ([], [(element, _), ..]) => Some(element),
+        ([], []) => None,
+    }
+}
+
+/// Takes the items of that key from the front.
+fn take<'s, 'a>(items: &mut &'s [Keyed<'a>], key: &Element) -> &'s [Keyed<'a>] {
+    let count = items.iter().take_while(|(element, _)| element == key).count();
+    let (taken, rest) = items.split_at(count);
+    *items = rest;
+    taken
 }
 
 impl<'a> Side<'a> {
