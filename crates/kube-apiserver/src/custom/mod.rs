@@ -41,8 +41,8 @@ pub struct CustomRules {
     api_version: Box<str>,
     storage_api_version: Box<str>,
     schema: Structural,
-    /// The schema as the definition has it, for OpenAPI.
-    document: Value,
+    /// The schema as the definition has it, for OpenAPI; as text, which is a fraction of the size.
+    document: Box<str>,
     scale: Option<ScalePaths>,
     columns: columns::Columns,
     /// Fields that selectors may name, each with its place in the descriptions of stored objects.

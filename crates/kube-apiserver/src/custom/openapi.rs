@@ -26,7 +26,7 @@ pub fn definition_name(resource: &Resource) -> String {
 pub fn schema(resource: &Resource, prefix: &str) -> Option<Value> {
     let custom = resource.custom.as_ref()?;
     let kind = &resource.kind;
-    let mut schema = custom.document.clone();
+    let mut schema: Value = serde_json::from_str(&custom.document).ok()?;
     let properties = machinery::object::child_mut(&mut schema, "properties");
     properties.insert("apiVersion".into(), json!({"type": "string", "description": API_VERSION}));
     properties.insert("kind".into(), json!({"type": "string", "description": KIND}));
