@@ -26,6 +26,8 @@ use crate::write::{self, Owner, Part};
 const BATCH_MAX: usize = 512;
 /// How many kinds are loaded from the store at the same time.
 const LOADS_MAX: usize = 16;
+/// How many statuses are written at the same time.
+const WRITES_MAX: usize = 16;
 /// How long until what failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A request that began under an old schema has ended by then, here and on other servers.
@@ -188,18 +190,18 @@ impl Follower {
             }
         }
         let mut failed = self.change_table(build, gone).await;
-        for plan in planned {
-            if failed.contains(&plan.name) {
-                continue;
+        let writes = planned.into_iter().filter(|plan| !failed.contains(&plan.name)).collect::<Vec<_>>();
+        let app = &self.app;
+        let writes = futures::stream::iter(writes).map(|plan| async move { (write_status(app, &plan).await, plan.name) });
+        let written: Vec<_> = writes.buffer_unordered(WRITES_MAX).collect().await;
+        for (outcome, name) in written {
+            let Err(error) = outcome else { continue };
+            tracing::warn!(definition = name, %error, "the status of a custom resource definition could not be written");
+            // What was not written was not said.
+            if let Some(known) = self.definitions.get_mut(&name) {
+                known.definition["status"] = Value::Null;
             }
-            if let Err(error) = self.write_status(&plan).await {
-                tracing::warn!(definition = plan.name, %error, "the status of a custom resource definition could not be written");
-                // What was not written was not said.
-                if let Some(known) = self.definitions.get_mut(&plan.name) {
-                    known.definition["status"] = Value::Null;
-                }
-                failed.insert(plan.name);
-            }
+            failed.insert(name);
         }
         for name in &touched {
             if let Some(known) = self.definitions.get(name).filter(|known| known.definition.is_deleting()) {
@@ -278,23 +280,23 @@ impl Follower {
         trust_later(&app, &added);
         failed
     }
+}
 
-    async fn write_status(&self, plan: &Planned) -> Result<(), Status> {
-        let object = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
-        let call = Call::internal(&self.app, &object)?;
-        let owner = Owner::Update("kube-apiserver".into());
-        let written = write::update(&call, &call.resource, "", &plan.name, Part::Status, &owner, false, |current| {
-            let mut next = current.clone();
-            // A definition that has changed since comes again, and is thought over then.
-            if current.resource_version() == plan.revision {
-                next["status"] = plan.status.clone();
-            }
-            Ok(next)
-        });
-        match written.await {
-            Err(status) if status.code == 404 => Ok(()),
-            outcome => outcome.map(|_| ()),
+async fn write_status(app: &Arc<App>, plan: &Planned) -> Result<(), Status> {
+    let object = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
+    let call = Call::internal(app, &object)?;
+    let owner = Owner::Update("kube-apiserver".into());
+    let written = write::update(&call, &call.resource, "", &plan.name, Part::Status, &owner, false, |current| {
+        let mut next = current.clone();
+        // A definition that has changed since comes again, and is thought over then.
+        if current.resource_version() == plan.revision {
+            next["status"] = plan.status.clone();
         }
+        Ok(next)
+    });
+    match written.await {
+        Err(status) if status.code == 404 => Ok(()),
+        outcome => outcome.map(|_| ()),
     }
 }
 
