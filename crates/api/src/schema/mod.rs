@@ -57,12 +57,16 @@ pub fn openapi_definitions() -> Map<String, Value> {
 
 /// The schemas of a custom resource: its own structural schema under `name`, with the metadata that every object has.
 pub fn custom_schemas(schema: &Value, name: &str) -> Schemas {
-    let mut generator = SchemaGenerator::default();
-    generator.subschema_for::<ObjectMeta>();
-    let mut shared = generator.take_definitions(false);
-    facts::add_lists(&mut shared);
-    facts::add_empty(&mut shared);
-    from_structural(schema, name, &shared)
+    static SHARED: OnceLock<Map<String, Value>> = OnceLock::new();
+    let shared = SHARED.get_or_init(|| {
+        let mut generator = SchemaGenerator::default();
+        generator.subschema_for::<ObjectMeta>();
+        let mut shared = generator.take_definitions(false);
+        facts::add_lists(&mut shared);
+        facts::add_empty(&mut shared);
+        shared
+    });
+    from_structural(schema, name, shared)
 }
 
 struct BuiltIn {

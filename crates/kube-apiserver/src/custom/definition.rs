@@ -125,7 +125,7 @@ fn rules(definition: &Value, version: &Value, kind: &Kind, schema: Structural, d
         api_version: kind.api_version().into(),
         storage_api_version: format!("{}/{}", kind.group, storage["name"].as_str().unwrap_or("")).into(),
         schema,
-        document,
+        document: document.to_string().into(),
         scale: scale(&version["subresources"]["scale"]),
         columns: Columns::read(version["additionalPrinterColumns"].as_array().map_or(&[], Vec::as_slice)),
         selectable: selectable.collect(),

@@ -2,9 +2,11 @@
 //! status. Every server of a cluster does the same; the one that writes a status first has said it for all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use machinery::object::Meta;
 use machinery::status::Status;
@@ -24,6 +26,8 @@ use crate::write::{self, Owner, Part};
 const BATCH_MAX: usize = 512;
 /// How many kinds are loaded from the store at the same time.
 const LOADS_MAX: usize = 16;
+/// How many statuses are written at the same time.
+const WRITES_MAX: usize = 16;
 /// How long until what failed is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A request that began under an old schema has ended by then, here and on other servers.
@@ -36,12 +40,13 @@ pub const PLURAL: &str = "customresourcedefinitions";
 pub async fn start(app: &Arc<App>, shutdown: CancellationToken) -> Result<(), StoreError> {
     let state = app.table.load().get(GROUP, "v1", PLURAL).and_then(|resource| resource.state.clone());
     let Some(state) = state else { return Ok(()) };
-    let mut follower = Follower { app: app.clone(), definitions: BTreeMap::new(), served: HashMap::new(), ending: cleanup::Ending::default() };
-    let (watcher, touched) = follower.list(&state);
+    let ending = cleanup::Ending::default();
+    let mut follower = Follower { app: app.clone(), state, definitions: BTreeMap::new(), served: HashMap::new(), ending };
+    let (watcher, touched) = follower.list();
     let failed = follower.settle(touched).await;
     tokio::spawn(async move {
         tokio::select! {
-            () = follower.follow(state, watcher, failed) => {}
+            () = follower.follow(watcher, failed) => {}
             () = shutdown.cancelled() => {}
         }
     });
@@ -50,35 +55,63 @@ pub async fn start(app: &Arc<App>, shutdown: CancellationToken) -> Result<(), St
 
 struct Follower {
     app: Arc<App>,
-    /// By name.
-    definitions: BTreeMap<String, Value>,
+    state: Arc<cache::Resource>,
+    /// By name, without their schemas, which are most of what they weigh.
+    definitions: BTreeMap<String, Known>,
     served: HashMap<String, Served>,
     ending: cleanup::Ending,
+}
+
+struct Known {
+    definition: Value,
+    /// Of the whole spec.
+    fingerprint: u64,
+}
+
+impl Known {
+    fn read(value: &Bytes, revision: u64) -> Option<Known> {
+        let mut definition = decode_stored(value, revision).ok()?;
+        let mut hasher = DefaultHasher::new();
+        definition["spec"].to_string().hash(&mut hasher);
+        let versions = definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut);
+        versions.into_iter().flatten().for_each(|version| version["schema"] = Value::Null);
+        Some(Known { definition, fingerprint: hasher.finish() })
+    }
 }
 
 /// What the entries of a definition were made from; they are made anew when it changes.
 #[derive(PartialEq)]
 struct Served {
     uid: String,
-    spec: Value,
+    fingerprint: u64,
     names: Value,
     terminating: bool,
+    storage: String,
+    selectable: Vec<String>,
+}
+
+/// A status to write, for the revision of the definition it was made for.
+struct Planned {
+    name: String,
+    revision: String,
+    status: Value,
 }
 
 impl Follower {
-    fn list(&mut self, state: &Arc<cache::Resource>) -> (Watcher, BTreeSet<String>) {
-        let (snapshot, watcher) = state.list_and_watch(WatchScope::default());
+    fn list(&mut self) -> (Watcher, BTreeSet<String>) {
+        let (snapshot, watcher) = self.state.list_and_watch(WatchScope::default());
         let mut touched: BTreeSet<String> = std::mem::take(&mut self.definitions).into_keys().collect();
         for item in snapshot.items.values() {
-            if let Ok(definition) = decode_stored(&item.value, item.revision.0) {
-                touched.insert(definition.name().into());
-                self.definitions.insert(definition.name().into(), definition);
+            if let Some(known) = Known::read(&item.value, item.revision.0) {
+                let name = known.definition.name().to_string();
+                touched.insert(name.clone());
+                self.definitions.insert(name, known);
             }
         }
         (watcher, touched)
     }
 
-    async fn follow(mut self, state: Arc<cache::Resource>, mut watcher: Watcher, mut failed: BTreeSet<String>) {
+    async fn follow(mut self, mut watcher: Watcher, mut failed: BTreeSet<String>) {
         let mut changes: Vec<Arc<Change>> = Vec::new();
         loop {
             changes.clear();
@@ -92,7 +125,7 @@ impl Follower {
                 alive = watcher.next_batch(BATCH_MAX, &mut changes) => match alive {
                     true => changes.iter().filter_map(|change| self.take(change)).collect(),
                     false => {
-                        let (again, touched) = self.list(&state);
+                        let (again, touched) = self.list();
                         watcher = again;
                         touched
                     }
@@ -111,9 +144,8 @@ impl Follower {
             self.definitions.remove(&name);
             return Some(name);
         }
-        let definition = decode_stored(&change.item.value, change.revision.0).ok()?;
-        // Our own writes come back; what they led to is done already.
-        self.definitions.insert(name.clone(), definition);
+        let known = Known::read(&change.item.value, change.revision.0)?;
+        self.definitions.insert(name.clone(), known);
         Some(name)
     }
 
@@ -121,83 +153,107 @@ impl Follower {
     async fn settle(&mut self, mut touched: BTreeSet<String>) -> BTreeSet<String> {
         self.add_those_who_wait(&mut touched);
         let now = self.app.clock.stamp();
+        let mut taken = self.names_taken(&touched);
         let (mut planned, mut build, mut gone) = (Vec::new(), Vec::new(), Vec::new());
         for name in &touched {
-            let Some(current) = self.definitions.get(name) else {
+            let Some(known) = self.definitions.get_mut(name) else {
                 if let Some(served) = self.served.remove(name) {
                     gone.push((name.clone(), served));
                 }
                 continue;
             };
-            let group = current["spec"]["group"].clone();
-            let same_group = self.definitions.values().filter(|other| other["spec"]["group"] == group);
-            let taken = Taken::by(same_group);
-            let planned_status = match current.is_deleting() {
+            let current = &mut known.definition;
+            let taken = taken.entry(group_of(current)).or_default();
+            let status = match current.is_deleting() {
                 true => current["status"].clone(),
-                false => status::plan(current, &taken, &now),
+                false => status::plan(current, taken, &now),
             };
-            if status::is_true(&planned_status, "Established") {
+            let is_new = status != current["status"];
+            current["status"] = status.clone();
+            // Those who come behind in this batch see these names taken.
+            taken.add(current);
+            if status::is_true(&status, "Established") {
                 let served = Served {
                     uid: current.uid().into(),
-                    spec: current["spec"].clone(),
-                    names: planned_status["acceptedNames"].clone(),
+                    fingerprint: known.fingerprint,
+                    names: status["acceptedNames"].clone(),
                     terminating: current.is_deleting(),
+                    storage: definition::storage(current),
+                    selectable: definition::selectable_fields(current),
                 };
                 if self.served.get(name) != Some(&served) {
-                    build.push((name.clone(), current.clone(), served));
+                    build.push((name.clone(), served));
                 }
             }
-            if planned_status != current["status"] {
-                planned.push((name.clone(), taken));
-            }
-            // Those who come behind in this batch see these names taken.
-            if let Some(current) = self.definitions.get_mut(name) {
-                current["status"] = planned_status;
+            if is_new {
+                planned.push(Planned { name: name.clone(), revision: current.resource_version().into(), status });
             }
         }
         let mut failed = self.change_table(build, gone).await;
-        for (name, taken) in planned {
-            if failed.contains(&name) {
-                continue;
+        let writes = planned.into_iter().filter(|plan| !failed.contains(&plan.name)).collect::<Vec<_>>();
+        let app = &self.app;
+        let writes = futures::stream::iter(writes).map(|plan| async move { (write_status(app, &plan).await, plan.name) });
+        let written: Vec<_> = writes.buffer_unordered(WRITES_MAX).collect().await;
+        for (outcome, name) in written {
+            let Err(error) = outcome else { continue };
+            tracing::warn!(definition = name, %error, "the status of a custom resource definition could not be written");
+            // What was not written was not said.
+            if let Some(known) = self.definitions.get_mut(&name) {
+                known.definition["status"] = Value::Null;
             }
-            if let Err(error) = self.write_status(&name, &taken).await {
-                tracing::warn!(definition = name, %error, "the status of a custom resource definition could not be written");
-                failed.insert(name);
-            }
+            failed.insert(name);
         }
         for name in &touched {
-            if let Some(definition) = self.definitions.get(name).filter(|definition| definition.is_deleting()) {
-                self.ending.begin(&self.app, definition);
+            if let Some(known) = self.definitions.get(name).filter(|known| known.definition.is_deleting()) {
+                self.ending.begin(&self.app, &known.definition);
             }
         }
         failed
+    }
+
+    /// The names taken in the groups of those definitions.
+    fn names_taken(&self, touched: &BTreeSet<String>) -> HashMap<String, Taken> {
+        let groups = touched.iter().filter_map(|name| self.definitions.get(name)).map(|known| group_of(&known.definition));
+        let mut taken: HashMap<String, Taken> = groups.map(|group| (group, Taken::default())).collect();
+        for known in self.definitions.values() {
+            if let Some(taken) = taken.get_mut(known.definition["spec"]["group"].as_str().unwrap_or("")) {
+                taken.add(&known.definition);
+            }
+        }
+        taken
     }
 
     /// Where names became free, those who want them may have them.
     fn add_those_who_wait(&self, touched: &mut BTreeSet<String>) {
         let gone = touched.iter().any(|name| !self.definitions.contains_key(name) && self.served.contains_key(name));
         if gone {
-            let waiting = self.definitions.iter().filter(|(_, definition)| !status::is_true(&definition["status"], "NamesAccepted"));
+            let waiting = self.definitions.iter().filter(|(_, known)| !status::is_true(&known.definition["status"], "NamesAccepted"));
             touched.extend(waiting.map(|(name, _)| name.clone()));
         }
     }
 
-    async fn change_table(&mut self, build: Vec<(String, Value, Served)>, gone: Vec<(String, Served)>) -> BTreeSet<String> {
+    async fn change_table(&mut self, build: Vec<(String, Served)>, gone: Vec<(String, Served)>) -> BTreeSet<String> {
         let mut failed = BTreeSet::new();
         if build.is_empty() && gone.is_empty() {
             return failed;
         }
         // Objects are described by other fields now: they are loaded anew, and whoever watches begins again, as upstream.
-        for (name, definition, _) in &build {
-            let fields_before = self.served.get(name).map(|served| definition::selectable_fields(&serde_json::json!({"spec": served.spec})));
-            if fields_before.is_some_and(|before| before != definition::selectable_fields(definition)) {
-                self.app.cache.unregister(&definition::storage(definition)).await;
+        for (name, served) in &build {
+            if self.served.get(name).is_some_and(|before| before.selectable != served.selectable) {
+                self.app.cache.unregister(&served.storage).await;
             }
         }
-        let app = self.app.clone();
-        let loads = futures::stream::iter(build).map(|(name, definition, served)| {
-            let app = &app;
-            async move { (definition::resources(app, &definition, &served.names).await, name, served) }
+        let (app, state) = (self.app.clone(), self.state.clone());
+        let loads = futures::stream::iter(build).map(|(name, served)| {
+            let (app, item) = (&app, state.get(&format!("/registry/{GROUP}/{PLURAL}/{name}")));
+            async move {
+                let definition = item.and_then(|item| decode_stored(&item.value, item.revision.0).ok());
+                let resources = match definition {
+                    Some(definition) => definition::resources(app, &definition, &served.names).await,
+                    None => Err(StoreError::Other("the definition is gone".into())),
+                };
+                (resources, name, served)
+            }
         });
         let loaded: Vec<_> = loads.buffer_unordered(LOADS_MAX).collect().await;
         let mut added: Vec<Arc<Resource>> = Vec::new();
@@ -219,29 +275,33 @@ impl Follower {
         let table = app.table.load().changed(is_changed, added.clone());
         app.table.store(Arc::new(table));
         for (_, served) in &gone {
-            app.cache.unregister(&definition::storage(&serde_json::json!({"spec": served.spec}))).await;
+            app.cache.unregister(&served.storage).await;
         }
         trust_later(&app, &added);
         failed
     }
+}
 
-    async fn write_status(&self, name: &str, taken: &Taken) -> Result<(), Status> {
-        let object = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
-        let call = Call::internal(&self.app, &object)?;
-        let now = self.app.clock.stamp();
-        let owner = Owner::Update("kube-apiserver".into());
-        let written = write::update(&call, &call.resource, "", name, Part::Status, &owner, false, |current| {
-            let mut next = current.clone();
-            if !current.is_deleting() {
-                next["status"] = status::plan(current, taken, &now);
-            }
-            Ok(next)
-        });
-        match written.await {
-            Err(status) if status.code == 404 => Ok(()),
-            outcome => outcome.map(|_| ()),
+async fn write_status(app: &Arc<App>, plan: &Planned) -> Result<(), Status> {
+    let object = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
+    let call = Call::internal(app, &object)?;
+    let owner = Owner::Update("kube-apiserver".into());
+    let written = write::update(&call, &call.resource, "", &plan.name, Part::Status, &owner, false, |current| {
+        let mut next = current.clone();
+        // A definition that has changed since comes again, and is thought over then.
+        if current.resource_version() == plan.revision {
+            next["status"] = plan.status.clone();
         }
+        Ok(next)
+    });
+    match written.await {
+        Err(status) if status.code == 404 => Ok(()),
+        outcome => outcome.map(|_| ()),
     }
+}
+
+fn group_of(definition: &Value) -> String {
+    definition["spec"]["group"].as_str().unwrap_or("").to_string()
 }
 
 /// Objects written from a while after a change of schema on are sent as they are stored.

@@ -40,8 +40,8 @@ pub struct CustomRules {
     api_version: Box<str>,
     storage_api_version: Box<str>,
     schema: Structural,
-    /// The schema as the definition has it, for OpenAPI.
-    document: Value,
+    /// The schema as the definition has it, for OpenAPI; as text, which is a fraction of the size.
+    document: Box<str>,
     scale: Option<ScalePaths>,
     columns: columns::Columns,
     /// Fields that selectors may name, each with its place in the descriptions of stored objects.
@@ -65,8 +65,8 @@ impl CustomRules {
     }
 
     /// The schema of the served version, as OpenAPI shows it.
-    pub fn openapi_schema(&self) -> Option<&Value> {
-        Some(&self.document)
+    pub fn openapi_schema(&self) -> Option<Value> {
+        serde_json::from_str(&self.document).ok()
     }
 
     pub fn default(&self, object: &mut Value) {

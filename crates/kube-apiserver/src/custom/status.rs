@@ -14,17 +14,20 @@ pub struct Taken {
 
 impl Taken {
     /// By those definitions of the group, the one that asks among them.
-    pub fn by<'a>(definitions: impl Iterator<Item = &'a Value>) -> Taken {
+    #[cfg(test)]
+    fn by<'a>(definitions: impl Iterator<Item = &'a Value>) -> Taken {
         let mut taken = Taken::default();
-        for definition in definitions {
-            let names = &definition["status"]["acceptedNames"];
-            let short = names["shortNames"].as_array().into_iter().flatten();
-            let resources = [&names["plural"], &names["singular"]].into_iter().chain(short);
-            taken.resources.extend(resources.filter_map(Value::as_str).filter(|name| !name.is_empty()).map(Into::into));
-            let kinds = [&names["kind"], &names["listKind"]].into_iter();
-            taken.kinds.extend(kinds.filter_map(Value::as_str).filter(|name| !name.is_empty()).map(Into::into));
-        }
+        definitions.for_each(|definition| taken.add(definition));
         taken
+    }
+
+    pub fn add(&mut self, definition: &Value) {
+        let names = &definition["status"]["acceptedNames"];
+        let short = names["shortNames"].as_array().into_iter().flatten();
+        let resources = [&names["plural"], &names["singular"]].into_iter().chain(short);
+        self.resources.extend(resources.filter_map(Value::as_str).filter(|name| !name.is_empty()).map(Into::into));
+        let kinds = [&names["kind"], &names["listKind"]].into_iter();
+        self.kinds.extend(kinds.filter_map(Value::as_str).filter(|name| !name.is_empty()).map(Into::into));
     }
 }
 

@@ -35,7 +35,7 @@ impl Definitions {
             }
             if custom && wanted {
                 let schema = resource.custom.as_ref().and_then(|rules| rules.openapi_schema());
-                definitions.map.insert(custom::name(kind), custom::definition(kind, schema));
+                definitions.map.insert(custom::name(kind), custom::definition(kind, schema.as_ref()));
             }
         }
         definitions.index();

@@ -227,7 +227,7 @@ fn described(resource: &Resource) -> String {
     let subresources: Vec<_> =
         kind.subresources.iter().map(|sub| (sub.name, sub.kind, sub.group, sub.version, sub.verbs)).collect();
     let schema = resource.custom.as_ref().and_then(|rules| rules.openapi_schema());
-    let schema = schema.map(ToString::to_string);
+    let schema = schema.map(|schema| schema.to_string());
     let names = (kind.group, kind.version, kind.kind, kind.plural, kind.scope, kind.verbs);
     format!("{names:?} {subresources:?} {schema:?}\n")
 }

@@ -1,9 +1,10 @@
-//! The structural schema of a custom resource, made ready once: patterns compiled, bounds read, rules parsed. Pruning,
+//! The structural schema of a custom resource, made ready once: bounds read, rules parsed. Pruning,
 //! defaulting and validation walk an object and this tree side by side.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::ListKind;
@@ -76,8 +77,16 @@ pub struct Values {
 #[derive(Debug)]
 pub struct Pattern {
     pub text: Box<str>,
-    /// None where the pattern cannot be compiled; the definition's validation refuses those.
-    pub regex: Option<Regex>,
+    /// Compiled when it is first needed: most schemas hold more patterns than anybody uses, and each takes memory.
+    regex: OnceLock<Option<Regex>>,
+}
+
+impl Pattern {
+    /// A pattern that cannot be compiled matches everything; the definition's validation refuses those.
+    pub fn matches(&self, text: &str) -> bool {
+        let regex = self.regex.get_or_init(|| RegexBuilder::new(&self.text).size_limit(PATTERN_BYTES_MAX).build().ok());
+        regex.as_ref().is_none_or(|regex| regex.is_match(text))
+    }
 }
 
 #[derive(Debug)]
@@ -233,8 +242,7 @@ fn values(schema: &Value, depth: usize) -> Option<Box<Values>> {
 }
 
 fn pattern(text: &str) -> Pattern {
-    let regex = regex::RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
-    Pattern { text: text.into(), regex: regex.ok() }
+    Pattern { text: text.into(), regex: OnceLock::new() }
 }
 
 fn rule(entry: &Value) -> Rule {

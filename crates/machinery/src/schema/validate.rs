@@ -97,7 +97,7 @@ impl Validation<'_> {
             self.invalid(text, format!("should be at least {min} chars long"));
         }
         if let Some(pattern) = &values.pattern
-            && pattern.regex.as_ref().is_some_and(|regex| !regex.is_match(text))
+            && !pattern.matches(text)
         {
             self.invalid(text, format!("should match '{}'", pattern.text));
         }
