@@ -52,10 +52,8 @@ async fn a_new_namespace_gets_its_account_and_authority() {
     let server = Server::start().unwrap();
     let client = server.client().unwrap();
     namespace(&client, "fresh").await;
-    let (account, map) = (
-        "/api/v1/namespaces/fresh/serviceaccounts/default",
-        "/api/v1/namespaces/fresh/configmaps/kube-root-ca.crt",
-    );
+    let (account, map) =
+        ("/api/v1/namespaces/fresh/serviceaccounts/default", "/api/v1/namespaces/fresh/configmaps/kube-root-ca.crt");
     until("the account", SOON, async || code(&client, account).await == 200).await;
     until("the authority", SOON, async || code(&client, map).await == 200).await;
     let authority = std::fs::read_to_string(server.data_dir().join("tls/ca.crt")).unwrap();
@@ -98,7 +96,8 @@ async fn a_full_namespace_ends_when_its_last_finalizer_goes() {
         condition.map_or(Value::Null, |condition| condition["message"].clone())
     };
     until("one object remains", LATER, async || {
-        message("NamespaceContentRemaining").await == "Some resources are remaining: configmaps. has 1 resource instances"
+        message("NamespaceContentRemaining").await
+            == "Some resources are remaining: configmaps. has 1 resource instances"
     })
     .await;
     let held = "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances";
@@ -236,10 +235,14 @@ async fn controllers_are_allowed_what_their_entries_name() {
                 rule[field].as_array().is_some_and(|list| list.iter().any(|one| one == value || one == "*"))
             };
             let rules = role["rules"].as_array().into_iter().flatten();
-            rules.into_iter().any(|rule| has(rule, "apiGroups", group) && has(rule, "resources", resource) && has(rule, "verbs", verb))
+            rules.into_iter().any(|rule| {
+                has(rule, "apiGroups", group) && has(rule, "resources", resource) && has(rule, "verbs", verb)
+            })
         };
         for rule in controller.rules {
-            for (group, resource) in rule.groups.iter().flat_map(|group| rule.resources.iter().map(move |one| (group, one))) {
+            for (group, resource) in
+                rule.groups.iter().flat_map(|group| rule.resources.iter().map(move |one| (group, one)))
+            {
                 for verb in rule.verbs {
                     assert!(granted(group, resource, verb), "{}: {verb} {resource} in {group:?}", controller.name);
                 }
@@ -273,7 +276,9 @@ async fn a_thousand_dependents_go_after_their_owner() {
     delete(&client, &format!("{maps}/owner"), "Background").await;
     until("only the rest is left", LATER, async || {
         let list = client.get(maps).await.unwrap().json();
-        list["items"].as_array().is_some_and(|items| items.iter().all(|item| item["metadata"]["ownerReferences"].is_null()))
+        list["items"]
+            .as_array()
+            .is_some_and(|items| items.iter().all(|item| item["metadata"]["ownerReferences"].is_null()))
     })
     .await;
 }

@@ -32,7 +32,8 @@ fn definition() -> Value {
             },
         },
     });
-    let status = json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}});
+    let status =
+        json!({"type": "object", "properties": {"replicas": {"type": "integer"}, "selector": {"type": "string"}}});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "boxes.example.com"},
         "spec": {
@@ -106,7 +107,10 @@ async fn objects_of_a_new_kind() {
     install(&client, &definition()).await;
 
     // Unknown fields vanish, defaults appear, nulls stay where they are allowed, status has its own door.
-    let mut given = object("a", json!({"size": 1, "unknown": 1, "note": null, "free": {"x": [1]}, "ports": [{"name": "p", "port": "80%", "q": 1}]}));
+    let mut given = object(
+        "a",
+        json!({"size": 1, "unknown": 1, "note": null, "free": {"x": [1]}, "ports": [{"name": "p", "port": "80%", "q": 1}]}),
+    );
     given["status"] = json!({"replicas": 5});
     let reply = client.post(BOXES, &given).await.expect("an answer");
     let warnings = reply.warnings();
@@ -116,8 +120,13 @@ async fn objects_of_a_new_kind() {
     assert_eq!(created["spec"], spec);
     assert_eq!(created["status"], Value::Null);
     assert_eq!(created["metadata"]["generation"], 1);
-    let strict = client.post(&format!("{BOXES}?fieldValidation=Strict"), &object("b", json!({"size": 1, "unknown": 1}))).await;
-    refused(strict.expect("an answer"), 400, "Box in version \"v1\" cannot be handled as a Box: strict decoding error: unknown field \"spec.unknown\"");
+    let strict =
+        client.post(&format!("{BOXES}?fieldValidation=Strict"), &object("b", json!({"size": 1, "unknown": 1}))).await;
+    refused(
+        strict.expect("an answer"),
+        400,
+        "Box in version \"v1\" cannot be handled as a Box: strict decoding error: unknown field \"spec.unknown\"",
+    );
 
     let listed = good(client.get(BOXES).await.expect("an answer"));
     assert_eq!((&listed["kind"], listed["items"].as_array().map(Vec::len)), (&json!("BoxList"), Some(1)));
@@ -126,12 +135,38 @@ async fn objects_of_a_new_kind() {
     // Updates: generation counts changes of the spec, not of the status.
     let path = format!("{BOXES}/a");
     let patched = good(patch(&client, &path, MERGE, &json!({"spec": {"size": 2}, "status": {"replicas": 9}})).await);
-    assert_eq!((&patched["metadata"]["generation"], &patched["spec"]["size"], &patched["status"]), (&json!(2), &json!(2), &Value::Null));
-    let patched = good(patch(&client, &format!("{path}/status"), MERGE, &json!({"spec": {"size": 3}, "status": {"replicas": 2, "selector": "a=b"}})).await);
-    assert_eq!((&patched["metadata"]["generation"], &patched["spec"]["size"], &patched["status"]["replicas"]), (&json!(2), &json!(2), &json!(2)));
-    let patched = good(patch(&client, &path, "application/json-patch+json", &json!([{"op": "replace", "path": "/spec/color", "value": "blue"}])).await);
+    assert_eq!(
+        (&patched["metadata"]["generation"], &patched["spec"]["size"], &patched["status"]),
+        (&json!(2), &json!(2), &Value::Null)
+    );
+    let patched = good(
+        patch(
+            &client,
+            &format!("{path}/status"),
+            MERGE,
+            &json!({"spec": {"size": 3}, "status": {"replicas": 2, "selector": "a=b"}}),
+        )
+        .await,
+    );
+    assert_eq!(
+        (&patched["metadata"]["generation"], &patched["spec"]["size"], &patched["status"]["replicas"]),
+        (&json!(2), &json!(2), &json!(2))
+    );
+    let patched = good(
+        patch(
+            &client,
+            &path,
+            "application/json-patch+json",
+            &json!([{"op": "replace", "path": "/spec/color", "value": "blue"}]),
+        )
+        .await,
+    );
     assert_eq!(patched["spec"]["color"], "blue");
-    refused(patch(&client, &path, "application/strategic-merge-patch+json", &json!({})).await, 415, "415: Unsupported Media Type");
+    refused(
+        patch(&client, &path, "application/strategic-merge-patch+json", &json!({})).await,
+        415,
+        "415: Unsupported Media Type",
+    );
     let mut whole = patched.clone();
     whole["metadata"]["resourceVersion"].take();
     assert_eq!(client.put(&path, &whole).await.expect("an answer").code, 422);
@@ -152,9 +187,13 @@ async fn objects_of_a_new_kind() {
     // Columns.
     let tables = client.with_header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io");
     let table = good(tables.get(BOXES).await.expect("an answer"));
-    let names: Vec<&Value> = table["columnDefinitions"].as_array().expect("columns").iter().map(|column| &column["name"]).collect();
+    let names: Vec<&Value> =
+        table["columnDefinitions"].as_array().expect("columns").iter().map(|column| &column["name"]).collect();
     assert_eq!(names, ["Name", "Size", "Color", "Age"]);
-    assert_eq!(table["rows"][0]["cells"].as_array().map(|cells| &cells[..3]), Some(&[json!("a"), json!(4), json!("blue")][..]));
+    assert_eq!(
+        table["rows"][0]["cells"].as_array().map(|cells| &cells[..3]),
+        Some(&[json!("a"), json!(4), json!("blue")][..])
+    );
 
     let deleted = good(client.delete(&path).await.expect("an answer"));
     assert_eq!((&deleted["kind"], &deleted["details"]["group"]), (&json!("Status"), &json!("example.com")));
@@ -170,12 +209,29 @@ async fn what_a_schema_refuses() {
         let (client, object) = (client.clone(), object("a", spec));
         async move { client.post(BOXES, &object).await.expect("an answer") }
     };
-    refused(post(json!({"size": "x"})).await, 422, "Box.example.com \"a\" is invalid: [spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\", <nil>: Invalid value: \"null\": some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]");
-    refused(post(json!({"size": 0})).await, 422, "Box.example.com \"a\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1");
-    refused(post(json!({"size": 11})).await, 422, "Box.example.com \"a\" is invalid: spec: Invalid value: \"object\": size may not be larger than sizeMax");
-    refused(post(json!({"size": 1, "ports": [{"name": "a"}, {"name": "a"}]})).await, 422, "Box.example.com \"a\" is invalid: spec.ports[1]: Duplicate value: {\"name\":\"a\"}");
+    refused(
+        post(json!({"size": "x"})).await,
+        422,
+        "Box.example.com \"a\" is invalid: [spec.size: Invalid value: \"string\": spec.size in body must be of type integer: \"string\", <nil>: Invalid value: \"null\": some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]",
+    );
+    refused(
+        post(json!({"size": 0})).await,
+        422,
+        "Box.example.com \"a\" is invalid: spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
+    );
+    refused(
+        post(json!({"size": 11})).await,
+        422,
+        "Box.example.com \"a\" is invalid: spec: Invalid value: \"object\": size may not be larger than sizeMax",
+    );
+    refused(
+        post(json!({"size": 1, "ports": [{"name": "a"}, {"name": "a"}]})).await,
+        422,
+        "Box.example.com \"a\" is invalid: spec.ports[1]: Duplicate value: {\"name\":\"a\"}",
+    );
     let reply = post(json!({"color": "green"})).await.json();
-    let causes: Vec<&Value> = reply["details"]["causes"].as_array().expect("causes").iter().map(|cause| &cause["reason"]).collect();
+    let causes: Vec<&Value> =
+        reply["details"]["causes"].as_array().expect("causes").iter().map(|cause| &cause["reason"]).collect();
     assert_eq!(causes, ["FieldValueRequired", "FieldValueNotSupported", "FieldValueInvalid"]);
     let bad_name = client.post(BOXES, &object("A_B", json!({"size": 1}))).await.expect("an answer");
     assert_eq!(bad_name.code, 422);
@@ -189,7 +245,8 @@ async fn what_a_schema_refuses() {
 
     // A rule that becomes stricter does not hold up changes elsewhere.
     let mut stricter = good(client.get(&format!("{DEFINITIONS}/boxes.example.com")).await.expect("an answer"));
-    stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["owner"]["maxLength"] = 1.into();
+    stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["owner"]["maxLength"] =
+        1.into();
     good(client.put(&format!("{DEFINITIONS}/boxes.example.com"), &stricter).await.expect("an answer"));
     until("the new schema holds", || async { post(json!({"size": 1, "owner": "long"})).await.code == 422 }).await;
     good(patch(&client, &path, MERGE, &json!({"spec": {"size": 3}})).await);
@@ -203,7 +260,15 @@ async fn applying() {
     let path = format!("{BOXES}/a");
     let apply = |manager: &'static str, spec: Value| {
         let (client, path) = (client.clone(), path.clone());
-        async move { patch(&client, &format!("{path}?fieldManager={manager}"), "application/apply-patch+yaml", &object("a", spec)).await }
+        async move {
+            patch(
+                &client,
+                &format!("{path}?fieldManager={manager}"),
+                "application/apply-patch+yaml",
+                &object("a", spec),
+            )
+            .await
+        }
     };
     let made = apply("one", json!({"size": 1, "ports": [{"name": "a", "port": 1}]})).await;
     assert_eq!(made.code, 201, "{}", made.text());
@@ -214,7 +279,12 @@ async fn applying() {
     // The port of one goes with its manager's wish, the other stays.
     let less = good(apply("one", json!({"size": 1})).await);
     assert_eq!(less["spec"]["ports"], json!([{"name": "b", "port": 2}]));
-    let mut managers: Vec<&str> = less["metadata"]["managedFields"].as_array().expect("managers").iter().filter_map(|entry| entry["manager"].as_str()).collect();
+    let mut managers: Vec<&str> = less["metadata"]["managedFields"]
+        .as_array()
+        .expect("managers")
+        .iter()
+        .filter_map(|entry| entry["manager"].as_str())
+        .collect();
     // They stand in the order of their last change, which may fall into one second or two.
     managers.sort();
     assert_eq!(managers, ["one", "two"]);
@@ -229,7 +299,8 @@ async fn two_versions() {
     second["name"] = "v2".into();
     second["storage"] = false.into();
     second["deprecated"] = true.into();
-    second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["extra"] = json!({"type": "string", "default": "two"});
+    second["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["extra"] =
+        json!({"type": "string", "default": "two"});
     definition["spec"]["versions"].as_array_mut().expect("versions").push(second);
     install(&client, &definition).await;
     good(client.post(BOXES, &object("a", json!({"size": 1}))).await.expect("an answer"));
@@ -239,14 +310,20 @@ async fn two_versions() {
     let shown = good(reply);
     assert_eq!((&shown["apiVersion"], &shown["spec"]["extra"]), (&json!("example.com/v2"), &json!("two")));
     let listed = good(client.get(other).await.expect("an answer"));
-    assert_eq!((&listed["apiVersion"], &listed["items"][0]["apiVersion"]), (&json!("example.com/v2"), &json!("example.com/v2")));
+    assert_eq!(
+        (&listed["apiVersion"], &listed["items"][0]["apiVersion"]),
+        (&json!("example.com/v2"), &json!("example.com/v2"))
+    );
     let group = good(client.get("/apis/example.com").await.expect("an answer"));
     assert_eq!(group["preferredVersion"]["version"], "v2");
 
     // Written in one version, stored in the other.
     good(patch(&client, &format!("{other}/a"), MERGE, &json!({"spec": {"size": 2}})).await);
     let shown = good(client.get(&format!("{BOXES}/a")).await.expect("an answer"));
-    assert_eq!((&shown["apiVersion"], &shown["spec"]["size"], &shown["spec"]["extra"]), (&json!("example.com/v1"), &json!(2), &Value::Null));
+    assert_eq!(
+        (&shown["apiVersion"], &shown["spec"]["size"], &shown["spec"]["extra"]),
+        (&json!("example.com/v1"), &json!(2), &Value::Null)
+    );
 
     // The other becomes the stored one; both are remembered until somebody has rewritten the objects.
     let path = format!("{DEFINITIONS}/boxes.example.com");
@@ -262,7 +339,10 @@ async fn two_versions() {
     assert_eq!(shown["apiVersion"], "example.com/v1");
     let before = shown["metadata"]["resourceVersion"].clone();
     let written = good(client.put(&format!("{BOXES}/a"), &shown).await.expect("an answer"));
-    assert_ne!(written["metadata"]["resourceVersion"], before, "a write that changes nothing moves the object to the new version");
+    assert_ne!(
+        written["metadata"]["resourceVersion"], before,
+        "a write that changes nothing moves the object to the new version"
+    );
     assert_eq!(written["metadata"]["generation"], shown["metadata"]["generation"]);
 }
 
@@ -274,9 +354,11 @@ async fn defaults_reach_objects_that_were_stored_before() {
     good(client.post(BOXES, &object("a", json!({"size": 1}))).await.expect("an answer"));
     let path = format!("{DEFINITIONS}/boxes.example.com");
     let mut later = good(client.get(&path).await.expect("an answer"));
-    later["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] = json!({"type": "integer", "default": 7});
+    later["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["later"] =
+        json!({"type": "integer", "default": 7});
     good(client.put(&path, &later).await.expect("an answer"));
-    let has_default = || async { client.get(&format!("{BOXES}/a")).await.expect("an answer").json()["spec"]["later"] == 7 };
+    let has_default =
+        || async { client.get(&format!("{BOXES}/a")).await.expect("an answer").json()["spec"]["later"] == 7 };
     until("the default shows", has_default).await;
     let listed = good(client.get(BOXES).await.expect("an answer"));
     assert_eq!(listed["items"][0]["spec"]["later"], 7);
@@ -286,7 +368,11 @@ async fn defaults_reach_objects_that_were_stored_before() {
     let client = server.client().expect("a client");
     let found = good(client.get(&format!("{BOXES}/a")).await.expect("an answer"));
     assert_eq!(found["spec"]["later"], 7);
-    refused(client.post(BOXES, &object("b", json!({"size": 11}))).await.expect("an answer"), 422, "Box.example.com \"b\" is invalid: spec: Invalid value: \"object\": size may not be larger than sizeMax");
+    refused(
+        client.post(BOXES, &object("b", json!({"size": 11}))).await.expect("an answer"),
+        422,
+        "Box.example.com \"b\" is invalid: spec: Invalid value: \"object\": size may not be larger than sizeMax",
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -298,13 +384,20 @@ async fn the_end_of_a_definition() {
     held["metadata"]["finalizers"] = json!(["hold"]);
     good(client.post(BOXES, &held).await.expect("an answer"));
     good(client.post(BOXES, &object("free", json!({"size": 1}))).await.expect("an answer"));
-    let mut watch = client.open("GET", &format!("{BOXES}?watch=true&resourceVersion=0"), "", "").await.expect("a watch").into_body();
+    let mut watch = client
+        .open("GET", &format!("{BOXES}?watch=true&resourceVersion=0"), "", "")
+        .await
+        .expect("a watch")
+        .into_body();
 
     let path = format!("{DEFINITIONS}/boxes.example.com");
     let marked = good(client.delete(&path).await.expect("an answer"));
     assert_eq!(marked["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
     assert_eq!(condition(&marked, "Terminating"), "True");
-    until("the free object is gone", || async { client.get(&format!("{BOXES}/free")).await.expect("an answer").code == 404 }).await;
+    until("the free object is gone", || async {
+        client.get(&format!("{BOXES}/free")).await.expect("an answer").code == 404
+    })
+    .await;
     let refused_create = client.post(BOXES, &object("late", json!({"size": 1}))).await.expect("an answer");
     refused(refused_create, 405, "create not allowed while custom resource definition is terminating");
     assert_eq!(client.get(&path).await.expect("an answer").code, 200, "an object still holds the definition");
@@ -333,7 +426,8 @@ async fn names_belong_to_one_definition() {
     install(&client, &definition()).await;
     let mut rival = definition();
     rival["metadata"]["name"] = "crates.example.com".into();
-    rival["spec"]["names"] = json!({"plural": "crates", "singular": "crate", "kind": "Box", "listKind": "CrateList", "shortNames": ["bx"]});
+    rival["spec"]["names"] =
+        json!({"plural": "crates", "singular": "crate", "kind": "Box", "listKind": "CrateList", "shortNames": ["bx"]});
     good(client.post(DEFINITIONS, &rival).await.expect("an answer"));
     let path = format!("{DEFINITIONS}/crates.example.com");
     until("the conflict is told", || async {
@@ -347,7 +441,10 @@ async fn names_belong_to_one_definition() {
     assert_eq!(client.get("/apis/example.com/v1/crates").await.expect("an answer").code, 404);
     // Names that become free go to who waits for them.
     good(client.delete(&format!("{DEFINITIONS}/boxes.example.com")).await.expect("an answer"));
-    until("the rival is served", || async { client.get("/apis/example.com/v1/crates").await.expect("an answer").code == 200 }).await;
+    until("the rival is served", || async {
+        client.get("/apis/example.com/v1/crates").await.expect("an answer").code == 200
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -368,7 +465,11 @@ async fn with_kubectl() {
         assert_eq!(kubectl.ok(&["get", "box", "a", "-o", "jsonpath={.spec.size}"]), "5");
         kubectl.ok(&["patch", "box", "a", "--type=merge", "-p", r#"{"spec":{"color":"blue"}}"#]);
         kubectl.ok(&["label", "box", "a", "x=y"]);
-        assert!(kubectl.ok(&["get", "boxes", "-l", "x=y", "--field-selector", "spec.color=blue", "-o", "name"]).contains("box.example.com/a"));
+        assert!(
+            kubectl
+                .ok(&["get", "boxes", "-l", "x=y", "--field-selector", "spec.color=blue", "-o", "name"])
+                .contains("box.example.com/a")
+        );
         kubectl.ok(&["delete", "crd", "boxes.example.com"]);
         assert!(kubectl.fails(&["get", "boxes"]).contains("the server"));
     }

@@ -24,7 +24,13 @@ pub struct Expected<'a> {
 impl<'a> Expected<'a> {
     pub fn of(resource: &'a Resource) -> Expected<'a> {
         let kind = &resource.kind;
-        Expected { group: kind.group, version: kind.version, kind: kind.kind, shape: resource.shape(), custom: resource.custom.as_deref() }
+        Expected {
+            group: kind.group,
+            version: kind.version,
+            kind: kind.kind,
+            shape: resource.shape(),
+            custom: resource.custom.as_deref(),
+        }
     }
 
     fn api_version(&self) -> String {

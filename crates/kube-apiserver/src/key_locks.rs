@@ -10,9 +10,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
+type Lock = Arc<tokio::sync::Mutex<()>>;
+
 #[derive(Default)]
 pub struct KeyLocks {
-    held: Arc<Mutex<HashMap<Box<str>, Arc<tokio::sync::Mutex<()>>>>>,
+    held: Mutex<HashMap<Box<str>, Lock>>,
 }
 
 /// Holds the key until it is dropped.

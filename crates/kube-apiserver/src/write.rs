@@ -147,18 +147,24 @@ async fn create_once(
     }
 }
 
+/// Which object is changed, by whom, and how.
+pub struct Update<'a> {
+    pub call: &'a Call,
+    pub resource: &'a Resource,
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub part: Part,
+    pub owner: &'a Owner,
+    pub dry_run: bool,
+}
+
 /// Changes an object that is there. `change` gets the current object in the version that was asked for and answers
 /// the new one, conformed and defaulted; it runs again when others wrote meanwhile.
 pub async fn update(
-    call: &Call,
-    resource: &Resource,
-    namespace: &str,
-    name: &str,
-    part: Part,
-    owner: &Owner,
-    dry_run: bool,
+    update: Update<'_>,
     mut change: impl FnMut(&Value) -> Result<Value, Status>,
 ) -> Result<Stored, Status> {
+    let Update { call, resource, namespace, name, .. } = update;
     let app = &call.app;
     let state = resource.state()?;
     let key = resource.key(namespace, name)?;
@@ -189,7 +195,7 @@ pub async fn update(
             Some(status) => return Err(status),
             None => {}
         }
-        match replace(call, resource, &key, item, &old, &shown, proposed, part, owner, dry_run).await? {
+        match replace(&update, &key, item, &old, &shown, proposed).await? {
             Outcome::Stored(stored) => return Ok(stored),
             Outcome::Unchanged(stored) if fresh => return Ok(stored),
             Outcome::Unchanged(stored) => {
@@ -229,19 +235,16 @@ enum Outcome {
     Lost(Option<store::Entry>),
 }
 
-#[allow(clippy::too_many_arguments)] // One step of `update`, split off only so that each fits on a screen.
+/// One try of `update`.
 async fn replace(
-    call: &Call,
-    resource: &Resource,
+    update: &Update<'_>,
     key: &str,
     item: &Item,
     old: &Value,
     shown: &Value,
     mut proposed: Value,
-    part: Part,
-    owner: &Owner,
-    dry_run: bool,
 ) -> Result<Outcome, Status> {
+    let Update { call, resource, part, owner, dry_run, .. } = *update;
     let app = &call.app;
     let kind = &*resource.stored;
     keep_identity(&mut proposed, shown);

@@ -9,7 +9,7 @@ use kube_apiserver::app::App;
 use kube_apiserver::authn::User;
 use kube_apiserver::call::Call;
 use kube_apiserver::verbs::delete;
-use kube_apiserver::write::{self, Owner, Part};
+use kube_apiserver::write::{self, Owner, Part, Update};
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::{Value, json};
@@ -100,7 +100,19 @@ impl Server {
             Ok(next)
         };
         let owner = Owner::Update("test".into());
-        write::update(&call, &resource, object.namespace(), object.name(), Part::Main, &owner, false, edit).await?;
+        write::update(
+            Update {
+                call: &call,
+                resource: &resource,
+                namespace: object.namespace(),
+                name: object.name(),
+                part: Part::Main,
+                owner: &owner,
+                dry_run: false,
+            },
+            edit,
+        )
+        .await?;
         let warnings = call.warnings.lock().clone();
         Ok(warnings)
     }

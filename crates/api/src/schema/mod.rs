@@ -99,8 +99,10 @@ const OTHERS: &[(KindKey, MakeSchema)] = &[
     (("policy", "v1", "Eviction"), SchemaGenerator::subschema_for::<Eviction>),
 ];
 
+type Generate = fn(&mut SchemaGenerator) -> Schema;
+
 /// What is only sent or only described, so that nothing is decoded by it.
-const DESCRIBED: &[(KindKey, fn(&mut SchemaGenerator) -> Schema)] = &[
+const DESCRIBED: &[(KindKey, Generate)] = &[
     (("", "v1", "APIGroup"), SchemaGenerator::subschema_for::<APIGroup>),
     (("", "v1", "APIGroupList"), SchemaGenerator::subschema_for::<APIGroupList>),
     (("", "v1", "APIResourceList"), SchemaGenerator::subschema_for::<APIResourceList>),

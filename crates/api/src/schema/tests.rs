@@ -1,5 +1,5 @@
-use machinery::schema::from_json_schema::EMPTY;
 use machinery::schema::conform::{Problems, conform, strict_error};
+use machinery::schema::from_json_schema::EMPTY;
 use machinery::schema::{Empty, ListKind, Type};
 use serde_json::Value;
 
@@ -128,7 +128,8 @@ fn the_table_of_lists_names_only_what_exists() {
 #[test]
 fn openapi_says_what_a_text_may_be() {
     let definitions = openapi_definitions();
-    let field = |name: &str, field: &str| definitions[&format!("io.k8s.api.core.v1.{name}")]["properties"][field].clone();
+    let field =
+        |name: &str, field: &str| definitions[&format!("io.k8s.api.core.v1.{name}")]["properties"][field].clone();
     assert_eq!(field("PodSpec", "restartPolicy")["enum"], serde_json::json!(["Always", "Never", "OnFailure"]));
     assert_eq!(field("HostPathVolumeSource", "type")["enum"][0], "");
     assert_eq!(field("PersistentVolumeSpec", "accessModes")["items"]["enum"][0], "ReadOnlyMany");

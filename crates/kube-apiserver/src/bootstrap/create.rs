@@ -11,7 +11,7 @@ use super::objects;
 use crate::app::App;
 use crate::call::Call;
 use crate::pki::Material;
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 /// Many writes share one commit of the store.
 const PARALLEL: usize = 64;
@@ -52,7 +52,20 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
         }
     }
     let update = |current: &Value| Ok(repaired(current, &wanted));
-    write::update(&call, &resource, &namespace, &name, Part::Main, &owner, false, update).await.map(|_| ())
+    write::update(
+        Update {
+            call: &call,
+            resource: &resource,
+            namespace: &namespace,
+            name: &name,
+            part: Part::Main,
+            owner: &owner,
+            dry_run: false,
+        },
+        update,
+    )
+    .await
+    .map(|_| ())
 }
 
 /// Roles keep what operators added and get back what they miss; addresses of this server are put in place.

@@ -18,7 +18,7 @@ use crate::app::App;
 use crate::call::Call;
 use crate::resources::Resource;
 use crate::verbs::delete;
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 pub const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -98,7 +98,8 @@ async fn end(app: &Arc<App>, definition: &Value) -> Result<(), Status> {
     };
     say(app, name, false, outcome.0, outcome.1).await?;
     change(app, name, Part::Main, |current| {
-        let kept: Vec<Value> = current.finalizers().into_iter().filter(|held| *held != FINALIZER).map(Into::into).collect();
+        let kept: Vec<Value> =
+            current.finalizers().into_iter().filter(|held| *held != FINALIZER).map(Into::into).collect();
         match kept.is_empty() {
             true => current.meta_mut().remove("finalizers"),
             false => current.meta_mut().insert("finalizers".into(), kept.into()),
@@ -117,7 +118,8 @@ async fn delete_all(app: &Arc<App>, resource: &Arc<Resource>) -> Result<(), Stat
     let deletes = futures::stream::iter(items).map(|item| async move {
         let mut parts = item.key.rsplit('/');
         let name = parts.next().unwrap_or("").to_string();
-        let namespace = if call.resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
+        let namespace =
+            if call.resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
         match delete::one(call, &namespace, &name, &delete::Options::default()).await {
             Err(status) if status.code != 404 => Err(status),
             _ => Ok(()),
@@ -145,11 +147,14 @@ async fn say(app: &Arc<App>, name: &str, holds: bool, reason: &str, message: &st
 async fn change(app: &Arc<App>, name: &str, part: Part, act: impl Fn(&mut Value)) -> Result<(), Status> {
     let call = internal(app)?;
     let owner = Owner::Update("kube-apiserver".into());
-    let written = write::update(&call, &call.resource, "", name, part, &owner, false, |current| {
-        let mut next = current.clone();
-        act(&mut next);
-        Ok(next)
-    });
+    let written = write::update(
+        Update { call: &call, resource: &call.resource, namespace: "", name, part, owner: &owner, dry_run: false },
+        |current| {
+            let mut next = current.clone();
+            act(&mut next);
+            Ok(next)
+        },
+    );
     match written.await {
         // Somebody else has ended it.
         Err(status) if status.code == 404 => Ok(()),

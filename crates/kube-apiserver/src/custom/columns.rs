@@ -94,8 +94,13 @@ mod tests {
     fn cells_take_the_type_of_their_column() {
         let column = |kind: &str, path: &str| json!({"name": "x", "type": kind, "jsonPath": path});
         let columns = Columns::read(&[
-            column("integer", ".spec.n"), column("string", ".spec.n"), column("string", ".spec.map"), column("date", ".spec.at"),
-            column("date", ".spec.word"), column("boolean", ".spec.n"), column("string", ".spec.missing"),
+            column("integer", ".spec.n"),
+            column("string", ".spec.n"),
+            column("string", ".spec.map"),
+            column("date", ".spec.at"),
+            column("date", ".spec.word"),
+            column("boolean", ".spec.n"),
+            column("string", ".spec.missing"),
         ]);
         let object = json!({"metadata": {"name": "a"}, "spec": {
             "n": 3, "map": {"a": 1}, "at": "2026-01-01T00:00:00Z", "word": "soon",

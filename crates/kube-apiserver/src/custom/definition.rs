@@ -107,7 +107,14 @@ fn schema(definition: &Value, version: &Value) -> (Structural, Value) {
     (Structural::parse(&document), document)
 }
 
-fn rules(definition: &Value, version: &Value, kind: &Kind, schema: Structural, document: Value, fields: &[String]) -> CustomRules {
+fn rules(
+    definition: &Value,
+    version: &Value,
+    kind: &Kind,
+    schema: Structural,
+    document: Value,
+    fields: &[String],
+) -> CustomRules {
     let storage = versions(definition).find(|version| version["storage"] == true).unwrap_or(version);
     let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
         Some(text) => text.to_string(),
@@ -148,7 +155,8 @@ fn scale(scale: &Value) -> Option<ScalePaths> {
 /// The fields that any version lets selectors name.
 pub fn selectable_fields(definition: &Value) -> Vec<String> {
     let lists = versions(definition).filter_map(|version| version["selectableFields"].as_array());
-    let mut fields: Vec<String> = lists.flatten().filter_map(|field| Some(field["jsonPath"].as_str()?.to_string())).collect();
+    let mut fields: Vec<String> =
+        lists.flatten().filter_map(|field| Some(field["jsonPath"].as_str()?.to_string())).collect();
     fields.sort();
     fields.dedup();
     fields

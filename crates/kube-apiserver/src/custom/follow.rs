@@ -20,7 +20,7 @@ use super::{cleanup, definition};
 use crate::app::App;
 use crate::call::Call;
 use crate::resources::{Resource, decode_stored};
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 /// How many changes of definitions are taken at once: the table is made anew once for all of them.
 const BATCH_MAX: usize = 512;
@@ -41,7 +41,8 @@ pub async fn start(app: &Arc<App>, shutdown: CancellationToken) -> Result<(), St
     let state = app.table.load().get(GROUP, "v1", PLURAL).and_then(|resource| resource.state.clone());
     let Some(state) = state else { return Ok(()) };
     let ending = cleanup::Ending::default();
-    let mut follower = Follower { app: app.clone(), state, definitions: BTreeMap::new(), served: HashMap::new(), ending };
+    let mut follower =
+        Follower { app: app.clone(), state, definitions: BTreeMap::new(), served: HashMap::new(), ending };
     let (watcher, touched) = follower.list();
     let failed = follower.settle(touched).await;
     tokio::spawn(async move {
@@ -192,7 +193,8 @@ impl Follower {
         let mut failed = self.change_table(build, gone).await;
         let writes = planned.into_iter().filter(|plan| !failed.contains(&plan.name)).collect::<Vec<_>>();
         let app = &self.app;
-        let writes = futures::stream::iter(writes).map(|plan| async move { (write_status(app, &plan).await, plan.name) });
+        let writes =
+            futures::stream::iter(writes).map(|plan| async move { (write_status(app, &plan).await, plan.name) });
         let written: Vec<_> = writes.buffer_unordered(WRITES_MAX).collect().await;
         for (outcome, name) in written {
             let Err(error) = outcome else { continue };
@@ -213,7 +215,8 @@ impl Follower {
 
     /// The names taken in the groups of those definitions.
     fn names_taken(&self, touched: &BTreeSet<String>) -> HashMap<String, Taken> {
-        let groups = touched.iter().filter_map(|name| self.definitions.get(name)).map(|known| group_of(&known.definition));
+        let groups =
+            touched.iter().filter_map(|name| self.definitions.get(name)).map(|known| group_of(&known.definition));
         let mut taken: HashMap<String, Taken> = groups.map(|group| (group, Taken::default())).collect();
         for known in self.definitions.values() {
             if let Some(taken) = taken.get_mut(known.definition["spec"]["group"].as_str().unwrap_or("")) {
@@ -227,7 +230,10 @@ impl Follower {
     fn add_those_who_wait(&self, touched: &mut BTreeSet<String>) {
         let gone = touched.iter().any(|name| !self.definitions.contains_key(name) && self.served.contains_key(name));
         if gone {
-            let waiting = self.definitions.iter().filter(|(_, known)| !status::is_true(&known.definition["status"], "NamesAccepted"));
+            let waiting = self
+                .definitions
+                .iter()
+                .filter(|(_, known)| !status::is_true(&known.definition["status"], "NamesAccepted"));
             touched.extend(waiting.map(|(name, _)| name.clone()));
         }
     }
@@ -271,7 +277,8 @@ impl Follower {
                 }
             }
         }
-        let is_changed = |resource: &Resource| resource.custom.as_ref().is_some_and(|custom| changed.contains(&*custom.definition));
+        let is_changed =
+            |resource: &Resource| resource.custom.as_ref().is_some_and(|custom| changed.contains(&*custom.definition));
         let table = app.table.load().changed(is_changed, added.clone());
         app.table.store(Arc::new(table));
         for (_, served) in &gone {
@@ -286,14 +293,25 @@ async fn write_status(app: &Arc<App>, plan: &Planned) -> Result<(), Status> {
     let object = serde_json::json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"});
     let call = Call::internal(app, &object)?;
     let owner = Owner::Update("kube-apiserver".into());
-    let written = write::update(&call, &call.resource, "", &plan.name, Part::Status, &owner, false, |current| {
-        let mut next = current.clone();
-        // A definition that has changed since comes again, and is thought over then.
-        if current.resource_version() == plan.revision {
-            next["status"] = plan.status.clone();
-        }
-        Ok(next)
-    });
+    let written = write::update(
+        Update {
+            call: &call,
+            resource: &call.resource,
+            namespace: "",
+            name: &plan.name,
+            part: Part::Status,
+            owner: &owner,
+            dry_run: false,
+        },
+        |current| {
+            let mut next = current.clone();
+            // A definition that has changed since comes again, and is thought over then.
+            if current.resource_version() == plan.revision {
+                next["status"] = plan.status.clone();
+            }
+            Ok(next)
+        },
+    );
     match written.await {
         Err(status) if status.code == 404 => Ok(()),
         outcome => outcome.map(|_| ()),

@@ -111,8 +111,12 @@ fn bracket(inner: &str) -> Option<Step> {
 
 fn filter_step(text: &str) -> Option<Step> {
     const SIGNS: &[(&str, Comparison)] = &[
-        ("==", Comparison::Equal), ("!=", Comparison::NotEqual), ("<=", Comparison::LessOrEqual),
-        (">=", Comparison::GreaterOrEqual), ("<", Comparison::Less), (">", Comparison::Greater),
+        ("==", Comparison::Equal),
+        ("!=", Comparison::NotEqual),
+        ("<=", Comparison::LessOrEqual),
+        (">=", Comparison::GreaterOrEqual),
+        ("<", Comparison::Less),
+        (">", Comparison::Greater),
     ];
     let found = SIGNS.iter().filter_map(|(sign, comparison)| Some((text.find(sign)?, sign, *comparison)));
     let left_of = |text: &str| steps(text.trim().strip_prefix('@')?);

@@ -90,7 +90,9 @@ impl CustomRules {
 
     /// Whether an object of that revision can be sent as it is stored.
     pub fn as_stored(&self, revision: u64) -> bool {
-        self.alike && self.api_version == self.storage_api_version && revision > self.written_so_since.load(Ordering::Relaxed)
+        self.alike
+            && self.api_version == self.storage_api_version
+            && revision > self.written_so_since.load(Ordering::Relaxed)
     }
 
     /// From now on objects after that revision are known to be written under this schema.
@@ -112,7 +114,9 @@ impl CustomRules {
         self.check_scale(object, &mut found);
         let mut lists = Errors::default();
         validate::validate_lists(object, &self.schema, &mut lists);
-        if !lists.is_empty() && let Some(old) = old {
+        if !lists.is_empty()
+            && let Some(old) = old
+        {
             // What was wrong before may stay so.
             let mut before = Errors::default();
             validate::validate_lists(old, &self.schema, &mut before);

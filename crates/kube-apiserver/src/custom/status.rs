@@ -43,7 +43,14 @@ pub fn plan(definition: &Value, taken: &Taken, now: &str) -> Value {
     // Once served, a definition stays so, whatever becomes of its names.
     if !is_true(&status, "Established") {
         match accepted {
-            true => set_condition(&mut status, "Established", true, "InitialNamesAccepted", "the initial names have been accepted", now),
+            true => set_condition(
+                &mut status,
+                "Established",
+                true,
+                "InitialNamesAccepted",
+                "the initial names have been accepted",
+                now,
+            ),
             false => set_condition(&mut status, "Established", false, "NotAccepted", "not all names are accepted", now),
         }
     }
@@ -60,7 +67,8 @@ pub fn is_true(status: &Value, kind: &str) -> bool {
 /// Sets a condition; its time changes only with its status.
 pub fn set_condition(status: &mut Value, kind: &str, holds: bool, reason: &str, message: &str, now: &str) {
     let state = if holds { "True" } else { "False" };
-    let mut condition = json!({"type": kind, "status": state, "reason": reason, "message": message, "lastTransitionTime": now});
+    let mut condition =
+        json!({"type": kind, "status": state, "reason": reason, "message": message, "lastTransitionTime": now});
     if !status["conditions"].is_array() {
         status["conditions"] = json!([]);
     }
@@ -143,7 +151,9 @@ fn copy(names: &mut Map<String, Value>, wanted: &Value, field: &str) {
 /// Objects may exist in every version that ever was the stored one, until somebody has rewritten them all.
 fn remember_storage_version(definition: &Value, status: &mut Value) {
     let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-    let Some(name) = versions.into_iter().find(|version| version["storage"] == true).map(|version| version["name"].clone()) else {
+    let Some(name) =
+        versions.into_iter().find(|version| version["storage"] == true).map(|version| version["name"].clone())
+    else {
         return;
     };
     match status["storedVersions"].as_array_mut() {
@@ -158,7 +168,8 @@ const APPROVED: &str = "api-approved.kubernetes.io";
 /// Groups of the project itself carry a link to who approved them.
 fn approval(definition: &Value, status: &mut Value, now: &str) {
     let group = definition["spec"]["group"].as_str().unwrap_or("");
-    let protected = ["k8s.io", "kubernetes.io"].iter().any(|name| group == *name || group.ends_with(&format!(".{name}")));
+    let protected =
+        ["k8s.io", "kubernetes.io"].iter().any(|name| group == *name || group.ends_with(&format!(".{name}")));
     if !protected {
         return;
     }
@@ -166,11 +177,21 @@ fn approval(definition: &Value, status: &mut Value, now: &str) {
     let (holds, reason, message) = match given {
         "" => {
             let detail = "see https://github.com/kubernetes/enhancements/pull/1111";
-            (false, "MissingAnnotation", format!("protected groups must have approval annotation \"{APPROVED}\", {detail}"))
+            (
+                false,
+                "MissingAnnotation",
+                format!("protected groups must have approval annotation \"{APPROVED}\", {detail}"),
+            )
         }
         _ if given.starts_with("unapproved") => (false, "UnapprovedAnnotation", format!("not approved: {given:?}")),
         _ if given.contains("://") => (true, "ApprovedAnnotation", format!("approved in {given}")),
-        _ => (false, "InvalidAnnotation", format!("protected groups must have approval annotation \"{APPROVED}\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111")),
+        _ => (
+            false,
+            "InvalidAnnotation",
+            format!(
+                "protected groups must have approval annotation \"{APPROVED}\" with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111"
+            ),
+        ),
     };
     set_condition(status, "KubernetesAPIApprovalPolicyConformant", holds, reason, &message, now);
 }
@@ -193,7 +214,8 @@ mod tests {
     fn a_new_definition_is_established() {
         let status = plan(&boxes(), &Taken::default(), "2026-01-01T00:00:00Z");
         assert!(is_true(&status, "NamesAccepted") && is_true(&status, "Established"));
-        let names = json!({"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList", "shortNames": ["bx"]});
+        let names =
+            json!({"plural": "boxes", "singular": "box", "kind": "Box", "listKind": "BoxList", "shortNames": ["bx"]});
         assert_eq!(status["acceptedNames"], names);
         assert_eq!(status["storedVersions"], json!(["v1"]));
         // The same again changes nothing, whatever the time.

@@ -13,7 +13,7 @@ use crate::call::{Call, decode_object};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
 use crate::verbs::patch::PatchBody;
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status> {
     let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
@@ -47,9 +47,19 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
             false => Err(Status::invalid(call.resource.kind.group, call.resource.kind.kind, current.name(), &errors)),
         }
     };
-    let stored =
-        write::update(call, &call.resource, "", &call.target.name, Part::Sub("approval"), &owner, dry_run, change)
-            .await?;
+    let stored = write::update(
+        Update {
+            call,
+            resource: &call.resource,
+            namespace: "",
+            name: &call.target.name,
+            part: Part::Sub("approval"),
+            owner: &owner,
+            dry_run,
+        },
+        change,
+    )
+    .await?;
     respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::call::{Call, decode_as, decode_object};
 use crate::decode::Expected;
 use crate::respond::{self, Reply};
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 const PODS_BINDING: GroupResource = GroupResource { group: "", resource: "pods/binding" };
 
@@ -68,7 +68,19 @@ async fn bind(call: &Call, name: &str, binding: Value) -> Result<Reply, Status> 
         }
         Ok(bound(pod, &node, &binding, &now))
     };
-    write::update(call, &pods, &call.target.namespace, name, Part::Sub("binding"), &owner, dry_run, change).await?;
+    write::update(
+        Update {
+            call,
+            resource: &pods,
+            namespace: &call.target.namespace,
+            name,
+            part: Part::Sub("binding"),
+            owner: &owner,
+            dry_run,
+        },
+        change,
+    )
+    .await?;
     let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(respond::value(201, &call.answer, &done))
 }

@@ -11,7 +11,7 @@ use crate::call::{Call, decode_as};
 use crate::decode::Expected;
 use crate::respond::{self, Reply};
 use crate::verbs::delete;
-use crate::write::{self, Owner, Part, store_status};
+use crate::write::{self, Owner, Part, Update, store_status};
 
 pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.policy.v1.Eviction").ok_or_else(Status::no_such_resource)?;
@@ -82,8 +82,19 @@ async fn take_from_budget(call: &Call, pod: &Value, dry_run: bool) -> Result<(),
     let now = call.app.clock.stamp();
     let owner = Owner::Update("kube-apiserver".into());
     let change = |budget: &Value| decremented(budget, pod.name(), &now);
-    let taken =
-        write::update(&internal, &internal.resource, &namespace, &name, Part::Status, &owner, dry_run, change).await;
+    let taken = write::update(
+        Update {
+            call: &internal,
+            resource: &internal.resource,
+            namespace: &namespace,
+            name: &name,
+            part: Part::Status,
+            owner: &owner,
+            dry_run,
+        },
+        change,
+    )
+    .await;
     match taken {
         // The budget went meanwhile: nothing protects the pod any more.
         Err(status) if status.code == 404 => Ok(()),

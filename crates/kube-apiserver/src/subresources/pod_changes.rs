@@ -11,7 +11,7 @@ use crate::call::{Call, decode_object};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
 use crate::verbs::patch::PatchBody;
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Bytes) -> Result<Reply, Status> {
     let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
@@ -54,7 +54,18 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
         }
     };
     let (namespace, name) = (&call.target.namespace, &call.target.name);
-    let stored =
-        write::update(call, &call.resource, namespace, name, Part::Sub(subresource), &owner, dry_run, change).await?;
+    let stored = write::update(
+        Update {
+            call,
+            resource: &call.resource,
+            namespace,
+            name,
+            part: Part::Sub(subresource),
+            owner: &owner,
+            dry_run,
+        },
+        change,
+    )
+    .await?;
     respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
 }

@@ -10,7 +10,7 @@ use crate::call::{Call, decode_as};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
 use crate::verbs::patch::PatchBody;
-use crate::write::{self, Owner, Part, store_status};
+use crate::write::{self, Owner, Part, Update, store_status};
 
 /// Where a kind keeps what a Scale shows.
 struct Paths {
@@ -64,20 +64,23 @@ async fn write(
     let owner = Owner::Update(call.field_manager()?);
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     let paths = paths(call)?;
-    let stored = write::update(call, &call.resource, namespace, name, Part::Sub("scale"), &owner, dry_run, |current| {
-        let scale = change(&scale_of(call, current)?)?;
-        let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-        if replicas < 0 {
-            return Err(negative(name, replicas));
-        }
-        let mut next = current.clone();
-        set(&mut next, &paths.spec, replicas.into());
-        // A Scale's version is that of the object it shows.
-        if !scale.resource_version().is_empty() {
-            next.meta_mut().insert("resourceVersion".into(), scale.resource_version().into());
-        }
-        Ok(next)
-    })
+    let stored = write::update(
+        Update { call, resource: &call.resource, namespace, name, part: Part::Sub("scale"), owner: &owner, dry_run },
+        |current| {
+            let scale = change(&scale_of(call, current)?)?;
+            let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+            if replicas < 0 {
+                return Err(negative(name, replicas));
+            }
+            let mut next = current.clone();
+            set(&mut next, &paths.spec, replicas.into());
+            // A Scale's version is that of the object it shows.
+            if !scale.resource_version().is_empty() {
+                next.meta_mut().insert("resourceVersion".into(), scale.resource_version().into());
+            }
+            Ok(next)
+        },
+    )
     .await?;
     let mut object: Value =
         serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;

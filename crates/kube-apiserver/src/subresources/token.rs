@@ -22,7 +22,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas()
         .by_name("io.k8s.api.authentication.v1.TokenRequest")
         .ok_or_else(Status::no_such_resource)?;
-    let expected = Expected { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", shape, custom: None };
+    let expected =
+        Expected { group: "authentication.k8s.io", version: "v1", kind: "TokenRequest", shape, custom: None };
     let strictness = call.strictness("CreateOptions")?;
     let mut request = decode_as(call, &expected, &body, strictness)?;
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);
@@ -30,7 +31,9 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     call.app.cache.fresh().await.map_err(store_status)?;
     let views = &call.app.views;
-    let account = views.one("serviceaccounts", namespace, name).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
+    let account = views
+        .one("serviceaccounts", namespace, name)
+        .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let asked = admission::Request::create_of(call, &call.resource, &account, "token", call.dry_run("CreateOptions")?);
     call.app.admission.validate(&asked, Some(&request)).await?;
     let bound = bound_object(call, namespace, name, &request)?;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::call::{Call, Strictness};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     if matches!(media(call), "application/apply-patch+yaml" | "application/apply-patch+json") {
@@ -26,7 +26,7 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
     let strictness = call.strictness("PatchOptions")?;
     let owner = Owner::Update(call.field_manager()?);
     let (namespace, name) = (&call.target.namespace, &call.target.name);
-    let stored = write::update(call, resource, namespace, name, part, &owner, dry_run, |current| {
+    let stored = write::update(Update { call, resource, namespace, name, part, owner: &owner, dry_run }, |current| {
         patched(call, &patch, current, strictness)
     });
     let stored = stored.await?;
@@ -153,7 +153,10 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
         Ok(next)
     };
     let stored =
-        write::update(call, resource, namespace, name, part, &Owner::Applied, dry_run, |live| merged(Some(live))).await;
+        write::update(Update { call, resource, namespace, name, part, owner: &Owner::Applied, dry_run }, |live| {
+            merged(Some(live))
+        })
+        .await;
     match stored {
         Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision),
         Err(status) if status.code == 404 && part == Part::Main && config.uid().is_empty() => {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::call::{Call, decode_object};
 use crate::respond::{self, Reply};
-use crate::write::{self, Owner, Part};
+use crate::write::{self, Owner, Part, Update};
 
 pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     let resource = &call.resource;
@@ -25,7 +25,7 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
             return Err(unversioned(call, name));
         }
     }
-    let outcome = write::update(call, resource, namespace, name, part, &owner, dry_run, |current| {
+    let outcome = write::update(Update { call, resource, namespace, name, part, owner: &owner, dry_run }, |current| {
         let uid = object.uid();
         if !uid.is_empty() && uid != current.uid() {
             let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", current.uid());

@@ -127,14 +127,21 @@ impl Evaluator<'_> {
             }
             at = found.outer;
         }
-        const TYPES: &[&str] = &["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"];
+        const TYPES: &[&str] =
+            &["bool", "int", "uint", "double", "string", "bytes", "list", "map", "null_type", "type"];
         match TYPES.iter().find(|known| **known == name) {
             Some(known) => Ok(Val::Type(known)),
             None => Err(EvalError::Failed(format!("undeclared reference to '{name}' (in container '')"))),
         }
     }
 
-    fn logic<'s, 'a>(&self, left: &'s Node, right: &'s Node, scope: Option<&'s Scope<'s, 'a>>, decides: bool) -> Outcome<'a> {
+    fn logic<'s, 'a>(
+        &self,
+        left: &'s Node,
+        right: &'s Node,
+        scope: Option<&'s Scope<'s, 'a>>,
+        decides: bool,
+    ) -> Outcome<'a> {
         let first = self.eval(left, scope);
         if matches!(first, Ok(Val::Bool(value)) if value == decides) || matches!(first, Err(EvalError::Budget)) {
             return first;
@@ -204,7 +211,9 @@ impl Evaluator<'_> {
         }
         // One variable is the item of a list or the key of a map; two are index and item, or key and value.
         let pairs: Vec<(Val<'a>, Val<'a>)> = match (target.items(), target.entries()) {
-            (Some(items), _) => items.iter().enumerate().map(|(index, item)| (Val::Int(index as i64), item.clone())).collect(),
+            (Some(items), _) => {
+                items.iter().enumerate().map(|(index, item)| (Val::Int(index as i64), item.clone())).collect()
+            }
             (_, Some(entries)) => entries.into_owned(),
             _ => return Err(EvalError::overload("comprehension", &[&target])),
         };
@@ -364,8 +373,24 @@ fn optional_entry<'a>(of: Val<'a>, key: &Val<'a>) -> Outcome<'a> {
 /// Fields whose names are no names of the language are written with escapes, as Kubernetes defines them.
 fn unescaped(field: &str) -> String {
     const WORDS: &[&str] = &[
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop",
-        "package", "namespace", "return",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
     ];
     if !field.contains("__") {
         return field.to_string();
@@ -377,7 +402,8 @@ fn unescaped(field: &str) -> String {
     }
     let mut name = String::with_capacity(field.len());
     let mut rest = field;
-    const ESCAPES: &[(&str, &str)] = &[("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
+    const ESCAPES: &[(&str, &str)] =
+        &[("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
     while let Some(first) = rest.chars().next() {
         match ESCAPES.iter().find(|(escape, _)| rest.starts_with(escape)) {
             Some((escape, sign)) => {

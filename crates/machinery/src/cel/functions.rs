@@ -77,7 +77,9 @@ fn arithmetic<'a>(cx: &Evaluator, operator: &str, left: Val<'a>, right: Val<'a>)
         ("+", Val::Bytes(a), Val::Bytes(b)) => Ok(Val::Bytes([&a[..], &b[..]].concat().into())),
         ("+", Duration(a), Duration(b)) => a.checked_add(*b).map(Duration).ok_or_else(EvalError::overflow),
         ("-", Duration(a), Duration(b)) => a.checked_sub(*b).map(Duration).ok_or_else(EvalError::overflow),
-        ("+", Time(a), Duration(b)) | ("+", Duration(b), Time(a)) => a.checked_add(*b).map(Time).map_err(|_| EvalError::overflow()),
+        ("+", Time(a), Duration(b)) | ("+", Duration(b), Time(a)) => {
+            a.checked_add(*b).map(Time).map_err(|_| EvalError::overflow())
+        }
         ("-", Time(a), Duration(b)) => a.checked_sub(*b).map(Time).map_err(|_| EvalError::overflow()),
         ("-", Time(a), Time(b)) => Ok(Duration(a.duration_since(*b))),
         ("+", a, b) => match (a.items(), b.items()) {
@@ -101,7 +103,9 @@ pub(super) fn global<'a>(cx: &Evaluator, name: &str, mut values: Vec<Val<'a>>) -
             Some(size) => Ok(Val::Int(size as i64)),
             None => wrong(&values),
         },
-        ("int" | "uint" | "double" | "string" | "bool" | "bytes" | "duration" | "timestamp", [value]) => convert(name, value),
+        ("int" | "uint" | "double" | "string" | "bool" | "bytes" | "duration" | "timestamp", [value]) => {
+            convert(name, value)
+        }
         ("optional.none", []) => Ok(Val::Optional(None)),
         ("optional.of", [value]) => Ok(Val::some(value.clone())),
         ("optional.ofNonZeroValue", [value]) => Ok(Val::Optional((!value.is_zero()).then(|| Rc::new(value.clone())))),
@@ -165,8 +169,13 @@ fn convert<'a>(to: &str, value: &Val<'a>) -> Outcome<'a> {
     let bad = |what: &str| EvalError::Failed(format!("type conversion error from '{what}' to '{to}'"));
     let range = || EvalError::Failed("integer overflow".into());
     match (to, value) {
-        ("int", Val::Int(_)) | ("uint", Val::Uint(_)) | ("double", Val::Double(_)) | ("string", Val::Text(_)) => Ok(value.clone()),
-        ("bool", Val::Bool(_)) | ("bytes", Val::Bytes(_)) | ("duration", Val::Duration(_)) | ("timestamp", Val::Time(_)) => Ok(value.clone()),
+        ("int", Val::Int(_)) | ("uint", Val::Uint(_)) | ("double", Val::Double(_)) | ("string", Val::Text(_)) => {
+            Ok(value.clone())
+        }
+        ("bool", Val::Bool(_))
+        | ("bytes", Val::Bytes(_))
+        | ("duration", Val::Duration(_))
+        | ("timestamp", Val::Time(_)) => Ok(value.clone()),
         ("int", Val::Uint(number)) => i64::try_from(*number).map(Val::Int).map_err(|_| range()),
         ("int", Val::Double(number)) if number.abs() < 9.2e18 => Ok(Val::Int(*number as i64)),
         ("int", Val::Double(_)) => Err(range()),
@@ -193,7 +202,9 @@ fn convert<'a>(to: &str, value: &Val<'a>) -> Outcome<'a> {
             let text = std::str::from_utf8(bytes).map_err(|_| EvalError::Failed("invalid UTF-8 in bytes".into()))?;
             Ok(Val::text(text.to_string()))
         }
-        ("string", Val::Null | Val::Json(..) | Val::List(_) | Val::Map(_) | Val::Optional(_)) => Err(EvalError::overload(to, &[value])),
+        ("string", Val::Null | Val::Json(..) | Val::List(_) | Val::Map(_) | Val::Optional(_)) => {
+            Err(EvalError::overload(to, &[value]))
+        }
         ("string", other) => Ok(Val::text(texts::shown(other))),
         _ => Err(EvalError::overload(to, &[value])),
     }

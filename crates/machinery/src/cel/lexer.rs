@@ -16,7 +16,8 @@ pub(super) enum Token {
 }
 
 const SIGNS: &[&str] = &[
-    "&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]", "{", "}",
+    "&&", "||", "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]",
+    "{", "}",
 ];
 
 /// Each word with its position in the text.
@@ -141,7 +142,11 @@ fn text_literal(rest: &str) -> Result<Option<(Token, usize)>, String> {
         let value = if raw { inner.as_bytes().to_vec() } else { unescaped(inner, true)? };
         return Ok(Some((Token::Bytes(value), length)));
     }
-    let value = if raw { inner.to_string() } else { String::from_utf8(unescaped(inner, false)?).map_err(|_| "invalid text")? };
+    let value = if raw {
+        inner.to_string()
+    } else {
+        String::from_utf8(unescaped(inner, false)?).map_err(|_| "invalid text")?
+    };
     Ok(Some((Token::Text(value), length)))
 }
 

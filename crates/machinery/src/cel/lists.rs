@@ -73,10 +73,22 @@ fn most<'a>(values: &[Val<'a>], wanted: Ordering) -> Option<Outcome<'a>> {
 pub fn member<'a>(cx: &Evaluator, items: &[Val<'a>], name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
     let place = |found: Option<usize>| Val::Int(found.map_or(-1, |place| place as i64));
     Some(Ok(match (name, values) {
-        ("isSorted", []) => Val::Bool(items.windows(2).all(|pair| pair[0].compare(&pair[1]).is_some_and(Ordering::is_le))),
+        ("isSorted", []) => {
+            Val::Bool(items.windows(2).all(|pair| pair[0].compare(&pair[1]).is_some_and(Ordering::is_le)))
+        }
         ("sum", []) => return Some(sum(cx, items)),
-        ("min", []) => return Some(most(items, Ordering::Less).unwrap_or_else(|| Err(EvalError::Failed("min called on empty list".into())))),
-        ("max", []) => return Some(most(items, Ordering::Greater).unwrap_or_else(|| Err(EvalError::Failed("max called on empty list".into())))),
+        ("min", []) => {
+            return Some(
+                most(items, Ordering::Less)
+                    .unwrap_or_else(|| Err(EvalError::Failed("min called on empty list".into()))),
+            );
+        }
+        ("max", []) => {
+            return Some(
+                most(items, Ordering::Greater)
+                    .unwrap_or_else(|| Err(EvalError::Failed("max called on empty list".into()))),
+            );
+        }
         ("indexOf", [wanted]) => place(items.iter().position(|item| item.equals(wanted))),
         ("lastIndexOf", [wanted]) => place(items.iter().rposition(|item| item.equals(wanted))),
         ("join", []) => return Some(join(cx, items, "")),
@@ -86,7 +98,12 @@ pub fn member<'a>(cx: &Evaluator, items: &[Val<'a>], name: &str, values: &[Val<'
         ("last", []) => Val::Optional(items.last().cloned().map(std::rc::Rc::new)),
         ("slice", [Val::Int(from), Val::Int(to)]) => match (usize::try_from(*from), usize::try_from(*to)) {
             (Ok(from), Ok(to)) if from <= to && to <= items.len() => Val::list(items[from..to].to_vec()),
-            _ => return Some(Err(EvalError::Failed(format!("cannot slice({from}, {to}), list is of length {}", items.len())))),
+            _ => {
+                return Some(Err(EvalError::Failed(format!(
+                    "cannot slice({from}, {to}), list is of length {}",
+                    items.len()
+                ))));
+            }
         },
         ("distinct", []) => {
             let mut kept: Vec<Val<'a>> = Vec::new();
@@ -106,7 +123,9 @@ pub fn member<'a>(cx: &Evaluator, items: &[Val<'a>], name: &str, values: &[Val<'
             Val::list(sorted)
         }
         ("flatten", []) => {
-            let flat = items.iter().flat_map(|item| item.items().map_or_else(|| vec![item.clone()], |inner| inner.into_owned()));
+            let flat = items
+                .iter()
+                .flat_map(|item| item.items().map_or_else(|| vec![item.clone()], |inner| inner.into_owned()));
             Val::list(flat.collect())
         }
         _ => return None,

@@ -13,12 +13,16 @@ pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
     Some(match name {
         "ip" => match address(text) {
             Some(address) => Ok(Val::Ip(address)),
-            None => failed(format!("IP Address {text:?} parse error during conversion from string: unable to parse IP")),
+            None => {
+                failed(format!("IP Address {text:?} parse error during conversion from string: unable to parse IP"))
+            }
         },
         "isIP" => Ok(Val::Bool(address(text).is_some())),
         "ip.isCanonical" => match address(text) {
             Some(address) => Ok(Val::Bool(address.to_string() == **text)),
-            None => failed(format!("IP Address {text:?} parse error during conversion from string: unable to parse IP")),
+            None => {
+                failed(format!("IP Address {text:?} parse error during conversion from string: unable to parse IP"))
+            }
         },
         "cidr" => match network(text) {
             Some((address, bits)) => Ok(Val::Cidr(address, bits)),
@@ -27,7 +31,9 @@ pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
         "isCIDR" => Ok(Val::Bool(network(text).is_some())),
         "url" => match is_url(text) {
             true => Ok(Val::Url(text.as_ref().into())),
-            false => failed(format!("URL parse error during conversion from string: parse {text:?}: invalid URI for request")),
+            false => failed(format!(
+                "URL parse error during conversion from string: parse {text:?}: invalid URI for request"
+            )),
         },
         "isURL" => Ok(Val::Bool(is_url(text))),
         _ => return None,
@@ -69,7 +75,8 @@ fn address(text: &str) -> Option<IpAddr> {
 fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (own, bits) = text.split_once('/')?;
     let own = address(own)?;
-    let plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
+    let plain =
+        !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
     let bits: u8 = bits.parse().ok().filter(|bits| plain && *bits <= width(own))?;
     Some((own, bits))
 }
@@ -123,7 +130,13 @@ fn of_address<'a>(address: IpAddr, name: &str, values: &[Val<'a>]) -> Option<Val
         "isLinkLocalUnicast" => Val::Bool(link_local),
         "isGlobalUnicast" => {
             let broadcast = matches!(address, IpAddr::V4(four) if four.is_broadcast());
-            Val::Bool(!(address.is_unspecified() || address.is_loopback() || address.is_multicast() || link_local || broadcast))
+            Val::Bool(
+                !(address.is_unspecified()
+                    || address.is_loopback()
+                    || address.is_multicast()
+                    || link_local
+                    || broadcast),
+            )
         }
         _ => return None,
     })
@@ -139,7 +152,9 @@ fn is_url(text: &str) -> bool {
     let Some((scheme, _)) = text.split_once("://") else { return false };
     let letters = scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
     let port = parts(text).port;
-    scheme.starts_with(|sign: char| sign.is_ascii_alphabetic()) && letters && port.bytes().all(|byte| byte.is_ascii_digit())
+    scheme.starts_with(|sign: char| sign.is_ascii_alphabetic())
+        && letters
+        && port.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 struct Parts<'u> {

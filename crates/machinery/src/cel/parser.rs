@@ -327,9 +327,19 @@ pub(super) fn mentions(node: &Node, wanted: &str) -> bool {
     let below = |node: &Node| mentions(node, wanted);
     match node {
         Node::Name(name) => &**name == wanted,
-        Node::Null | Node::Bool(_) | Node::Int(_) | Node::Uint(_) | Node::Double(_) | Node::Text(_) | Node::Bytes(_) => false,
-        Node::Select(of, _) | Node::SelectOptional(of, _) | Node::Has(of, _) | Node::Not(of) | Node::Minus(of) => below(of),
-        Node::Index(a, b) | Node::IndexOptional(a, b) | Node::And(a, b) | Node::Or(a, b) | Node::Binary(_, a, b) => below(a) || below(b),
+        Node::Null
+        | Node::Bool(_)
+        | Node::Int(_)
+        | Node::Uint(_)
+        | Node::Double(_)
+        | Node::Text(_)
+        | Node::Bytes(_) => false,
+        Node::Select(of, _) | Node::SelectOptional(of, _) | Node::Has(of, _) | Node::Not(of) | Node::Minus(of) => {
+            below(of)
+        }
+        Node::Index(a, b) | Node::IndexOptional(a, b) | Node::And(a, b) | Node::Or(a, b) | Node::Binary(_, a, b) => {
+            below(a) || below(b)
+        }
         Node::Bind(_, a, b) => below(a) || below(b),
         Node::Choice(a, b, c) => below(a) || below(b) || below(c),
         Node::List(items) => items.iter().any(|(item, _)| below(item)),

@@ -136,5 +136,7 @@ fn mistakes_and_limits() {
     let object: Value = json!({});
     let program = Program::parse("self == oldSelf").expect("good");
     assert!(program.mentions("oldSelf") && !program.mentions("other"));
-    assert!(program.eval(&[("self", Val::json(&object, None)), ("oldSelf", Val::json(&object, None))], &mut 100).is_ok());
+    assert!(
+        program.eval(&[("self", Val::json(&object, None)), ("oldSelf", Val::json(&object, None))], &mut 100).is_ok()
+    );
 }

@@ -83,7 +83,9 @@ pub fn member<'a>(cx: &Evaluator, text: &str, name: &str, values: &[Val<'a>]) ->
         ("split", [Val::Text(by)]) => split(text, by, -1),
         ("split", [Val::Text(by), Val::Int(count)]) => split(text, by, *count),
         ("charAt" | "substring" | "indexOf" | "lastIndexOf", _) => return Some(by_position(text, name, values)),
-        ("matches" | "find" | "findAll", [Val::Text(expression), ..]) => return Some(search(cx, text, name, expression, values)),
+        ("matches" | "find" | "findAll", [Val::Text(expression), ..]) => {
+            return Some(search(cx, text, name, expression, values));
+        }
         ("format", [arguments]) => {
             let Some(arguments) = arguments.items() else { return Some(Err(EvalError::Overload)) };
             return Some(format(text, &arguments));
@@ -113,7 +115,9 @@ fn by_position<'a>(text: &str, name: &str, values: &[Val<'a>]) -> Outcome<'a> {
     let signs: Vec<char> = text.chars().collect();
     let out = |place: i64| EvalError::Failed(format!("index out of range: {place}"));
     let place = |value: &Val<'a>| match value {
-        Val::Int(place) => usize::try_from(*place).ok().filter(|place| *place <= signs.len()).ok_or_else(|| out(*place)),
+        Val::Int(place) => {
+            usize::try_from(*place).ok().filter(|place| *place <= signs.len()).ok_or_else(|| out(*place))
+        }
         other => Err(EvalError::overload(name, &[other])),
     };
     let find = |part: &str, mut places: Box<dyn Iterator<Item = usize>>| {
@@ -144,10 +148,14 @@ fn search<'a>(cx: &Evaluator, text: &str, name: &str, expression: &str, values: 
     match (name, values) {
         ("matches", [_]) => Ok(Val::Bool(regex.is_match(text))),
         ("find", [_]) => Ok(Val::text(regex.find(text).map_or("", |found| found.as_str()).to_string())),
-        ("findAll", [_]) => Ok(Val::list(regex.find_iter(text).map(|found| Val::text(found.as_str().to_string())).collect())),
+        ("findAll", [_]) => {
+            Ok(Val::list(regex.find_iter(text).map(|found| Val::text(found.as_str().to_string())).collect()))
+        }
         ("findAll", [_, Val::Int(count)]) => {
             let count = usize::try_from(*count).unwrap_or(usize::MAX);
-            Ok(Val::list(regex.find_iter(text).take(count).map(|found| Val::text(found.as_str().to_string())).collect()))
+            Ok(Val::list(
+                regex.find_iter(text).take(count).map(|found| Val::text(found.as_str().to_string())).collect(),
+            ))
         }
         _ => Err(EvalError::Overload),
     }
@@ -224,7 +232,10 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The formats that `format.<name>()` and `format.named(<name>)` know.
-const FORMATS: &[(&str, fn(&str) -> Vec<String>)] = &[
+/// Answers what is wrong with a text.
+type Rule = fn(&str) -> Vec<String>;
+
+const FORMATS: &[(&str, Rule)] = &[
     ("dns1123Label", names::dns_label),
     ("dns1123Subdomain", names::dns_subdomain),
     ("dns1035Label", names::dns1035_label),

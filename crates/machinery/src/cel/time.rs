@@ -23,8 +23,14 @@ pub fn duration(text: &str) -> Option<SignedDuration> {
         let length = rest.find(|sign: char| !(sign.is_ascii_digit() || sign == '.'))?;
         let (number, behind) = rest.split_at(length);
         const UNITS: &[(&str, i128)] = &[
-            ("ns", 1), ("us", 1_000), ("µs", 1_000), ("μs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_000),
-            ("m", 60_000_000_000), ("h", 3_600_000_000_000),
+            ("ns", 1),
+            ("us", 1_000),
+            ("µs", 1_000),
+            ("μs", 1_000),
+            ("ms", 1_000_000),
+            ("s", 1_000_000_000),
+            ("m", 60_000_000_000),
+            ("h", 3_600_000_000_000),
         ];
         let end = behind.find(|sign: char| sign.is_ascii_digit() || sign == '.').unwrap_or(behind.len());
         let unit = UNITS.iter().find(|(name, _)| *name == &behind[..end])?.1;
@@ -102,8 +108,11 @@ fn in_zone(time: Timestamp, zone: Option<&str>) -> Result<Zoned, EvalError> {
             _ => return Err(EvalError::Failed(format!("unknown time zone {zone}"))),
         };
         let minutes = if hours < 0 || zone.starts_with('-') { -minutes } else { minutes };
-        let offset = jiff::tz::Offset::from_seconds(hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60)));
-        return offset.map(|offset| time.to_zoned(TimeZone::fixed(offset))).map_err(|error| EvalError::Failed(error.to_string()));
+        let offset =
+            jiff::tz::Offset::from_seconds(hours.saturating_mul(3600).saturating_add(minutes.saturating_mul(60)));
+        return offset
+            .map(|offset| time.to_zoned(TimeZone::fixed(offset)))
+            .map_err(|error| EvalError::Failed(error.to_string()));
     }
     let zone = TimeZone::get(zone).map_err(|_| EvalError::Failed(format!("unknown time zone {zone}")))?;
     Ok(time.to_zoned(zone))

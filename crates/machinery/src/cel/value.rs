@@ -111,7 +111,9 @@ impl<'a> Val<'a> {
             Val::Map(entries) => Some(Cow::Borrowed(entries)),
             Val::Json(Value::Object(map), schema) => {
                 let below = |name: &str| schema.and_then(|schema| schema.field(name));
-                Some(map.iter().map(|(name, value)| (Val::text(name.as_str()), Val::json(value, below(name)))).collect())
+                Some(
+                    map.iter().map(|(name, value)| (Val::text(name.as_str()), Val::json(value, below(name)))).collect(),
+                )
             }
             _ => None,
         }
@@ -120,7 +122,9 @@ impl<'a> Val<'a> {
     /// The entry of a map, or the field of an object.
     pub fn entry(&self, key: &Val<'a>) -> Option<Val<'a>> {
         match (self, key) {
-            (Val::Map(entries), _) => entries.iter().find(|(known, _)| known.equals(key)).map(|(_, value)| value.clone()),
+            (Val::Map(entries), _) => {
+                entries.iter().find(|(known, _)| known.equals(key)).map(|(_, value)| value.clone())
+            }
             (Val::Json(value, schema), Val::Text(name)) => {
                 let found = value.get(name.as_ref())?;
                 Some(Val::json(found, schema.and_then(|schema| schema.field(name))))
@@ -199,7 +203,8 @@ impl<'a> Val<'a> {
         }
         match (self.entries(), other.entries()) {
             (Some(left), Some(right)) => {
-                left.len() == right.len() && left.iter().all(|(key, value)| other.entry(key).is_some_and(|found| found.equals(value)))
+                left.len() == right.len()
+                    && left.iter().all(|(key, value)| other.entry(key).is_some_and(|found| found.equals(value)))
             }
             _ => false,
         }

@@ -204,8 +204,23 @@ impl JsonType {
 
 fn values(schema: &Value, depth: usize) -> Option<Box<Values>> {
     const KEYS: &[&str] = &[
-        "format", "pattern", "minimum", "maximum", "multipleOf", "minLength", "maxLength", "minItems", "maxItems",
-        "minProperties", "maxProperties", "uniqueItems", "enum", "allOf", "anyOf", "oneOf", "not",
+        "format",
+        "pattern",
+        "minimum",
+        "maximum",
+        "multipleOf",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "minProperties",
+        "maxProperties",
+        "uniqueItems",
+        "enum",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
     ];
     if !KEYS.iter().any(|key| schema.get(*key).is_some()) {
         return None;

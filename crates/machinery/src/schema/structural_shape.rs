@@ -11,7 +11,12 @@ use super::structural::{Additional, Structural};
 
 /// Removes what the schema does not know and notes it. Metadata, of the object itself and of embedded ones, takes the
 /// shape of `metadata` as built-in kinds' does; where none is given it is left alone.
-pub fn prune(object: &mut Value, schema: &Structural, metadata: Option<TypeRef>, into: &mut Problems) -> Result<(), TypeError> {
+pub fn prune(
+    object: &mut Value,
+    schema: &Structural,
+    metadata: Option<TypeRef>,
+    into: &mut Problems,
+) -> Result<(), TypeError> {
     Pruning { metadata, into, path: String::new() }.value(object, schema, true)
 }
 
@@ -100,7 +105,10 @@ pub fn default(value: &mut Value, schema: &Structural) {
             }
             for (name, value) in map.iter_mut() {
                 let Some(schema) = schema.field(name) else { continue };
-                if value.is_null() && !schema.nullable && let Some(default) = &schema.default {
+                if value.is_null()
+                    && !schema.nullable
+                    && let Some(default) = &schema.default
+                {
                     *value = default.clone();
                 }
                 self::default(value, schema);
@@ -109,7 +117,10 @@ pub fn default(value: &mut Value, schema: &Structural) {
         Value::Array(items) => {
             let Some(schema) = &schema.items else { return };
             for item in items {
-                if item.is_null() && !schema.nullable && let Some(default) = &schema.default {
+                if item.is_null()
+                    && !schema.nullable
+                    && let Some(default) = &schema.default
+                {
                     *item = default.clone();
                 }
                 self::default(item, schema);

@@ -26,7 +26,12 @@ fn check_pruned(spec: Value, given: Value, expected: Value, unknown: &[&str]) {
 fn pruning() {
     let spec = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     check_pruned(spec.clone(), json!({"a": "x", "b": 1}), json!({"a": "x"}), &["spec.b"]);
-    check_pruned(json!({"type": "array", "items": spec}), json!([{"a": "x"}, {"b": 1}]), json!([{"a": "x"}, {}]), &["spec[1].b"]);
+    check_pruned(
+        json!({"type": "array", "items": spec}),
+        json!([{"a": "x"}, {"b": 1}]),
+        json!([{"a": "x"}, {}]),
+        &["spec[1].b"],
+    );
     let each = json!({"type": "object", "additionalProperties": spec});
     check_pruned(each, json!({"k": {"b": 1}}), json!({"k": {}}), &["spec.k.b"]);
     let keeps = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": spec}});
@@ -57,7 +62,8 @@ fn defaults_and_nulls() {
         "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"b": {"type": "integer", "default": 3}}}},
     }});
     check_defaulted(spec.clone(), json!({}), json!({"a": "x", "n": "x", "deep": {"b": 1}}));
-    let given = json!({"a": null, "n": null, "plain": null, "deep": {"b": 7}, "list": [{}, {"b": 5}], "map": {"k": {}}});
+    let given =
+        json!({"a": null, "n": null, "plain": null, "deep": {"b": 7}, "list": [{}, {"b": 5}], "map": {"k": {}}});
     let expected = json!({"a": "x", "n": null, "deep": {"b": 7}, "list": [{"b": 2}, {"b": 5}], "map": {"k": {"b": 3}}});
     check_defaulted(spec, given, expected);
 }
@@ -81,33 +87,84 @@ fn check(spec: Value, given: Value, expected: &[&str]) {
 
 #[test]
 fn types() {
-    check(json!({"type": "integer"}), json!("x"), &["spec: Invalid value: \"string\": spec in body must be of type integer: \"string\""]);
-    check(json!({"type": "integer"}), json!(1.5), &["spec: Invalid value: \"number\": spec in body must be of type integer: \"number\""]);
+    check(
+        json!({"type": "integer"}),
+        json!("x"),
+        &["spec: Invalid value: \"string\": spec in body must be of type integer: \"string\""],
+    );
+    check(
+        json!({"type": "integer"}),
+        json!(1.5),
+        &["spec: Invalid value: \"number\": spec in body must be of type integer: \"number\""],
+    );
     check(json!({"type": "integer"}), json!(1.0), &[]);
-    check(json!({"type": "string"}), json!(1), &["spec: Invalid value: \"integer\": spec in body must be of type string: \"integer\""]);
-    check(json!({"type": "string"}), json!(null), &["spec: Invalid value: \"null\": spec in body must be of type string: \"null\""]);
+    check(
+        json!({"type": "string"}),
+        json!(1),
+        &["spec: Invalid value: \"integer\": spec in body must be of type string: \"integer\""],
+    );
+    check(
+        json!({"type": "string"}),
+        json!(null),
+        &["spec: Invalid value: \"null\": spec in body must be of type string: \"null\""],
+    );
     check(json!({"type": "string", "nullable": true}), json!(null), &[]);
     check(json!({"x-kubernetes-int-or-string": true}), json!("80%"), &[]);
-    check(json!({"x-kubernetes-int-or-string": true}), json!(true), &[
-        "spec: Invalid value: \"boolean\": spec in body must be of type integer,string: \"boolean\"",
-    ]);
-    let fields = json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}}});
-    check(fields, json!({"b": 1}), &[
-        "spec.a: Required value",
-        "spec.b: Invalid value: \"integer\": spec.b in body must be of type boolean: \"integer\"",
-    ]);
+    check(
+        json!({"x-kubernetes-int-or-string": true}),
+        json!(true),
+        &["spec: Invalid value: \"boolean\": spec in body must be of type integer,string: \"boolean\""],
+    );
+    let fields =
+        json!({"type": "object", "required": ["a"], "properties": {"a": {"type": "string"}, "b": {"type": "boolean"}}});
+    check(
+        fields,
+        json!({"b": 1}),
+        &[
+            "spec.a: Required value",
+            "spec.b: Invalid value: \"integer\": spec.b in body must be of type boolean: \"integer\"",
+        ],
+    );
 }
 
 #[test]
 fn bounds() {
-    check(json!({"type": "integer", "minimum": 1}), json!(0), &["spec: Invalid value: 0: spec in body should be greater than or equal to 1"]);
-    check(json!({"type": "integer", "maximum": 1, "exclusiveMaximum": true}), json!(1), &["spec: Invalid value: 1: spec in body should be less than 1"]);
-    check(json!({"type": "integer", "multipleOf": 2}), json!(3), &["spec: Invalid value: 3: spec in body should be a multiple of 2"]);
-    check(json!({"type": "string", "minLength": 2}), json!("é"), &["spec: Invalid value: \"é\": spec in body should be at least 2 chars long"]);
+    check(
+        json!({"type": "integer", "minimum": 1}),
+        json!(0),
+        &["spec: Invalid value: 0: spec in body should be greater than or equal to 1"],
+    );
+    check(
+        json!({"type": "integer", "maximum": 1, "exclusiveMaximum": true}),
+        json!(1),
+        &["spec: Invalid value: 1: spec in body should be less than 1"],
+    );
+    check(
+        json!({"type": "integer", "multipleOf": 2}),
+        json!(3),
+        &["spec: Invalid value: 3: spec in body should be a multiple of 2"],
+    );
+    check(
+        json!({"type": "string", "minLength": 2}),
+        json!("é"),
+        &["spec: Invalid value: \"é\": spec in body should be at least 2 chars long"],
+    );
     check(json!({"type": "string", "maxLength": 1}), json!("ab"), &["spec: Too long: may not be more than 1 bytes"]);
-    check(json!({"type": "string", "pattern": "^a+$"}), json!("b"), &["spec: Invalid value: \"b\": spec in body should match '^a+$'"]);
-    check(json!({"type": "string", "enum": ["a", "b"]}), json!("c"), &["spec: Unsupported value: \"c\": supported values: \"a\", \"b\""]);
-    check(json!({"type": "string", "format": "date-time"}), json!("x"), &["spec: Invalid value: \"x\": spec in body must be of type date-time: \"x\""]);
+    check(
+        json!({"type": "string", "pattern": "^a+$"}),
+        json!("b"),
+        &["spec: Invalid value: \"b\": spec in body should match '^a+$'"],
+    );
+    check(
+        json!({"type": "string", "enum": ["a", "b"]}),
+        json!("c"),
+        &["spec: Unsupported value: \"c\": supported values: \"a\", \"b\""],
+    );
+    check(
+        json!({"type": "string", "format": "date-time"}),
+        json!("x"),
+        &["spec: Invalid value: \"x\": spec in body must be of type date-time: \"x\""],
+    );
     check(json!({"type": "string", "format": "made-up"}), json!("x"), &[]);
     let list = json!({"type": "array", "minItems": 1, "maxItems": 2, "uniqueItems": true, "items": {"type": "string"}});
     check(list.clone(), json!([]), &["spec: Invalid value: 0: spec in body should have at least 1 items"]);
@@ -122,24 +179,40 @@ fn alternatives() {
     let one = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
         "oneOf": [{"required": ["a"]}, {"required": ["b"]}]});
     check(one.clone(), json!({"a": ""}), &[]);
-    check(one.clone(), json!({}), &[
-        "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found none valid",
-        "spec.a: Required value",
-    ]);
-    check(one, json!({"a": "", "b": ""}), &[
-        "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
-    ]);
+    check(
+        one.clone(),
+        json!({}),
+        &[
+            "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found none valid",
+            "spec.a: Required value",
+        ],
+    );
+    check(
+        one,
+        json!({"a": "", "b": ""}),
+        &[
+            "<nil>: Invalid value: \"\": \"spec\" must validate one and only one schema (oneOf). Found 2 valid alternatives",
+        ],
+    );
     let any = json!({"type": "integer", "anyOf": [{"minimum": 10}, {"maximum": 1}]});
     check(any.clone(), json!(11), &[]);
-    check(any, json!(5), &[
-        "<nil>: Invalid value: \"\": \"spec\" must validate at least one schema (anyOf)",
-        "spec: Invalid value: 5: spec in body should be greater than or equal to 10",
-    ]);
+    check(
+        any,
+        json!(5),
+        &[
+            "<nil>: Invalid value: \"\": \"spec\" must validate at least one schema (anyOf)",
+            "spec: Invalid value: 5: spec in body should be greater than or equal to 10",
+        ],
+    );
     let all = json!({"type": "integer", "allOf": [{"minimum": 10}, {"maximum": 10}]});
-    check(all, json!(5), &[
-        "spec: Invalid value: 5: spec in body should be greater than or equal to 10",
-        "<nil>: Invalid value: \"\": \"spec\" must validate all the schemas (allOf)",
-    ]);
+    check(
+        all,
+        json!(5),
+        &[
+            "spec: Invalid value: 5: spec in body should be greater than or equal to 10",
+            "<nil>: Invalid value: \"\": \"spec\" must validate all the schemas (allOf)",
+        ],
+    );
     let not = json!({"type": "integer", "not": {"minimum": 10}});
     check(not, json!(11), &["<nil>: Invalid value: \"\": \"spec\" must not validate the schema (not)"]);
 }
@@ -150,10 +223,13 @@ fn lists_hold_nothing_twice() {
     check(set, json!(["a", "b", "a"]), &["spec[2]: Duplicate value: \"a\""]);
     let map = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name", "protocol"],
         "items": {"type": "object", "properties": {"name": {"type": "string"}, "protocol": {"type": "string", "default": "TCP"}}}});
-    check(map, json!([{"name": "a"}, {"name": "b"}, {"name": "a", "protocol": "TCP"}]), &[
-        "spec[2]: Duplicate value: {\"name\":\"a\",\"protocol\":\"TCP\"}",
-    ]);
-    let embedded = json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
+    check(
+        map,
+        json!([{"name": "a"}, {"name": "b"}, {"name": "a", "protocol": "TCP"}]),
+        &["spec[2]: Duplicate value: {\"name\":\"a\",\"protocol\":\"TCP\"}"],
+    );
+    let embedded =
+        json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true});
     check(embedded, json!({"kind": "Pod"}), &["spec.apiVersion: Required value: must not be empty"]);
 }
 
@@ -165,7 +241,12 @@ fn what_an_update_leaves_alone_is_not_held_against_it() {
             "type": "object", "properties": {"name": {"type": "string"}, "size": {"type": "integer", "maximum": 1}}}},
     }});
     let old = json!({"a": "long", "list": [{"name": "x", "size": 5}]});
-    check_update(spec.clone(), Some(old.clone()), json!({"a": "long", "b": "y", "list": [{"name": "y"}, {"name": "x", "size": 5}]}), &[]);
+    check_update(
+        spec.clone(),
+        Some(old.clone()),
+        json!({"a": "long", "b": "y", "list": [{"name": "y"}, {"name": "x", "size": 5}]}),
+        &[],
+    );
     check_update(spec, Some(old), json!({"a": "longer"}), &["spec.a: Too long: may not be more than 1 bytes"]);
 }
 
@@ -178,8 +259,16 @@ fn rules() {
     };
     let ordered = rule(json!({"rule": "self.min <= self.max"}));
     check(ordered.clone(), json!({"min": 1, "max": 2}), &[]);
-    check(ordered.clone(), json!({"min": 3, "max": 2}), &["spec: Invalid value: \"object\": failed rule: self.min <= self.max"]);
-    check(ordered.clone(), json!({"min": 3}), &["spec: Invalid value: \"object\": no such key: max evaluating rule: self.min <= self.max"]);
+    check(
+        ordered.clone(),
+        json!({"min": 3, "max": 2}),
+        &["spec: Invalid value: \"object\": failed rule: self.min <= self.max"],
+    );
+    check(
+        ordered.clone(),
+        json!({"min": 3}),
+        &["spec: Invalid value: \"object\": no such key: max evaluating rule: self.min <= self.max"],
+    );
     check_update(ordered, Some(json!({"min": 3, "max": 2})), json!({"min": 3, "max": 2}), &[]);
     let told = rule(json!({
         "rule": "self.min <= self.max", "message": "fallback", "messageExpression": "'min %d is too large'.format([self.min])",
@@ -192,11 +281,21 @@ fn rules() {
     check(fixed.clone(), json!({"a": "x"}), &[]);
     check_update(fixed.clone(), Some(json!({})), json!({"a": "x"}), &[]);
     check_update(fixed.clone(), Some(json!({"a": "x"})), json!({"a": "x"}), &[]);
-    check_update(fixed, Some(json!({"a": "x"})), json!({"a": "y"}), &["spec.a: Invalid value: \"string\": a is immutable"]);
-    let items = json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]}});
+    check_update(
+        fixed,
+        Some(json!({"a": "x"})),
+        json!({"a": "y"}),
+        &["spec.a: Invalid value: \"string\": a is immutable"],
+    );
+    let items =
+        json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]}});
     check(items, json!([1, 0]), &["spec[1]: Invalid value: \"integer\": failed rule: self > 0"]);
     let optional = rule(json!({"rule": "oldSelf.hasValue() || self.min == 1", "optionalOldSelf": true}));
-    check(optional, json!({"min": 2}), &["spec: Invalid value: \"object\": failed rule: oldSelf.hasValue() || self.min == 1"]);
+    check(
+        optional,
+        json!({"min": 2}),
+        &["spec: Invalid value: \"object\": failed rule: oldSelf.hasValue() || self.min == 1"],
+    );
 }
 
 #[test]

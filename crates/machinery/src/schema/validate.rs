@@ -56,7 +56,8 @@ impl Validation<'_> {
         if let Some(choices) = schema.values.as_ref().and_then(|values| values.choices.as_ref())
             && !choices.iter().any(|choice| equal(choice, value))
         {
-            let quoted = choices.iter().map(|choice| choice.as_str().map_or_else(|| choice.to_string(), str::to_string));
+            let quoted =
+                choices.iter().map(|choice| choice.as_str().map_or_else(|| choice.to_string(), str::to_string));
             let quoted: Vec<String> = quoted.map(|choice| format!("{choice:?}")).collect();
             self.push(Problem::NotSupported, shown(value), format!("supported values: {}", quoted.join(", ")));
         }
@@ -134,7 +135,8 @@ impl Validation<'_> {
             _ => true,
         };
         if !fits && schema.ty == Some(JsonType::Integer) && is_integral(number) {
-            let detail = format!("Checked value must be of type integer with format {} in {}", values.format, self.path);
+            let detail =
+                format!("Checked value must be of type integer with format {} in {}", values.format, self.path);
             self.push_at_nothing(detail);
         }
     }
@@ -180,7 +182,9 @@ impl Validation<'_> {
         }
         for (name, value) in map {
             match (schema.field(name), &schema.additional) {
-                (Some(field), _) => self.below(name, |this| this.value(value, old.and_then(|old| old.get(name)), field)),
+                (Some(field), _) => {
+                    self.below(name, |this| this.value(value, old.and_then(|old| old.get(name)), field))
+                }
                 (None, Additional::None) if schema.properties.is_empty() => {
                     let detail = format!("{}.{name} in body is a forbidden property", self.path);
                     self.push(Problem::Invalid, "\"\"".into(), detail);
@@ -203,7 +207,11 @@ impl Validation<'_> {
             let tries: Vec<Try> = values.one_of.iter().map(|schema| self.attempt(value, schema)).collect();
             let valid = tries.iter().filter(|one| one.errors.is_empty()).count();
             if valid != 1 {
-                let found = if valid == 0 { "Found none valid".to_string() } else { format!("Found {valid} valid alternatives") };
+                let found = if valid == 0 {
+                    "Found none valid".to_string()
+                } else {
+                    format!("Found {valid} valid alternatives")
+                };
                 self.push_at_nothing(format!("{:?} must validate one and only one schema (oneOf). {found}", self.path));
                 if valid == 0 {
                     self.explain(tries);

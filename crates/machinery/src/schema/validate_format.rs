@@ -57,9 +57,43 @@ fn is_duration(text: &str) -> bool {
         rest = rest[digits..].trim_start();
         let letters = rest.find(|sign: char| sign.is_ascii_digit() || sign == '.' || sign == ' ').unwrap_or(rest.len());
         const UNITS: &[&str] = &[
-            "ns", "us", "µs", "μs", "ms", "s", "m", "h", "d", "w", "nano", "nanosecond", "nanoseconds", "micro", "micros",
-            "microsecond", "microseconds", "milli", "millis", "millisecond", "milliseconds", "sec", "secs", "second", "seconds",
-            "min", "mins", "minute", "minutes", "hr", "hour", "hours", "day", "days", "wk", "week", "weeks",
+            "ns",
+            "us",
+            "µs",
+            "μs",
+            "ms",
+            "s",
+            "m",
+            "h",
+            "d",
+            "w",
+            "nano",
+            "nanosecond",
+            "nanoseconds",
+            "micro",
+            "micros",
+            "microsecond",
+            "microseconds",
+            "milli",
+            "millis",
+            "millisecond",
+            "milliseconds",
+            "sec",
+            "secs",
+            "second",
+            "seconds",
+            "min",
+            "mins",
+            "minute",
+            "minutes",
+            "hr",
+            "hour",
+            "hours",
+            "day",
+            "days",
+            "wk",
+            "week",
+            "weeks",
         ];
         if !UNITS.contains(&&rest[..letters]) {
             return false;
@@ -77,7 +111,8 @@ fn is_cidr(text: &str) -> bool {
         Ok(std::net::IpAddr::V6(_)) => 128,
         Err(_) => return false,
     };
-    let plain = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
+    let plain =
+        !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) && (bits == "0" || !bits.starts_with('0'));
     plain && bits.parse::<u32>().is_ok_and(|bits| bits <= width)
 }
 
@@ -122,14 +157,20 @@ fn is_uri(text: &str) -> bool {
 
 fn is_email(text: &str) -> bool {
     let Some((local, domain)) = text.rsplit_once('@') else { return false };
-    let atom = |text: &str| !text.is_empty() && !text.contains(|sign: char| sign.is_whitespace() || "()<>[]:;@\\,\"".contains(sign));
+    let atom = |text: &str| {
+        !text.is_empty() && !text.contains(|sign: char| sign.is_whitespace() || "()<>[]:;@\\,\"".contains(sign))
+    };
     local.split('.').all(atom) && domain.split('.').all(atom)
 }
 
 fn is_host_name(text: &str) -> bool {
     let label = |label: &str| {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
-        !label.is_empty() && label.len() <= 63 && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(good)
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(good)
     };
     text.len() <= 255 && text.trim_end_matches('.').split('.').all(label)
 }
@@ -162,8 +203,12 @@ fn is_isbn10(text: &str) -> bool {
 
 fn is_isbn13(text: &str) -> bool {
     let digits = digits_of(text);
-    let sum: u32 = digits.iter().enumerate().map(|(index, byte)| u32::from(byte.wrapping_sub(b'0')) * if index % 2 == 0 { 1 } else { 3 }).sum();
-    digits.len() == 13 && digits.iter().all(u8::is_ascii_digit) && sum % 10 == 0
+    let sum: u32 = digits
+        .iter()
+        .enumerate()
+        .map(|(index, byte)| u32::from(byte.wrapping_sub(b'0')) * if index % 2 == 0 { 1 } else { 3 })
+        .sum();
+    digits.len() == 13 && digits.iter().all(u8::is_ascii_digit) && sum.is_multiple_of(10)
 }
 
 /// The check sum of card numbers, after Luhn.

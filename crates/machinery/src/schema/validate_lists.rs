@@ -78,7 +78,12 @@ fn embedded(map: &Map<String, Value>, path: &str, errors: &mut Errors) {
     let api_version = text("apiVersion");
     if api_version.matches('/').count() > 1 {
         let detail = format!("unexpected GroupVersion string: {api_version}");
-        errors.push(FieldError::new(Problem::Invalid, format!("{path}.apiVersion"), format!("{api_version:?}"), detail));
+        errors.push(FieldError::new(
+            Problem::Invalid,
+            format!("{path}.apiVersion"),
+            format!("{api_version:?}"),
+            detail,
+        ));
     }
     let kind = text("kind");
     if !kind.is_empty() {

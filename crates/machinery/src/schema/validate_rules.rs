@@ -59,7 +59,10 @@ impl Rules<'_> {
 
     fn rule(&mut self, rule: &Rule, value: &Value, old: Option<&Value>, unchanged: bool, schema: &Structural) {
         // What an update leaves as it was is not held against it.
-        if (unchanged && !rule.transition) || (rule.transition && old.is_none() && !rule.optional_old_self) || self.budget == 0 {
+        if (unchanged && !rule.transition)
+            || (rule.transition && old.is_none() && !rule.optional_old_self)
+            || self.budget == 0
+        {
             return;
         }
         let text = rule.text.trim();
