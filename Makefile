@@ -12,7 +12,11 @@ help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 run: build ## Start a cluster on this machine; Ctrl-C stops it, its data stay in target/cluster.
-	@echo "in another terminal: export KUBECONFIG=$(DATA_DIR)/admin.kubeconfig; kubectl get namespaces"
+	@scripts/install-tools run
+	@echo "in another terminal:"
+	@echo "  export KUBECONFIG=$(DATA_DIR)/admin.kubeconfig"
+	@command -v kubectl >/dev/null || echo "  alias kubectl=$(CURDIR)/target/tools/kubectl-debian"
+	@echo "  kubectl get namespaces"
 	@mkdir -p "$(DATA_DIR)"
 	exec target/release/knarr server --data-dir "$(DATA_DIR)" --https-port $(PORT) --bind-address 127.0.0.1
 
