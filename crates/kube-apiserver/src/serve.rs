@@ -46,9 +46,8 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let query = Query::parse(parts.uri.query());
     let answer = negotiate(&parts.headers, &query);
     let dry_run = query.has("dryRun");
-    let mut seen = Arc::default();
-    let warnings = Mutex::new(Vec::new());
-    let steps = steps(&app, &peer, &mut parts, incoming, query, &answer, &mut seen, &warnings);
+    let mut noted = Noted::default();
+    let steps = steps(&app, &peer, &mut parts, incoming, query, &answer, &mut noted);
     // A panic in one request is that request's end and nobody else's.
     let outcome = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(outcome) => outcome,
@@ -58,15 +57,21 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
         }
     };
     let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
-    add_headers(&mut reply, &warnings.into_inner());
-    app.metrics.observe(&seen, dry_run, reply.status().as_u16(), began.elapsed());
+    add_headers(&mut reply, &noted.warnings);
+    app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
     }
     reply
 }
 
-#[allow(clippy::too_many_arguments)] // The parts of one request, taken apart once.
+/// What is known of a request however far it came.
+#[derive(Default)]
+struct Noted {
+    target: Arc<Target>,
+    warnings: Vec<String>,
+}
+
 async fn steps(
     app: &Arc<App>,
     peer: &Peer,
@@ -74,13 +79,12 @@ async fn steps(
     incoming: Sent,
     query: Query,
     answer: &Result<Answer, Status>,
-    seen: &mut Arc<Target>,
-    warnings: &Mutex<Vec<String>>,
+    noted: &mut Noted,
 ) -> Result<Reply, Status> {
     let path = parts.uri.path();
     let target = Arc::new(target::parse(&parts.method, path, &query)?);
     if is_served(app, &target) {
-        *seen = target.clone();
+        noted.target = target.clone();
     }
     let user = match &peer.identity {
         Some(user) => User::clone(user),
@@ -117,7 +121,7 @@ async fn steps(
     if let Some(text) =
         api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
     {
-        warnings.lock().push(text.to_string());
+        noted.warnings.push(text.to_string());
     }
     if call.target.verb == "watch" {
         // Nothing is warned of behind this point.
@@ -136,7 +140,7 @@ async fn steps(
                     .with_empty_details()),
             },
         };
-    warnings.lock().append(&mut call.warnings.lock());
+    noted.warnings.append(&mut call.warnings.lock());
     outcome
 }
 

@@ -96,21 +96,36 @@ async fn allocate(call: &Call, service: &mut Value, old: Option<&Value>, dry_run
     strategy::sync_cluster_ips(service, old);
     let range = app.settings.service_cidr;
     families::choose(service, old, &[family(range.addr())]).map_err(|errors| refused(service, &errors))?;
-    let before = old.map(claims_of).unwrap_or_default();
-    let mut reserved = Reserved::nothing(app);
-    let holder = Holder { namespace: service.namespace().into(), name: service.name().into() };
-    let mut errors = Errors::default();
-    allocate_address(app, service, &before, &holder, &mut reserved, dry_run, &mut errors).await?;
-    allocate_ports(app, service, &before, &holder, &mut reserved, dry_run, &mut errors).await?;
+    let mut allocation = Allocation {
+        app,
+        holder: Holder { namespace: service.namespace().into(), name: service.name().into() },
+        before: old.map(claims_of).unwrap_or_default(),
+        reserved: Reserved::nothing(app),
+        dry_run,
+        errors: Errors::default(),
+    };
+    allocation.address(service).await?;
+    allocation.ports(service).await?;
+    let Allocation { before, mut reserved, errors, .. } = allocation;
     if !errors.is_empty() {
         return Err(refused(service, &errors));
     }
     let after = claims_of(service);
-    reserved.freed = before.into_iter().filter(|claim| !after.contains(claim)).collect();
-    if dry_run {
-        reserved.freed.clear();
+    if !dry_run {
+        reserved.freed = before.into_iter().filter(|claim| !after.contains(claim)).collect();
     }
     Ok(reserved)
+}
+
+/// One Service's claims while they are made.
+struct Allocation<'a> {
+    app: &'a Arc<App>,
+    holder: Holder,
+    /// What the stored Service holds already.
+    before: Vec<Claim>,
+    reserved: Reserved,
+    dry_run: bool,
+    errors: Errors,
 }
 
 /// Everything a Service holds by its spec.
@@ -125,176 +140,131 @@ fn claims_of(service: &Value) -> Vec<Claim> {
     claims
 }
 
-async fn allocate_address(
-    app: &Arc<App>,
-    service: &mut Value,
-    before: &[Claim],
-    holder: &Holder,
-    reserved: &mut Reserved,
-    dry_run: bool,
-    errors: &mut Errors,
-) -> Result<(), Status> {
-    let spec = &service["spec"];
-    if !strategy::needs_cluster_ip(spec) || strategy::is_headless(spec) {
-        return Ok(());
-    }
-    let given: Vec<String> =
-        spec["clusterIPs"].as_array().into_iter().flatten().filter_map(|ip| ip.as_str().map(Into::into)).collect();
-    if given.is_empty() {
-        let address = next_address(app, holder, reserved, dry_run).await?;
-        service["spec"]["clusterIP"] = address.to_string().into();
-        service["spec"]["clusterIPs"] = json!([address.to_string()]);
-        return Ok(());
-    }
-    let range = app.settings.service_cidr;
-    for text in &given {
-        let mut invalid = |why: String| {
-            let detail = format!("failed to allocate IP {text}: {why}");
-            errors.push(FieldError::new(Problem::Invalid, "spec.clusterIPs", json!(given).to_string(), detail));
-        };
-        let Ok(address) = text.parse::<IpAddr>() else {
+impl Allocation<'_> {
+    async fn address(&mut self, service: &mut Value) -> Result<(), Status> {
+        let spec = &service["spec"];
+        if !strategy::needs_cluster_ip(spec) || strategy::is_headless(spec) {
+            return Ok(());
+        }
+        let given = spec["clusterIPs"].as_array().into_iter().flatten();
+        let given: Vec<String> = given.filter_map(|address| address.as_str().map(Into::into)).collect();
+        if given.is_empty() {
+            let address = self.next_address().await?;
+            service["spec"]["clusterIP"] = address.to_string().into();
+            service["spec"]["clusterIPs"] = json!([address.to_string()]);
+            return Ok(());
+        }
+        for text in &given {
             // Not an address: validation, which runs next, says so in its own words.
-            continue;
-        };
-        if before.contains(&Claim::Address(address)) {
-            continue;
+            let Ok(address) = text.parse::<IpAddr>() else { continue };
+            if let Some(why) = self.take_address(address).await? {
+                let detail = format!("failed to allocate IP {text}: {why}");
+                let shown = json!(given).to_string();
+                self.errors.push(FieldError::new(Problem::Invalid, "spec.clusterIPs", shown, detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Why an address that was asked for cannot be had.
+    async fn take_address(&mut self, address: IpAddr) -> Result<Option<String>, Status> {
+        let range = self.app.settings.service_cidr;
+        let claim = Claim::Address(address);
+        if self.before.contains(&claim) {
+            return Ok(None);
         }
         if !range.contains(&address) {
-            invalid(format!("the provided IP ({text}) is not in the valid range. The range of valid IPs is {range}"));
-        } else if dry_run {
-            if claim::is_taken(app, &Claim::Address(address)).await? {
-                invalid("provided IP is already allocated".into());
+            let why =
+                format!("the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}");
+            return Ok(Some(why));
+        }
+        Ok((!self.try_claim(&claim).await?).then(|| "provided IP is already allocated".into()))
+    }
+
+    async fn ports(&mut self, service: &mut Value) -> Result<(), Status> {
+        if !strategy::needs_node_port(&service["spec"]) {
+            return Ok(());
+        }
+        let automatic = strategy::allocates_node_ports(&service["spec"]);
+        let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
+        for index in 0..count {
+            let wanted = service["spec"]["ports"][index]["nodePort"].as_u64().unwrap_or(0);
+            if wanted != 0 {
+                self.take_port(wanted, &format!("spec.ports[{index}].nodePort")).await?;
+            } else if automatic {
+                service["spec"]["ports"][index]["nodePort"] = self.next_port().await?.into();
             }
-        } else if !claim::take(app, &Claim::Address(address), holder).await? {
-            invalid("provided IP is already allocated".into());
+        }
+        if strategy::needs_health_check(&service["spec"]) {
+            let wanted = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0);
+            match wanted {
+                0 => service["spec"]["healthCheckNodePort"] = self.next_port().await?.into(),
+                _ => self.take_port(wanted, "spec.healthCheckNodePort").await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_port(&mut self, wanted: u64, field: &str) -> Result<(), Status> {
+        let range = &self.app.settings.node_ports;
+        let claim = Claim::Port(u16::try_from(wanted).unwrap_or(0));
+        // One number may serve several protocols of one Service. A dry run claims nothing, and upstream then does not
+        // look either.
+        if self.dry_run || self.before.contains(&claim) || self.reserved.taken.contains(&claim) {
+            return Ok(());
+        }
+        let detail = if !u16::try_from(wanted).is_ok_and(|port| range.contains(&port)) {
+            let (first, last) = (range.start(), range.end());
+            format!("provided port is not in the valid range. The range of valid ports is {first}-{last}")
+        } else if !self.try_claim(&claim).await? {
+            "provided port is already allocated".into()
         } else {
-            reserved.taken.push(Claim::Address(address));
-        }
+            return Ok(());
+        };
+        self.errors.push(FieldError::new(Problem::Invalid, field, wanted.to_string(), detail));
+        Ok(())
     }
-    Ok(())
-}
 
-async fn allocate_ports(
-    app: &Arc<App>,
-    service: &mut Value,
-    before: &[Claim],
-    holder: &Holder,
-    reserved: &mut Reserved,
-    dry_run: bool,
-    errors: &mut Errors,
-) -> Result<(), Status> {
-    if !strategy::needs_node_port(&service["spec"]) {
-        return Ok(());
-    }
-    let automatic = strategy::allocates_node_ports(&service["spec"]);
-    let count = service["spec"]["ports"].as_array().map_or(0, Vec::len);
-    // One number may serve several protocols of one Service.
-    let mut own: Vec<Claim> = before.to_vec();
-    for index in 0..count {
-        let wanted = service["spec"]["ports"][index]["nodePort"].as_u64().unwrap_or(0);
-        if wanted != 0 {
-            let field = format!("spec.ports[{index}].nodePort");
-            take_port(app, wanted, &field, holder, &mut own, reserved, dry_run, errors).await?;
-        } else if automatic {
-            let port = next_port(app, holder, reserved, dry_run).await?;
-            own.push(Claim::Port(port));
-            service["spec"]["ports"][index]["nodePort"] = port.into();
+    async fn next_address(&mut self) -> Result<IpAddr, Status> {
+        let range = self.app.settings.service_cidr;
+        let size = host_count(&range);
+        // The start of the range is left to people who choose addresses by hand, as upstream leaves it.
+        let kept = (size / 16).clamp(16, 256).min(size / 2);
+        let random: Vec<u64> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(kept..size)).collect();
+        for offset in random.into_iter().chain(kept..size).chain(0..kept) {
+            let address = nth_address(&range, offset);
+            if self.try_claim(&Claim::Address(address)).await? {
+                return Ok(address);
+            }
         }
+        Err(Status::internal(format!("failed to allocate a serviceIP: range {range} is full")))
     }
-    if strategy::needs_health_check(&service["spec"]) {
-        let wanted = service["spec"]["healthCheckNodePort"].as_u64().unwrap_or(0);
-        if wanted != 0 {
-            take_port(app, wanted, "spec.healthCheckNodePort", holder, &mut own, reserved, dry_run, errors).await?;
-        } else {
-            service["spec"]["healthCheckNodePort"] = next_port(app, holder, reserved, dry_run).await?.into();
+
+    async fn next_port(&mut self) -> Result<u16, Status> {
+        let range = self.app.settings.node_ports.clone();
+        let random: Vec<u16> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(range.clone())).collect();
+        for port in random.into_iter().chain(range) {
+            if self.try_claim(&Claim::Port(port)).await? {
+                return Ok(port);
+            }
         }
+        Err(Status::internal("failed to allocate a nodePort: range is full"))
     }
-    Ok(())
-}
 
-#[allow(clippy::too_many_arguments)] // One step of `allocate_ports`.
-async fn take_port(
-    app: &Arc<App>,
-    wanted: u64,
-    field: &str,
-    holder: &Holder,
-    own: &mut Vec<Claim>,
-    reserved: &mut Reserved,
-    dry_run: bool,
-    errors: &mut Errors,
-) -> Result<(), Status> {
-    let range = &app.settings.node_ports;
-    let claim = Claim::Port(u16::try_from(wanted).unwrap_or(0));
-    // A dry run claims nothing, and upstream then does not look either.
-    if own.contains(&claim) || dry_run {
-        return Ok(());
-    }
-    let mut invalid =
-        |detail: String| errors.push(FieldError::new(Problem::Invalid, field, wanted.to_string(), detail));
-    if !u16::try_from(wanted).is_ok_and(|port| range.contains(&port)) {
-        invalid(format!(
-            "provided port is not in the valid range. The range of valid ports is {}-{}",
-            range.start(),
-            range.end()
-        ));
-    } else if claim::take(app, &claim, holder).await? {
-        own.push(claim.clone());
-        reserved.taken.push(claim);
-    } else {
-        invalid("provided port is already allocated".into());
-    }
-    Ok(())
-}
-
-async fn next_address(
-    app: &Arc<App>,
-    holder: &Holder,
-    reserved: &mut Reserved,
-    dry_run: bool,
-) -> Result<IpAddr, Status> {
-    let range = app.settings.service_cidr;
-    let size = host_count(&range);
-    // The start of the range is left to people who choose addresses by hand, as upstream leaves it.
-    let kept = (size / 16).clamp(16, 256).min(size / 2);
-    let random: Vec<u64> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(kept..size)).collect();
-    for offset in random.into_iter().chain(kept..size).chain(0..kept) {
-        let claim = Claim::Address(nth_address(&range, offset));
-        if let (Claim::Address(address), true) = (&claim, try_claim(app, &claim, holder, reserved, dry_run).await?) {
-            return Ok(*address);
+    /// Whether the claim is this Service's now; a dry run only looks.
+    async fn try_claim(&mut self, claim: &Claim) -> Result<bool, Status> {
+        if claim::is_taken(self.app, claim).await? {
+            return Ok(false);
         }
-    }
-    Err(Status::internal(format!("failed to allocate a serviceIP: range {range} is full")))
-}
-
-async fn next_port(app: &Arc<App>, holder: &Holder, reserved: &mut Reserved, dry_run: bool) -> Result<u16, Status> {
-    let range = app.settings.node_ports.clone();
-    let random: Vec<u16> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(range.clone())).collect();
-    for port in random.into_iter().chain(range) {
-        if try_claim(app, &Claim::Port(port), holder, reserved, dry_run).await? {
-            return Ok(port);
+        if self.dry_run {
+            return Ok(true);
         }
+        let taken = claim::take(self.app, claim, &self.holder).await?;
+        if taken {
+            self.reserved.taken.push(claim.clone());
+        }
+        Ok(taken)
     }
-    Err(Status::internal("failed to allocate a nodePort: range is full"))
-}
-
-async fn try_claim(
-    app: &Arc<App>,
-    claim: &Claim,
-    holder: &Holder,
-    reserved: &mut Reserved,
-    dry_run: bool,
-) -> Result<bool, Status> {
-    if claim::is_taken(app, claim).await? {
-        return Ok(false);
-    }
-    if dry_run {
-        return Ok(true);
-    }
-    let taken = claim::take(app, claim, holder).await?;
-    if taken {
-        reserved.taken.push(claim.clone());
-    }
-    Ok(taken)
 }
 
 /// The first address of the range belongs to the Service `kubernetes`.
