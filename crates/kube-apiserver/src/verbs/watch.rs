@@ -1,5 +1,6 @@
 //! `watch`: changes as they happen, in order. An event's bytes are made once, however many watch it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,8 +30,12 @@ const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// How long a watch without a timeout lives: this and up to as much again, so that they do not all end at once.
 const LIFETIME_MIN: Duration = Duration::from_secs(30 * 60);
-/// How many changes are put into one piece of the stream.
+/// How many changes are taken at once.
 const BATCH_MAX: usize = 256;
+/// About how much of the first state is made at a time.
+const PIECE_BYTES: usize = 128 * 1024;
+/// Smaller events cost less to copy than to send by themselves.
+const SHARED_BYTES_MIN: usize = 1024;
 
 pub async fn watch(call: Call) -> Result<Reply, Status> {
     let filter = Filter::parse(&call.resource, &call.target.namespace, &call.target.name, &call.query)?;
@@ -58,7 +63,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
             let items: Vec<Arc<Item>> =
                 range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
-            (Some((items, snapshot.revision)), watcher)
+            (Some((items.into_iter(), snapshot.revision)), watcher)
         }
         Begin::Now => {
             call.app.cache.fresh().await.map_err(store_status)?;
@@ -89,6 +94,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         ends,
         columns_sent: false,
         changes: Vec::new(),
+        ready: VecDeque::new(),
         _gauge: gauge,
     };
     let pieces = futures::stream::unfold(Some(stream), |stream| async move {
@@ -160,10 +166,13 @@ struct Stream {
     filter: Filter,
     watcher: Watcher,
     options: Options,
-    initial: Option<(Vec<Arc<Item>>, Revision)>,
+    /// What is still to be sent of the state that comes first.
+    initial: Option<(std::vec::IntoIter<Arc<Item>>, Revision)>,
     ends: Instant,
     columns_sent: bool,
     changes: Vec<Arc<Change>>,
+    /// Pieces that wait to be sent.
+    ready: VecDeque<Bytes>,
     _gauge: crate::metrics::Gauge,
 }
 
@@ -171,16 +180,13 @@ impl Stream {
     /// The next piece of the stream, and whether more follows.
     async fn next(&mut self) -> (Bytes, bool) {
         if let Some((items, revision)) = self.initial.take() {
-            let mut out = BytesMut::new();
-            for item in &items {
-                self.put(&mut out, "ADDED", item);
+            let piece = self.initial_piece(items, revision);
+            if !piece.is_empty() {
+                return (piece, true);
             }
-            if self.options.mark_initial_end {
-                self.put_bookmark(&mut out, revision, true);
-            }
-            if !out.is_empty() {
-                return (out.freeze(), true);
-            }
+        }
+        if let Some(piece) = self.ready.pop_front() {
+            return (piece, true);
         }
         loop {
             let now = Instant::now();
@@ -189,12 +195,11 @@ impl Stream {
             self.changes.clear();
             tokio::select! {
                 alive = self.watcher.next_batch(BATCH_MAX, &mut self.changes) => {
-                    let piece = self.batch();
-                    if !alive {
-                        return (piece, false);
-                    }
-                    if !piece.is_empty() {
-                        return (piece, true);
+                    self.batch();
+                    match self.ready.pop_front() {
+                        Some(piece) => return (piece, true),
+                        None if !alive => return (Bytes::new(), false),
+                        None => {}
                     }
                 }
                 () = tokio::time::sleep_until(wake_at) => {
@@ -211,22 +216,43 @@ impl Stream {
         }
     }
 
-    fn batch(&mut self) -> Bytes {
-        let changes = std::mem::take(&mut self.changes);
-        // The usual case: one change, whose bytes all watchers share.
-        if let [change] = changes.as_slice() {
-            let piece = self.frame(change).unwrap_or_default();
-            self.changes = changes;
-            return piece;
-        }
+    /// The next part of the first state: however large that is, one piece is in memory.
+    fn initial_piece(&mut self, mut items: std::vec::IntoIter<Arc<Item>>, revision: Revision) -> Bytes {
         let mut out = BytesMut::new();
-        for change in &changes {
-            if let Some(frame) = self.frame(change) {
-                out.put_slice(&frame);
+        while out.len() < PIECE_BYTES {
+            let Some(item) = items.next() else {
+                if self.options.mark_initial_end {
+                    self.put_bookmark(&mut out, revision, true);
+                }
+                return out.freeze();
+            };
+            self.put(&mut out, "ADDED", &item);
+        }
+        self.initial = Some((items, revision));
+        out.freeze()
+    }
+
+    /// Makes pieces of the changes at hand. Large events are sent as they are, so that all watchers share their bytes
+    /// however many wait; small ones are put together.
+    fn batch(&mut self) {
+        let mut changes = std::mem::take(&mut self.changes);
+        let mut joined = BytesMut::new();
+        for change in changes.drain(..) {
+            match self.frame(&change) {
+                Some(frame) if frame.len() >= SHARED_BYTES_MIN => {
+                    if !joined.is_empty() {
+                        self.ready.push_back(joined.split().freeze());
+                    }
+                    self.ready.push_back(frame);
+                }
+                Some(frame) => joined.put_slice(&frame),
+                None => {}
             }
         }
+        if !joined.is_empty() {
+            self.ready.push_back(joined.freeze());
+        }
         self.changes = changes;
-        out.freeze()
     }
 
     /// What this client sees of a change, if anything: an object that begins to match is added, one that ceases to
