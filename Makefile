@@ -46,8 +46,10 @@ clippy:
 licences:
 	@scripts/check-licences
 
-bench: build ## Measure the server and the embedded store, beside etcd where it is installed.
-	$(CARGO) run --release --locked -p benches -- all
+bench: build ## Measure the store and the API server beside etcd and upstream's figures, as ratios.
+	@scripts/install-tools test
+	$(CARGO) build --release --locked -p benches
+	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
 
 soak: ## The crash tests, two hundred rounds each.
 	@scripts/install-tools test
