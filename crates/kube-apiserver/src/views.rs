@@ -22,7 +22,13 @@ struct View {
     prefix: String,
     namespaced: bool,
     decoded: Mutex<Decoded>,
+    /// Single objects that were asked for lately.
+    often: Mutex<HashMap<Arc<str>, (Revision, Arc<Value>)>>,
 }
+
+/// Every write looks at its namespace, every pod at its service account.
+const OFTEN_READ: &[&str] = &["namespaces", "serviceaccounts"];
+const OFTEN_READ_MAX: usize = 1024;
 
 #[derive(Default)]
 struct Decoded {
@@ -32,29 +38,39 @@ struct Decoded {
 
 impl Views {
     pub fn add(&mut self, plural: &'static str, storage: &str, namespaced: bool, resource: Arc<cache::Resource>) {
-        let view = View { resource, prefix: format!("/registry/{storage}/"), namespaced, decoded: Mutex::default() };
+        let view = View {
+            resource,
+            prefix: format!("/registry/{storage}/"),
+            namespaced,
+            decoded: Mutex::default(),
+            often: Mutex::default(),
+        };
         self.views.insert(plural, view);
     }
 
-    /// One object, decoded; not kept, so any resource of any size may be asked.
-    pub fn one(&self, plural: &str, namespace: &str, name: &str) -> Option<Value> {
+    /// One object, decoded. Of the few resources that most writes look at, what was decoded is kept.
+    pub fn one(&self, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let view = self.views.get(plural)?;
-        let key = match view.namespaced {
-            true => format!("{}{namespace}/{name}", view.prefix),
-            false => format!("{}{name}", view.prefix),
-        };
-        let item = view.resource.get(&key)?;
-        decode_stored(&item.value, item.revision.0).ok()
+        let item = view.resource.get(&view.key(namespace, name))?;
+        if !OFTEN_READ.contains(&plural) {
+            return decode_stored(&item.value, item.revision.0).ok().map(Arc::new);
+        }
+        let mut often = view.often.lock();
+        if let Some((_, object)) = often.get(&item.key).filter(|(revision, _)| *revision == item.revision) {
+            return Some(object.clone());
+        }
+        let object = Arc::new(decode_stored(&item.value, item.revision.0).ok()?);
+        if often.len() >= OFTEN_READ_MAX {
+            often.clear();
+        }
+        often.insert(item.key.clone(), (item.revision, object.clone()));
+        Some(object)
     }
 
     /// Whether an object is there, without decoding it.
     pub fn exists(&self, plural: &str, namespace: &str, name: &str) -> bool {
         let Some(view) = self.views.get(plural) else { return false };
-        let key = match view.namespaced {
-            true => format!("{}{namespace}/{name}", view.prefix),
-            false => format!("{}{name}", view.prefix),
-        };
-        view.resource.get(&key).is_some()
+        view.resource.get(&view.key(namespace, name)).is_some()
     }
 
     /// All objects, or those of one namespace.
@@ -73,6 +89,13 @@ impl Views {
 }
 
 impl View {
+    fn key(&self, namespace: &str, name: &str) -> String {
+        match self.namespaced {
+            true => format!("{}{namespace}/{name}", self.prefix),
+            false => format!("{}{name}", self.prefix),
+        }
+    }
+
     fn refresh(&self, decoded: &mut Decoded) {
         let changed = self.resource.last_changed();
         if decoded.seen >= changed && decoded.seen != Revision(0) {
@@ -93,7 +116,7 @@ impl View {
 }
 
 impl Objects for Views {
-    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.one(resource, namespace, name)
     }
 

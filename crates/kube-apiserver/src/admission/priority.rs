@@ -56,7 +56,7 @@ async fn class_of(request: &Request<'_>, pod: &Value) -> Result<Option<Arc<Value
         class = views.one(CLASSES, "", name);
     }
     match class {
-        Some(class) => Ok(Some(Arc::new(class))),
+        Some(class) => Ok(Some(class)),
         None => Err(request.forbidden(Some(pod), &format!("no PriorityClass with name {name} was found"))),
     }
 }

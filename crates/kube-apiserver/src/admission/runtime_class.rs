@@ -1,5 +1,7 @@
 //! RuntimeClass: what the runtime of a pod costs on top, and on which nodes it is.
 
+use std::sync::Arc;
+
 use machinery::object::child_mut;
 use machinery::status::Status;
 use serde_json::{Map, Value};
@@ -31,11 +33,11 @@ impl Plugin for RuntimeClass {
             return Ok(());
         };
         let class = class_of(request, pod).await?;
-        check_overhead(pod, class.as_ref()).map_err(|why| request.forbidden(Some(pod), why))
+        check_overhead(pod, class.as_deref()).map_err(|why| request.forbidden(Some(pod), why))
     }
 }
 
-async fn class_of(request: &Request<'_>, pod: &Value) -> Result<Option<Value>, Status> {
+async fn class_of(request: &Request<'_>, pod: &Value) -> Result<Option<Arc<Value>>, Status> {
     let name = pod.pointer("/spec/runtimeClassName").and_then(Value::as_str).unwrap_or("");
     if name.is_empty() {
         return Ok(None);

@@ -1,6 +1,8 @@
 //! ServiceAccount: every pod runs as an account of its namespace, which must exist, and finds the account's token
 //! mounted. The controller that creates the account `default` is elsewhere.
 
+use std::sync::Arc;
+
 use std::time::Duration;
 
 use machinery::object::{Meta, child_mut};
@@ -76,7 +78,7 @@ fn choose(pod: &mut Value) -> String {
     name
 }
 
-async fn find(request: &Request<'_>, pod: &Value, name: &str) -> Result<Value, Status> {
+async fn find(request: &Request<'_>, pod: &Value, name: &str) -> Result<Arc<Value>, Status> {
     let look = || request.app.views.one("serviceaccounts", request.namespace, name);
     if let Some(account) = look() {
         return Ok(account);

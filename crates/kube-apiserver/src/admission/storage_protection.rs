@@ -1,6 +1,8 @@
 //! StorageObjectInUseProtection and PersistentVolumeClaimResize: storage that is in use stays, and grows only where
 //! its class can make it grow.
 
+use std::sync::Arc;
+
 use machinery::object::Meta;
 use machinery::quantity::Quantity;
 use machinery::status::Status;
@@ -59,7 +61,7 @@ fn protect(object: &mut Value, finalizer: &str) {
     }
 }
 
-fn check_resize(new: &Value, old: &Value, class: impl Fn(&str) -> Option<Value>) -> Result<(), &'static str> {
+fn check_resize(new: &Value, old: &Value, class: impl Fn(&str) -> Option<Arc<Value>>) -> Result<(), &'static str> {
     let size = |claim: &Value| {
         claim.pointer("/spec/resources/requests/storage").and_then(|size| Quantity::from_value(size).ok())
     };
@@ -102,7 +104,7 @@ mod tests {
     fn claims_grow_where_their_class_allows() {
         let claim = |size: &str, phase: &str| json!({"spec": {"storageClassName": "fast", "resources": {"requests": {"storage": size}}}, "status": {"phase": phase}});
         let check = |new: &str, phase: &str, expands: bool, fine: bool| {
-            let class = |_: &str| Some(json!({"allowVolumeExpansion": expands}));
+            let class = |_: &str| Some(Arc::new(json!({"allowVolumeExpansion": expands})));
             assert_eq!(check_resize(&claim(new, phase), &claim("1Gi", phase), class).is_ok(), fine);
         };
         check("1Gi", "Pending", false, true);

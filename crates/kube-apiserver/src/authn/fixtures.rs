@@ -33,9 +33,9 @@ impl Map {
 }
 
 impl Objects for Map {
-    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let key = (resource.to_string(), namespace.to_string(), name.to_string());
-        self.objects.get(&key).map(|object| object.as_ref().clone())
+        self.objects.get(&key).cloned()
     }
 
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>> {

@@ -50,7 +50,7 @@ pub struct User {
 /// What authentication and authorization must look up; the server answers from its cache, tests from maps.
 pub trait Objects: Send + Sync {
     /// `resource` is a plural name such as `serviceaccounts`; `namespace` is empty for cluster-scoped kinds.
-    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value>;
+    fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
     /// An empty namespace lists all of them.
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>>;
     /// A number that grows whenever an object of that resource changes.

@@ -127,7 +127,7 @@ fn tokens_end_with_what_they_are_bound_to() {
     let nothing = |_: &mut Map| {};
     let deleted = |resource: &'static str, namespace: &'static str, name: &'static str| {
         move |objects: &mut Map| {
-            let mut object = objects.get(resource, namespace, name).unwrap();
+            let mut object = Value::clone(&objects.get(resource, namespace, name).unwrap());
             object["metadata"]["deletionTimestamp"] = at(1100).to_string().into();
             objects.put(resource, object);
         }

@@ -1,5 +1,7 @@
 //! `serviceaccounts/token`: a token for a service account, bound to a pod, a node or a secret if asked.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::object::Meta;
@@ -95,7 +97,7 @@ fn bound_object(
     namespace: &str,
     account: &str,
     request: &Value,
-) -> Result<Option<(&'static str, Value)>, Status> {
+) -> Result<Option<(&'static str, Arc<Value>)>, Status> {
     let Some(wanted) = request.pointer("/spec/boundObjectRef").filter(|wanted| !wanted.is_null()) else {
         return Ok(None);
     };
