@@ -9,36 +9,16 @@ use machinery::object::{Meta, child_mut};
 use machinery::status::Status;
 use serde_json::Value;
 
-use crate::call::{Call, decode_object};
-use crate::decode::{self, Expected};
+use super::proposal::Proposal;
+use crate::call::Call;
 use crate::respond::{self, Reply};
-use crate::verbs::patch::PatchBody;
-use crate::write::{self, Owner, Part, Update};
+use crate::write::{self, Part, Update};
 
 pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status> {
-    let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-    let (dry_run, strictness) = (call.dry_run(options)?, call.strictness(options)?);
-    let owner = Owner::Update(call.field_manager()?);
-    let patch = match verb {
-        "patch" => Some(PatchBody::read(call, &body)?),
-        _ => None,
-    };
-    let whole = match verb {
-        "patch" => Value::Null,
-        _ => decode_object(call, &call.resource, &body, strictness)?,
-    };
+    let proposal = Proposal::read(call, verb, &body)?;
     let now = call.app.clock.stamp();
     let change = |current: &Value| {
-        let proposed = match &patch {
-            Some(patch) => {
-                let mut next = patch.apply(call.resource.shape(), current)?;
-                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| {
-                    call.warn(text)
-                })?;
-                next
-            }
-            None => whole.clone(),
-        };
+        let proposed = proposal.of(call, current)?;
         let next = approved(current, &proposed, &now);
         let mut errors = Errors::default();
         certificatesigningrequest::validate_approval(&Node::root(&next), &Node::root(current), &mut errors);
@@ -54,8 +34,8 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
             namespace: "",
             name: &call.target.name,
             part: Part::Sub("approval"),
-            owner: &owner,
-            dry_run,
+            owner: &proposal.owner,
+            dry_run: proposal.dry_run,
         },
         change,
     )

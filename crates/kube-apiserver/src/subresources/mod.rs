@@ -7,6 +7,7 @@ mod eviction;
 mod finalize;
 mod kubelet;
 mod pod_changes;
+mod proposal;
 mod reviews;
 mod scale;
 mod token;

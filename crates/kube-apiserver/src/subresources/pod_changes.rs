@@ -7,37 +7,16 @@ use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::Value;
 
-use crate::call::{Call, decode_object};
-use crate::decode::{self, Expected};
+use super::proposal::Proposal;
+use crate::call::Call;
 use crate::respond::{self, Reply};
-use crate::verbs::patch::PatchBody;
-use crate::write::{self, Owner, Part, Update};
+use crate::write::{self, Part, Update};
 
 pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Bytes) -> Result<Reply, Status> {
-    let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
-    let (dry_run, strictness) = (call.dry_run(options)?, call.strictness(options)?);
-    let owner = Owner::Update(call.field_manager()?);
-    let patch = match verb {
-        "patch" => Some(PatchBody::read(call, &body)?),
-        _ => None,
-    };
-    let whole = match verb {
-        "patch" => Value::Null,
-        _ => decode_object(call, &call.resource, &body, strictness)?,
-    };
+    let proposal = Proposal::read(call, verb, &body)?;
     let change = |current: &Value| {
-        let mut proposed = match &patch {
-            Some(patch) => {
-                let mut next = patch.apply(call.resource.shape(), current)?;
-                decode::typed(&mut next, &Expected::of(&call.resource), Vec::new(), strictness, &mut |text| {
-                    call.warn(text)
-                })?;
-                next
-            }
-            None => whole.clone(),
-        };
-        write::default(&call.resource, &mut proposed);
-        let mut next = proposed;
+        let mut next = proposal.of(call, current)?;
+        write::default(&call.resource, &mut next);
         match subresource {
             "resize" => api::core::pod::subresources::prepare_resize(&mut next, current),
             _ => api::core::pod::subresources::prepare_ephemeral_containers(&mut next, current),
@@ -61,8 +40,8 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
             namespace,
             name,
             part: Part::Sub(subresource),
-            owner: &owner,
-            dry_run,
+            owner: &proposal.owner,
+            dry_run: proposal.dry_run,
         },
         change,
     )
