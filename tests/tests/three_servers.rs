@@ -202,3 +202,37 @@ async fn a_killed_server_takes_nothing_with_it() {
         }
     }
 }
+
+/// The Service `kubernetes` leads to the servers that live: all three, and without the one that stopped.
+#[tokio::test]
+async fn the_servers_know_each_other() {
+    let etcd = Etcd::start().unwrap().expect("etcd is installed: run `make tools`");
+    // An address for documentation: nothing is sent there, it is only written down.
+    let arguments = ["--etcd-servers", &etcd.endpoint, "--advertise-address", "192.0.2.10"];
+    let options = Options { arguments: arguments.map(String::from).into() };
+    let mut servers: Vec<Server> = (0..3).map(|_| Server::start_with(options.clone()).unwrap()).collect();
+    let client = servers[0].client().unwrap();
+    let port = |server: &Server| -> u64 { server.url.rsplit(':').next().unwrap().parse().unwrap() };
+    let mut expected: Vec<u64> = servers.iter().map(port).collect();
+    wait_for_ports(&client, &mut expected).await;
+    let stopped = port(&servers[2]);
+    assert!(servers[2].terminate().unwrap(), "it ends by itself");
+    expected.retain(|port| *port != stopped);
+    wait_for_ports(&client, &mut expected).await;
+}
+
+async fn wait_for_ports(client: &Client, expected: &mut [u64]) {
+    expected.sort();
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let endpoints = client.get("/api/v1/namespaces/default/endpoints/kubernetes").await.unwrap().json();
+        let subsets = endpoints["subsets"].as_array().cloned().unwrap_or_default();
+        let mut ports: Vec<u64> = subsets.iter().filter_map(|subset| subset["ports"][0]["port"].as_u64()).collect();
+        ports.sort();
+        if ports == expected {
+            return;
+        }
+        assert!(std::time::Instant::now() < until, "{ports:?} instead of {expected:?}: {endpoints}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -81,6 +81,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         host_name: host_name(),
         token_auth_file: flags.token_auth_file.clone(),
         event_ttl: Duration::from_secs(flags.event_ttl),
+        shared_store: !flags.etcd_servers.is_empty(),
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
     let stop_components = CancellationToken::new();

@@ -64,6 +64,8 @@ pub struct Config {
     pub host_name: String,
     pub token_auth_file: Option<PathBuf>,
     pub event_ttl: Duration,
+    /// Other API servers use the same store.
+    pub shared_store: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +98,7 @@ pub struct Running {
     pub kubeconfig: PathBuf,
     pub app: Arc<App>,
     accepting: tokio::task::JoinHandle<()>,
+    announcing: Option<tokio::task::JoinHandle<()>>,
 }
 
 impl Running {
@@ -103,6 +106,9 @@ impl Running {
     pub async fn ended(self) {
         // A panic there has been logged by the runtime; there is nothing left to stop.
         let _ = self.accepting.await;
+        if let Some(announcing) = self.announcing {
+            let _ = announcing.await;
+        }
     }
 }
 
@@ -146,6 +152,13 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         clock,
     });
     bootstrap::create(&app, &material).await.map_err(Error::Bootstrap)?;
+    let announcing = match config.shared_store {
+        true => Some(tokio::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))),
+        false => {
+            bootstrap::endpoints::only_this(&app).await.map_err(Error::Bootstrap)?;
+            None
+        }
+    };
     allocate::repair(&app).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;
     app.health.bootstrapped.store(true, Ordering::Release);
@@ -161,7 +174,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         shutdown.cancelled().await;
         stopping.health.stopping.store(true, Ordering::Release);
     });
-    Ok(Running { address, kubeconfig, app, accepting })
+    Ok(Running { address, kubeconfig, app, accepting, announcing })
 }
 
 /// The address others would reach this host by: the one it listens on, or the one its default route would use.

@@ -24,12 +24,7 @@ pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
     ensure_all(app, namespaces).await?;
     ensure_all(app, rest).await?;
     ensure_all(app, vec![service_cidr(app), authentication(material)]).await?;
-    ensure_all(app, vec![service(app)]).await?;
-    // Loopback addresses cannot be endpoints: a host that has no other is reached by nobody else anyway.
-    if app.settings.advertise_address.is_loopback() {
-        return Ok(());
-    }
-    ensure_all(app, vec![endpoints(app), endpoint_slice(app)]).await
+    ensure_all(app, vec![service(app)]).await
 }
 
 async fn ensure_all(app: &Arc<App>, objects: Vec<Value>) -> Result<(), Status> {
@@ -112,29 +107,8 @@ fn service(app: &App) -> Value {
     })
 }
 
-fn family(address: std::net::IpAddr) -> &'static str {
+pub(super) fn family(address: std::net::IpAddr) -> &'static str {
     if address.is_ipv4() { "IPv4" } else { "IPv6" }
-}
-
-fn endpoints(app: &App) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
-        "subsets": [{
-            "addresses": [{"ip": app.settings.advertise_address.to_string()}],
-            "ports": [{"name": "https", "port": app.settings.https_port, "protocol": "TCP"}],
-        }],
-    })
-}
-
-fn endpoint_slice(app: &App) -> Value {
-    let address = app.settings.advertise_address;
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family(address),
-        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
-        "ports": [{"name": "https", "port": app.settings.https_port, "protocol": "TCP"}],
-    })
 }
 
 fn service_cidr(app: &App) -> Value {

@@ -3,6 +3,7 @@
 //! them share is added here. Creating the objects, and repairing those marked for automatic update, is the server's job.
 
 mod create;
+pub mod endpoints;
 
 use serde_json::{Value, json};
 

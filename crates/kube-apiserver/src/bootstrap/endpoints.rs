@@ -1,0 +1,135 @@
+//! Where the Service `kubernetes` leads: to every API server that lives. Servers that share a store know each other by
+//! keys that vanish unless they are renewed, as upstream's do.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinery::status::Status;
+use serde_json::{Value, json};
+use store::{Change, Expect, RangeRequest};
+use tokio_util::sync::CancellationToken;
+
+use super::create::{ensure, family};
+use crate::app::App;
+use crate::write::store_status;
+
+const PREFIX: &str = "/registry/masterleases/";
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// How long a server counts as living after it was last heard of.
+const LIFETIME: Duration = Duration::from_secs(15);
+
+/// For a server that has its store to itself: it is the only one there is.
+pub async fn only_this(app: &Arc<App>) -> Result<(), Status> {
+    write(app, &[own(app)]).await
+}
+
+/// For servers that share a store: keeps this one in the list, and those that are gone out of it, until it stops.
+pub async fn keep(app: Arc<App>, shutdown: CancellationToken) {
+    loop {
+        if let Err(error) = renew(&app).await {
+            tracing::warn!(%error, "this server could not be announced to the others; trying again");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RENEW_EVERY) => {}
+            () = shutdown.cancelled() => break,
+        }
+    }
+    if let Err(error) = leave(&app).await {
+        tracing::warn!(%error, "this server stays announced until its time is over");
+    }
+}
+
+fn own(app: &App) -> SocketAddr {
+    SocketAddr::new(app.settings.advertise_address, app.settings.https_port)
+}
+
+async fn renew(app: &Arc<App>) -> Result<(), Status> {
+    let store = app.cache.store();
+    let key = format!("{PREFIX}{}", own(app));
+    let there = store.get(&key).await.map_err(store_status)?;
+    let expect = there.map_or(Expect::Absent, |entry| Expect::At(entry.revision));
+    let put = Change::Put { value: json!({"server": own(app)}).to_string().into(), ttl: Some(LIFETIME) };
+    // A conflict can only be this server's own key that has just run out; the next round puts it again.
+    store.write_if(&key, expect, put).await.map_err(store_status)?;
+    write(app, &living(app).await?).await
+}
+
+async fn leave(app: &Arc<App>) -> Result<(), Status> {
+    let store = app.cache.store();
+    let key = format!("{PREFIX}{}", own(app));
+    if let Some(entry) = store.get(&key).await.map_err(store_status)? {
+        store.write_if(&key, Expect::At(entry.revision), Change::Delete).await.map_err(store_status)?;
+    }
+    let others = living(app).await?;
+    match others.is_empty() {
+        // The last one leaves its address behind: an empty list would help nobody.
+        true => Ok(()),
+        false => write(app, &others).await,
+    }
+}
+
+async fn living(app: &Arc<App>) -> Result<Vec<SocketAddr>, Status> {
+    let request = RangeRequest { prefix: PREFIX.into(), ..RangeRequest::default() };
+    let range = app.cache.store().range(request).await.map_err(store_status)?;
+    Ok(range.entries.iter().filter_map(|entry| entry.key.strip_prefix(PREFIX)?.parse().ok()).collect())
+}
+
+async fn write(app: &Arc<App>, servers: &[SocketAddr]) -> Result<(), Status> {
+    // Loopback addresses cannot be endpoints: a host that has no other is reached by nobody else anyway.
+    let mut servers: Vec<SocketAddr> = servers.iter().copied().filter(|server| !server.ip().is_loopback()).collect();
+    servers.sort();
+    if servers.is_empty() {
+        return Ok(());
+    }
+    ensure(app, endpoints(&servers)).await?;
+    ensure(app, endpoint_slice(&servers)).await
+}
+
+/// One subset per port, since a subset's ports are those of all its addresses.
+fn endpoints(servers: &[SocketAddr]) -> Value {
+    let mut ports: Vec<u16> = servers.iter().map(SocketAddr::port).collect();
+    ports.sort();
+    ports.dedup();
+    let subset = |port: &u16| {
+        let addresses: Vec<Value> =
+            addresses(servers, *port).map(|address| json!({"ip": address.to_string()})).collect();
+        json!({"addresses": addresses, "ports": [{"name": "https", "port": port, "protocol": "TCP"}]})
+    };
+    json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": ports.iter().map(subset).collect::<Vec<_>>(),
+    })
+}
+
+/// A slice has one list of ports: servers on another port than the first are in Endpoints only.
+fn endpoint_slice(servers: &[SocketAddr]) -> Value {
+    let port = servers[0].port();
+    let endpoint = |address: IpAddr| json!({"addresses": [address.to_string()], "conditions": {"ready": true}});
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": family(servers[0].ip()),
+        "metadata": {"name": "kubernetes", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "endpoints": addresses(servers, port).map(endpoint).collect::<Vec<_>>(),
+        "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+    })
+}
+
+fn addresses(servers: &[SocketAddr], port: u16) -> impl Iterator<Item = IpAddr> {
+    servers.iter().filter(move |server| server.port() == port).map(SocketAddr::ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_on_several_ports() {
+        let servers: Vec<SocketAddr> =
+            ["10.0.0.1:6443", "10.0.0.1:7443", "10.0.0.2:6443"].map(|text| text.parse().unwrap()).into();
+        let object = endpoints(&servers);
+        assert_eq!(object["subsets"][0]["addresses"], json!([{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]));
+        assert_eq!(object["subsets"][1]["ports"][0]["port"], 7443);
+        assert_eq!(endpoint_slice(&servers)["endpoints"].as_array().unwrap().len(), 2);
+    }
+}
