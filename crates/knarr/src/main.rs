@@ -5,6 +5,8 @@ mod server;
 mod controllers;
 mod snapshot;
 
+use std::io::IsTerminal;
+
 use clap::{Parser, Subcommand};
 
 // musl's own allocator is several times slower, and others keep memory that was freed.
@@ -34,7 +36,11 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| "info".into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal());
     log.log_internal_errors(false).init();
     // Every TLS connection of the process uses the one provider that is compiled in.
     let _ = rustls::crypto::ring::default_provider().install_default();
