@@ -1,26 +1,32 @@
 //! The common path of every write: default, own, admit, prepare, validate, store. Verbs bring the object, this file
 //! decides nothing about kinds; their entries in the table do.
 
+mod prepare;
+mod check;
+mod errors;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use machinery::codec;
-use machinery::field::Errors;
-use machinery::meta;
-use machinery::node::Node;
 use machinery::object::Meta;
 use machinery::patch::managed::{self, Manager};
 use machinery::status::Status;
 use serde_json::Value;
 use store::cache::Item;
-use store::{Change, Expect, StoreError, Written};
+use store::{Change, Expect, Written};
 
 use crate::admission;
 use crate::allocate;
 use crate::call::Call;
 use crate::names;
 use crate::resources::{Resource, decode_stored};
+
+pub use errors::{store_status, too_large, undecodable};
+
+use check::{check_changed, check_new};
+use prepare::{begin, is_signing_request, keep_identity, prepare, sign_with_user, stamp_phase};
 
 /// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
 /// servers can make us lose.
@@ -352,182 +358,6 @@ pub fn untracked(resource: &Resource, part: Part) -> &'static [&'static str] {
     }
 }
 
-/// What the server alone sets on a new object.
-fn begin(call: &Call, resource: &Resource, object: &mut Value) {
-    let now = call.app.clock.stamp();
-    let generation = resource.stored.generation;
-    let meta = object.meta_mut();
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
-        meta.remove(field);
-    }
-    meta.insert("uid".into(), names::uid().into());
-    meta.insert("creationTimestamp".into(), now.into());
-    if generation {
-        meta.insert("generation".into(), 1.into());
-    }
-}
-
-/// When a volume entered its phase is for the server to say.
-fn stamp_phase(call: &Call, resource: &Resource, object: &mut Value, old: Option<&Value>) {
-    let volume = resource.kind.group.is_empty() && resource.kind.plural == "persistentvolumes";
-    if volume && api::core::persistentvolume::strategy::phase_changed(object, old) {
-        let status = machinery::object::child_mut(object, "status");
-        status.insert("lastPhaseTransitionTime".into(), call.app.clock.stamp().into());
-    }
-}
-
-fn is_signing_request(resource: &Resource) -> bool {
-    resource.kind.group == "certificates.k8s.io" && resource.kind.plural == "certificatesigningrequests"
-}
-
-/// A signing request says who made it; only the server knows.
-fn sign_with_user(call: &Call, object: &mut Value) {
-    let user = &call.user;
-    let spec = machinery::object::child_mut(object, "spec");
-    for (field, value) in [
-        ("username", Value::from(user.name.as_str())),
-        ("uid", user.uid.as_str().into()),
-        ("groups", user.groups.clone().into()),
-        ("extra", serde_json::json!(user.extra)),
-    ] {
-        let empty = match &value {
-            Value::String(text) => text.is_empty(),
-            Value::Array(list) => list.is_empty(),
-            Value::Object(map) => map.is_empty(),
-            _ => false,
-        };
-        match empty {
-            true => spec.remove(field),
-            false => spec.insert(field.into(), value),
-        };
-    }
-}
-
-/// A writer that leaves these out means to keep them; one that changes them is refused by validation.
-fn keep_identity(new: &mut Value, old: &Value) {
-    let meta = new.meta_mut();
-    meta.remove("selfLink");
-    for field in [
-        "name",
-        "namespace",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "resourceVersion",
-    ] {
-        match old.meta(field) {
-            Some(value) if meta.get(field).is_none_or(Value::is_null) => {
-                meta.insert(field.into(), value.clone());
-            }
-            _ => {}
-        }
-    }
-}
-
-fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: Part) {
-    let kind = &*resource.stored;
-    // Generation is the server's alone.
-    match old.meta("generation") {
-        Some(generation) => new.meta_mut().insert("generation".into(), generation.clone()),
-        None => new.meta_mut().remove("generation"),
-    };
-    match part {
-        Part::Main => {
-            if kind.subresources.iter().any(|sub| sub.name == "status") {
-                copy(new, old, "status");
-            }
-            (kind.prepare_update)(new, old);
-        }
-        Part::Status => {
-            let fields: Vec<String> =
-                [&*new, old].iter().flat_map(|o| o.as_object()).flat_map(|o| o.keys().cloned()).collect();
-            for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
-                copy(new, old, field);
-            }
-            for field in ["ownerReferences", "finalizers"] {
-                match old.meta(field) {
-                    Some(value) => new.meta_mut().insert(field.into(), value.clone()),
-                    None => new.meta_mut().remove(field),
-                };
-            }
-            (kind.prepare_status)(new, old);
-        }
-        Part::Sub(_) => {}
-    }
-    let counts = !matches!(part, Part::Status | Part::Sub("binding"));
-    let has_status = resource.custom.is_none() || kind.subresources.iter().any(|sub| sub.name == "status");
-    if kind.generation && counts && content_differs(new, old, has_status) {
-        let generation = old.meta("generation").and_then(Value::as_i64).unwrap_or(0) + 1;
-        new.meta_mut().insert("generation".into(), generation.into());
-    }
-}
-
-fn copy(new: &mut Value, old: &Value, field: &str) {
-    let Some(map) = new.as_object_mut() else { return };
-    match old.get(field) {
-        Some(value) => map.insert(field.into(), value.clone()),
-        None => map.remove(field),
-    };
-}
-
-/// Whether anything but metadata differs; a status of its own does not count.
-fn content_differs(new: &Value, old: &Value, has_status: bool) -> bool {
-    fn fields(object: &Value, has_status: bool) -> impl Iterator<Item = (&String, &Value)> {
-        let fields = object.as_object().into_iter().flatten();
-        fields.filter(move |(field, _)| *field != "metadata" && !(has_status && *field == "status"))
-    }
-    !fields(new, has_status).eq(fields(old, has_status))
-}
-
-/// Whose validation counts: that of the stored version, but a group that is only another view of a kind has its own.
-fn rules(resource: &Resource) -> &machinery::kind::Kind {
-    match resource.kind.group == resource.stored.group {
-        true => &resource.stored,
-        false => &resource.kind,
-    }
-}
-
-fn check_new(resource: &Resource, object: &Value) -> Result<(), Status> {
-    let kind = &*resource.stored;
-    let mut errors = Errors::default();
-    let node = Node::root(object);
-    let metadata = node.at("metadata");
-    match resource.custom {
-        Some(_) => meta::validate_custom_object_meta(&metadata, kind.namespaced(), kind.name_rule, &mut errors),
-        None => meta::validate_object_meta(&metadata, kind.namespaced(), kind.name_rule, &mut errors),
-    }
-    (rules(resource).validate)(&node, &mut errors);
-    if let Some(custom) = &resource.custom {
-        custom.validate(&node, &mut errors);
-    }
-    refuse(resource, object.name(), &errors)
-}
-
-fn check_changed(resource: &Resource, new: &Value, old: &Value, part: Part) -> Result<(), Status> {
-    let mut errors = Errors::default();
-    let (node, old_node) = (Node::root(new), Node::root(old));
-    meta::validate_object_meta_update(&node.at("metadata"), &old_node.at("metadata"), &mut errors);
-    // Upstream finds these once for all kinds and once more for the kind: said once, they are two causes.
-    errors.0.extend_from_within(..);
-    match part {
-        Part::Main => (rules(resource).validate_update)(&node, &old_node, &mut errors),
-        Part::Status => (rules(resource).validate_status)(&node, &old_node, &mut errors),
-        Part::Sub(_) => {}
-    }
-    if let Some(custom) = &resource.custom {
-        custom.validate_update(&node, &old_node, &mut errors);
-    }
-    refuse(resource, new.name(), &errors)
-}
-
-fn refuse(resource: &Resource, name: &str, errors: &Errors) -> Result<(), Status> {
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(Status::invalid(resource.kind.group, resource.kind.kind, name, errors)),
-    }
-}
-
 /// Why this object may not replace that one, if it names another version of it.
 fn conflict(resource: &Resource, name: &str, current: &Value, proposed: &Value) -> Option<Status> {
     let wanted = proposed.resource_version();
@@ -544,38 +374,4 @@ pub fn encode(mut object: Value) -> Bytes {
 /// Events vanish by themselves.
 fn ttl(call: &Call, resource: &Resource) -> Option<Duration> {
     (resource.kind.storage == "events").then_some(call.app.settings.event_ttl)
-}
-
-pub fn undecodable(key: &str, why: &str) -> Status {
-    Status::internal(format!("unable to decode the stored object {key}: {why}"))
-}
-
-/// What a client is told when the store cannot do it.
-pub fn store_status(error: StoreError) -> Status {
-    match error {
-        StoreError::Compacted { wanted, oldest } => {
-            Status::expired(format!("The resourceVersion for the provided watch is too old: {wanted} ({oldest})"))
-        }
-        StoreError::Future { wanted, newest } => too_large(wanted.0, newest.0),
-        StoreError::ReadOnly(why) => {
-            Status::new(507, "InternalError", format!("Internal error occurred: the store refuses writes: {why}"))
-        }
-        StoreError::Unavailable(why) => Status::unavailable(format!("the store did not answer: {why}")),
-        other => Status::internal(other.to_string()),
-    }
-}
-
-/// Asked for a revision that is not there yet; clients wait a second and ask again.
-pub fn too_large(wanted: u64, newest: u64) -> Status {
-    let message = format!("Too large resource version: {wanted}, current: {newest}");
-    let mut status = Status::new(504, "Timeout", message.clone());
-    let cause = machinery::status::Cause {
-        reason: "ResourceVersionTooLarge".into(),
-        message: "Too large resource version".into(),
-        field: String::new(),
-    };
-    status.details =
-        Some(machinery::status::Details { causes: vec![cause], retry_after_seconds: Some(1), ..Default::default() });
-    status.message = format!("Timeout: {message}");
-    status
 }

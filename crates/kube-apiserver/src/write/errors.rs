@@ -1,0 +1,37 @@
+//! What a client is told when the store cannot do what it asked for.
+
+use machinery::status::{Cause, Details, Status};
+use store::StoreError;
+
+pub fn undecodable(key: &str, why: &str) -> Status {
+    Status::internal(format!("unable to decode the stored object {key}: {why}"))
+}
+
+/// What a client is told when the store cannot do it.
+pub fn store_status(error: StoreError) -> Status {
+    match error {
+        StoreError::Compacted { wanted, oldest } => {
+            Status::expired(format!("The resourceVersion for the provided watch is too old: {wanted} ({oldest})"))
+        }
+        StoreError::Future { wanted, newest } => too_large(wanted.0, newest.0),
+        StoreError::ReadOnly(why) => {
+            Status::new(507, "InternalError", format!("Internal error occurred: the store refuses writes: {why}"))
+        }
+        StoreError::Unavailable(why) => Status::unavailable(format!("the store did not answer: {why}")),
+        other => Status::internal(other.to_string()),
+    }
+}
+
+/// Asked for a revision that is not there yet; clients wait a second and ask again.
+pub fn too_large(wanted: u64, newest: u64) -> Status {
+    let message = format!("Too large resource version: {wanted}, current: {newest}");
+    let mut status = Status::new(504, "Timeout", message.clone());
+    let cause = Cause {
+        reason: "ResourceVersionTooLarge".into(),
+        message: "Too large resource version".into(),
+        field: String::new(),
+    };
+    status.details = Some(Details { causes: vec![cause], retry_after_seconds: Some(1), ..Default::default() });
+    status.message = format!("Timeout: {message}");
+    status
+}
