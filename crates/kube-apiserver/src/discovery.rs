@@ -13,12 +13,15 @@ use crate::negotiate::Answer;
 use crate::resources::{Resource, Table};
 use crate::respond::{self, Reply};
 
+/// Upstream's version that is served, and ours behind it.
+pub const VERSION: &str = concat!("v1.36.4+knarr", env!("CARGO_PKG_VERSION"));
+
 /// What `kubectl version` shows. The API level is upstream's; the build is ours.
 pub fn version() -> Reply {
     let value = json!({
         "major": "1", "minor": "36",
         "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
-        "gitVersion": concat!("v1.36.4+knarr", env!("CARGO_PKG_VERSION")), "gitCommit": "", "gitTreeState": "",
+        "gitVersion": VERSION, "gitCommit": "", "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z", "goVersion": "none (rust)", "compiler": "rustc",
         "platform": format!("linux/{}", architecture()),
     });
