@@ -66,6 +66,15 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
             }
         }
     }
+    // Only people ask for the report, and they may have mistyped a name.
+    let unknown: Vec<String> = excluded
+        .iter()
+        .filter(|name| !checks.iter().any(|(known, _)| known == *name))
+        .map(|name| format!("{name:?}"))
+        .collect();
+    if !unknown.is_empty() {
+        report += &format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(","));
+    }
     Some(match failed.is_empty() {
         true if query.has("verbose") => respond::text(200, format!("{report}{endpoint} check passed\n")),
         true => respond::text(200, "ok"),

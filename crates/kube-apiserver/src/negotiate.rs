@@ -32,13 +32,15 @@ pub struct Answer {
     pub gzip: bool,
 }
 
-/// The first form in the Accept header that the server can make. What it cannot make is 406, as upstream.
+/// The form in the Accept header that the client likes best and the server can make. What it cannot make is 406, as
+/// upstream.
 pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
     let mut clauses: Vec<&str> = accept.split(',').map(str::trim).filter(|clause| !clause.is_empty()).collect();
     if clauses.is_empty() {
         clauses.push("application/json");
     }
+    clauses.sort_by_key(|clause| std::cmp::Reverse(preference(clause)));
     let offers: Vec<Answer> = clauses.iter().filter_map(|clause| clause_answer(clause)).collect();
     let readable = offers.iter().find(|offer| offer.media != Media::Protobuf);
     let found = readable.or(offers.first()).copied().ok_or_else(|| {
@@ -52,6 +54,15 @@ pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
         parts.next() == Some("gzip") && !parts.any(|part| part == "q=0")
     });
     Ok(Answer { pretty: pretty(headers, query), gzip, ..found })
+}
+
+/// How much a client wants a form, in thousandths, then how precisely it named it. Equals keep the client's order.
+fn preference(clause: &str) -> (u32, bool, bool) {
+    let mut parts = clause.split(';').map(str::trim);
+    let media = parts.next().unwrap_or("");
+    let quality = parts.filter_map(|part| part.strip_prefix("q=")).next_back();
+    let quality = quality.and_then(|text| text.parse::<f32>().ok()).unwrap_or(1.0);
+    ((quality.clamp(0.0, 1.0) * 1000.0) as u32, !media.starts_with("*/"), !media.ends_with("/*"))
 }
 
 fn clause_answer(clause: &str) -> Option<Answer> {
@@ -109,5 +120,9 @@ mod tests {
         check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", Some((Media::Json, Form::Metadata)));
         check("application/vnd.kubernetes.protobuf", Some((Media::Protobuf, Form::Object)));
         check("text/html", None);
+        check("application/json;q=0.1, application/yaml;q=0.9", Some((Media::Yaml, Form::Object)));
+        check("application/json;q=0.5, application/yaml", Some((Media::Yaml, Form::Object)));
+        check("*/*, application/yaml", Some((Media::Yaml, Form::Object)));
+        check("application/yaml;q=nonsense, application/json", Some((Media::Yaml, Form::Object)));
     }
 }

@@ -154,3 +154,13 @@ fn events_look_the_same_in_both_groups() {
     check("Event", core, row.clone());
     check("Event", served, row);
 }
+
+#[test]
+fn names_of_events_are_for_wide_output() {
+    let kinds: Vec<_> = KINDS.iter().filter(|kind| kind.kind == "Event").collect();
+    assert_eq!(kinds.len(), 2);
+    for kind in kinds {
+        let name = kind.columns.iter().find(|column| column.name == "Name").expect("a name");
+        assert_eq!((name.format, name.priority), ("name", 1), "{}", kind.group);
+    }
+}

@@ -59,6 +59,8 @@ fn immutable_data_stays() {
     let detail = "Forbidden: field is immutable when `immutable` is set";
     let expected = ["immutable", "data", "binaryData"].map(|field| format!("{field}: {detail}"));
     check_update("ConfigMap", old, new, &expected.each_ref().map(String::as_str));
+    let large = json!({"data": {"a": "A".repeat(1_048_577)}});
+    check_create("ConfigMap", large, &["[]: Too long: may not be more than 1048576 bytes"]);
 }
 
 #[test]

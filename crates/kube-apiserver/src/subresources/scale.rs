@@ -2,15 +2,16 @@
 
 use bytes::Bytes;
 use machinery::object::Meta;
+use machinery::patch::managed::Manager;
 use machinery::selector;
 use machinery::status::Status;
 use serde_json::{Map, Value, json};
 
-use crate::call::{Call, decode_as};
+use crate::call::{Call, Strictness, decode_as};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
-use crate::verbs::patch::PatchBody;
-use crate::write::{self, Owner, Part, Update, store_status};
+use crate::verbs::patch::{self, PatchBody};
+use crate::write::{self, Owner, Part, Stored, Update, store_status};
 
 /// Where a kind keeps what a Scale shows.
 struct Paths {
@@ -32,18 +33,14 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
 pub async fn update(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let strictness = call.strictness("UpdateOptions")?;
     let scale = decode_as(call, &expected()?, &body, strictness)?;
-    if !scale.name().is_empty() && scale.name() != call.target.name {
-        let message = format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            scale.name(),
-            call.target.name
-        );
-        return Err(Status::bad_request(message));
-    }
+    check_name(call, &scale)?;
     write(call, "UpdateOptions", |_| Ok(scale.clone())).await
 }
 
 pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
+    if patch::is_apply(call) {
+        return apply(call, &body).await;
+    }
     let patch = PatchBody::read(call, &body)?;
     let strictness = call.strictness("PatchOptions")?;
     write(call, "PatchOptions", |current| {
@@ -53,6 +50,56 @@ pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
         Ok(next)
     })
     .await
+}
+
+/// Server-side apply of a Scale: its one field is owned where the object keeps it.
+async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
+    patch::check_applier(call)?;
+    let strictness = call.strictness("PatchOptions")?;
+    let dry_run = call.dry_run("PatchOptions")?;
+    let scale = decode::object("application/yaml", body, &expected()?, strictness, &mut |warning| call.warn(warning))?;
+    check_name(call, &scale)?;
+    let (resource, paths) = (&call.resource, paths(call)?);
+    let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
+    let api_version = resource.kind.api_version();
+    let mut config = json!({
+        "apiVersion": api_version, "kind": resource.kind.kind, "metadata": {"name": name, "namespace": namespace},
+    });
+    if let Some(replicas) = scale.pointer("/spec/replicas").and_then(Value::as_i64) {
+        if replicas < 0 {
+            return Err(negative(name, replicas));
+        }
+        set(&mut config, &paths.spec, replicas.into());
+    }
+    if !scale.resource_version().is_empty() {
+        config.meta_mut().insert("resourceVersion".into(), scale.resource_version().into());
+    }
+    let (owner, force) = (call.field_manager()?, call.query.flag("force"));
+    let manager = Manager { name: &owner, api_version: &api_version, subresource: "scale", time: "" };
+    let part = Part::Sub("scale");
+    let untracked = write::untracked(resource, part);
+    let update = Update { call, resource, namespace, name, part, owner: &Owner::Applied, dry_run };
+    let stored = write::update(update, |live| {
+        let mut next =
+            machinery::patch::apply::apply(resource.shape(), Some(live), &config, &manager, force, untracked)
+                .map_err(|error| error.status())?;
+        decode::typed(&mut next, &Expected::of(resource), Vec::new(), Strictness::Ignore, &mut |_| {})?;
+        write::default(resource, &mut next);
+        Ok(next)
+    })
+    .await?;
+    answer(call, &stored)
+}
+
+fn check_name(call: &Call, scale: &Value) -> Result<(), Status> {
+    if scale.name().is_empty() || scale.name() == call.target.name {
+        return Ok(());
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({}) does not match the name on the URL ({})",
+        scale.name(),
+        call.target.name
+    )))
 }
 
 async fn write(
@@ -82,6 +129,10 @@ async fn write(
         },
     )
     .await?;
+    answer(call, &stored)
+}
+
+fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
     let mut object: Value =
         serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;
     if let Some(revision) = stored.revision {

@@ -111,11 +111,15 @@ impl Start {
         let token = call.query.get("continue");
         let version = call.query.get("resourceVersion");
         let how = call.query.get("resourceVersionMatch");
-        let forbidden = |detail: &str| {
+        let forbidden_field = |field: &str, detail: &str| {
             let mut errors = Errors::default();
-            errors.push(FieldError::new(Problem::Forbidden, "resourceVersionMatch", "", detail));
+            errors.push(FieldError::new(Problem::Forbidden, field, "", detail));
             Status::invalid("meta.k8s.io", "ListOptions", "", &errors)
         };
+        let forbidden = |detail: &str| forbidden_field("resourceVersionMatch", detail);
+        if call.query.has("sendInitialEvents") {
+            return Err(forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
         if !how.is_empty() {
             if version.is_empty() {
                 return Err(forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided"));

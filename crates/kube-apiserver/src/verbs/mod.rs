@@ -5,5 +5,6 @@ pub mod delete;
 pub mod get;
 pub mod list;
 pub mod patch;
+mod unconvertible;
 pub mod update;
 pub mod watch;

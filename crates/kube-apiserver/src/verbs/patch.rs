@@ -11,13 +11,14 @@ use machinery::schema::TypeRef;
 use machinery::status::Status;
 use serde_json::Value;
 
+use super::unconvertible;
 use crate::call::{Call, Strictness};
 use crate::decode::{self, Expected};
 use crate::respond::{self, Reply};
 use crate::write::{self, Owner, Part, Update};
 
 pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
-    if matches!(media(call), "application/apply-patch+yaml" | "application/apply-patch+json") {
+    if is_apply(call) {
         return apply(call, part, body).await;
     }
     let resource = &call.resource;
@@ -31,6 +32,10 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
     });
     let stored = stored.await?;
     respond::stored(call, resource, 200, &stored.value, stored.revision)
+}
+
+pub fn is_apply(call: &Call) -> bool {
+    matches!(media(call), "application/apply-patch+yaml" | "application/apply-patch+json")
 }
 
 fn media(call: &Call) -> &str {
@@ -88,13 +93,16 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
         return Ok(next);
     }
     check_kept(call, &next, current)?;
-    let shown = |next: &Value| serde_json::Value::String(next.to_string()).to_string();
-    let before = shown(&next);
+    let before = next.to_string();
     decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning))
         .map_err(|status| {
             let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
+            let (shown, detail) = match patch {
+                PatchBody::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
+                _ => (before, detail),
+            };
             let mut errors = Errors::default();
-            errors.push(FieldError::new(Problem::Invalid, "patch", before, detail));
+            errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));
             Status::invalid("", "", "", &errors)
         })?;
     write::default(resource, &mut next);
@@ -128,16 +136,22 @@ fn check_kept(call: &Call, next: &Value, current: &Value) -> Result<(), Status> 
     Ok(())
 }
 
+/// Who applies must give a name: fields are owned by it.
+pub fn check_applier(call: &Call) -> Result<(), Status> {
+    if !call.query.get("fieldManager").is_empty() {
+        return Ok(());
+    }
+    let mut errors = Errors::default();
+    errors.push(FieldError::new(Problem::Required, "fieldManager", "", "is required for apply patch"));
+    Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors))
+}
+
 /// Server-side apply: the fields in the body are this manager's from now on.
 async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     let resource = &call.resource;
     let dry_run = call.dry_run("PatchOptions")?;
     let strictness = call.strictness("PatchOptions")?;
-    if call.query.get("fieldManager").is_empty() {
-        let mut errors = Errors::default();
-        errors.push(FieldError::new(Problem::Required, "fieldManager", "", "is required for apply patch"));
-        return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", &errors));
-    }
+    check_applier(call)?;
     let force = call.query.flag("force");
     let (name, api_version, time) = (call.field_manager()?, resource.kind.api_version(), call.app.clock.stamp());
     let manager = Manager { name: &name, api_version: &api_version, subresource: part.subresource(), time: &time };

@@ -1,6 +1,6 @@
 //! What is refused of a ConfigMap: bad keys, too much data, changes of an immutable one.
 
-use machinery::field::Errors;
+use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;
 use machinery::node::Node;
 use serde_json::json;
@@ -26,7 +26,9 @@ pub(super) fn validate(map: &Node, errors: &mut Errors) {
         bytes += check::decoded_len(value.str());
     }
     if bytes > check::DATA_BYTES_MAX {
-        errors.too_long(map, check::DATA_BYTES_MAX);
+        // Upstream names no field here and shows that as `[]`.
+        let detail = format!("may not be more than {} bytes", check::DATA_BYTES_MAX);
+        errors.push(FieldError::new(Problem::TooLong, "[]", "", detail));
     }
 }
 

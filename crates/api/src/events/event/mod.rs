@@ -40,5 +40,6 @@ const COLUMNS: &[Column] = &[
     Column::new("Message", "string", 0),
     Column::new("First Seen", "string", 1),
     Column::new("Count", "string", 1),
-    Column::name(""),
+    // An event's name says nothing to people: it is for wide output only.
+    Column { priority: 1, ..Column::name("") },
 ];
