@@ -59,11 +59,87 @@ async fn a_scale_can_be_applied() {
     assert_eq!(code, 409, "{message}");
     assert!(message.contains("conflict with \"maker\"") && message.ends_with(".spec.replicas"), "{message}");
     let reply = client.send("PATCH", &format!("{scale_path}&force=true"), APPLY, scale.to_string()).await.unwrap();
-    assert_eq!((reply.code, &reply.json()["kind"], &reply.json()["spec"]["replicas"]), (200, &json!("Scale"), &json!(3)));
+    assert_eq!(
+        (reply.code, &reply.json()["kind"], &reply.json()["spec"]["replicas"]),
+        (200, &json!("Scale"), &json!(3))
+    );
     let found = client.get(&path).await.unwrap().json();
     assert_eq!(found["spec"]["replicas"], 3);
     let managers = found["metadata"]["managedFields"].as_array().unwrap();
     let scaler = managers.iter().find(|entry| entry["manager"] == "scaler").expect("the scaler owns its field");
     assert_eq!((&scaler["operation"], &scaler["subresource"]), (&json!("Apply"), &json!("scale")));
     assert_eq!(scaler["fieldsV1"], json!({"f:spec": {"f:replicas": {}}}));
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+async fn pod(client: &Client, name: &str) -> String {
+    let body = json!({
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]},
+    });
+    assert_eq!(client.post(PODS, &body).await.unwrap().code, 201);
+    let path = format!("{PODS}/{name}");
+    let status = json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+    assert_eq!(merge(client, &format!("{path}/status"), &status).await, 200);
+    path
+}
+
+async fn merge(client: &Client, path: &str, patch: &Value) -> u16 {
+    client.send("PATCH", path, "application/merge-patch+json", patch.to_string()).await.unwrap().code
+}
+
+#[tokio::test]
+async fn evictions_say_why() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let path = pod(&client, "p").await;
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget =
+        json!({"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}}});
+    assert_eq!(client.post(budgets, &budget).await.unwrap().code, 201);
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}});
+    let failed = json!([{
+        "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": "no scale",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    for (conditions, cause) in [
+        (json!([]), "The disruption budget b needs 1 healthy pods and has 1 currently"),
+        (failed, "The disruption budget b does not allow evicting pods currently because it failed sync: no scale"),
+    ] {
+        let status = json!({
+            "observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1,
+            "expectedPods": 1, "conditions": conditions,
+        });
+        assert_eq!(merge(&client, &format!("{budgets}/b/status"), &json!({"status": status})).await, 200);
+        let reply = client.post(&format!("{path}/eviction"), &eviction).await.unwrap();
+        assert_eq!((reply.code, &reply.json()["details"]["causes"][0]["message"]), (429, &json!(cause)));
+    }
+    let allowed = json!({"status": {"disruptionsAllowed": 1}});
+    assert_eq!(merge(&client, &format!("{budgets}/b/status"), &allowed).await, 200);
+    assert_eq!(client.post(&format!("{path}/eviction"), &eviction).await.unwrap().code, 201);
+    let found = client.get(&path).await.unwrap().json();
+    assert!(found["metadata"]["deletionTimestamp"].is_string(), "{found}");
+    let conditions = found["status"]["conditions"].as_array().unwrap();
+    let target = conditions.iter().find(|entry| entry["type"] == "DisruptionTarget").expect("the reason");
+    assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!("EvictionByEvictionAPI")));
+    assert_eq!(target["message"], "Eviction API: evicting");
+}
+
+#[tokio::test]
+async fn watchers_see_a_pod_end_before_it_is_gone() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let path = pod(&client, "p").await;
+    let since = client.get(&path).await.unwrap().json()["metadata"]["resourceVersion"].clone();
+    let since = since.as_str().unwrap();
+    assert_eq!(client.delete(&format!("{path}?gracePeriodSeconds=0")).await.unwrap().code, 200);
+    let watch = format!("{PODS}?watch=true&timeoutSeconds=1&resourceVersion={since}");
+    let text = client.get(&watch).await.unwrap().text();
+    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let seen: Vec<_> = events
+        .iter()
+        .map(|event| (event["type"].as_str().unwrap(), event["object"]["metadata"]["deletionTimestamp"].is_string()))
+        .collect();
+    assert_eq!(seen, [("MODIFIED", true), ("DELETED", true)]);
 }

@@ -110,7 +110,7 @@ impl Conversation {
         };
         // The disruption controller had seen the budget when it was recorded.
         if path.ends_with("/pods/q/eviction") {
-            let seen = r#"{"status": {"observedGeneration": 1}}"#;
+            let seen = r#"{"status": {"observedGeneration": 1, "currentHealthy": 1}}"#;
             let budget = "/apis/policy/v1/namespaces/seq/poddisruptionbudgets/b/status";
             client.send("PATCH", budget, "application/merge-patch+json", seen).await.unwrap();
         }

@@ -34,9 +34,39 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     if !ignores_budgets(&pod) {
         take_from_budget(call, &pod, options.dry_run).await?;
     }
+    if !options.dry_run && !pod.is_deleting() {
+        tell_reason(call, namespace, name).await?;
+    }
     delete::one(call, namespace, name, &options).await?;
     let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
     Ok(respond::value(201, &call.answer, &done))
+}
+
+/// Job controllers and people read from the pod's conditions that it did not fail by itself.
+async fn tell_reason(call: &Call, namespace: &str, name: &str) -> Result<(), Status> {
+    let now = call.app.clock.stamp();
+    // No manager owns what the server itself says.
+    let (resource, part, owner) = (&call.resource, Part::Status, Owner::Applied);
+    let update = Update { call, resource, namespace, name, part, owner: &owner, dry_run: false };
+    write::update(update, |pod| Ok(with_reason(pod, &now))).await?;
+    Ok(())
+}
+
+fn with_reason(pod: &Value, now: &str) -> Value {
+    let mut condition = json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": now,
+    });
+    if let Some(generation) = pod.meta("generation") {
+        condition["observedGeneration"] = generation.clone();
+    }
+    let mut next = pod.clone();
+    let list = child_mut(&mut next, "status").entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
+    if let Some(list) = list.as_array_mut() {
+        list.retain(|entry| entry["type"] != "DisruptionTarget");
+        list.push(condition);
+    }
+    next
 }
 
 /// A pod that serves nobody, or goes anyway, can always be evicted.
@@ -122,11 +152,7 @@ fn decremented(budget: &Value, pod: &str, now: &str) -> Result<Value, Status> {
         return Err(refused);
     }
     if number("disruptionsAllowed") <= 0 {
-        let (wanted, found) = (number("desiredHealthy"), number("currentHealthy"));
-        return Err(refused(match found < wanted {
-            true => format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently"),
-            false => format!("The disruption budget {name} does not allow evicting pods currently"),
-        }));
+        return Err(refused(exhausted(name, status)));
     }
     let mut next = budget.clone();
     let status = child_mut(&mut next, "status");
@@ -134,6 +160,25 @@ fn decremented(budget: &Value, pod: &str, now: &str) -> Result<Value, Status> {
     let disrupted = status.entry("disruptedPods").or_insert_with(|| Value::Object(Map::new()));
     disrupted[pod] = now.into();
     Ok(next)
+}
+
+/// Why a budget allows nothing now.
+fn exhausted(name: &str, status: &Value) -> String {
+    let number = |field: &str| status[field].as_i64().unwrap_or(0);
+    let (wanted, found) = (number("desiredHealthy"), number("currentHealthy"));
+    let mut conditions = status["conditions"].as_array().into_iter().flatten();
+    let condition = conditions.find(|entry| entry["type"] == "DisruptionAllowed" && entry["status"] == "False");
+    let text = |field: &str| condition.and_then(|entry| entry[field].as_str()).unwrap_or("");
+    let refusal = format!("The disruption budget {name} does not allow evicting pods currently");
+    match (text("reason"), text("message")) {
+        // The numbers mean nothing after a failure, so this comes first.
+        ("SyncFailed", why) if !why.is_empty() => format!("{refusal} because it failed sync: {why}"),
+        _ if found <= wanted => {
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {found} currently")
+        }
+        (reason, why) if !why.is_empty() => format!("{refusal} ({reason}): {why}"),
+        _ => refusal,
+    }
 }
 
 fn refused(cause: String) -> Status {

@@ -113,6 +113,22 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         let request = admission::Request::delete(call, resource, &old, options.dry_run);
         app.admission.validate(&request, None).await?;
         let next = marked(resource, &old, options, app.clock.now());
+        let mut at = *revision;
+        if let Next::Delete(object) = &next
+            && is_pod(resource)
+            && !options.dry_run
+            && *object != old
+        {
+            // Watchers see a pod end before it is gone, also when it goes at once, as upstream.
+            let mark = Change::Put { value: encode(object.clone()), ttl: None };
+            match app.cache.store().write_if(&key, Expect::At(at), mark).await.map_err(store_status)? {
+                Written::Done(marked) => at = marked,
+                Written::Conflict(entry) => {
+                    current = entry.map(|entry| (entry.value, entry.revision));
+                    continue;
+                }
+            }
+        }
         let change = match &next {
             Next::Unchanged => return Ok(Outcome::Marked(value.clone(), revision.0)),
             Next::Mark(_) | Next::Delete(_) if options.dry_run => None,
@@ -122,7 +138,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         let written = match change.clone() {
             None => None,
             Some(change) => {
-                match app.cache.store().write_if(&key, Expect::At(*revision), change).await.map_err(store_status)? {
+                match app.cache.store().write_if(&key, Expect::At(at), change).await.map_err(store_status)? {
                     Written::Done(revision) => Some(revision),
                     Written::Conflict(entry) => {
                         current = entry.map(|entry| (entry.value, entry.revision));
