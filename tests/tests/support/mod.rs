@@ -27,6 +27,12 @@ fn walk(expected: &Value, found: &Value, path: &str, out: &mut Vec<String>) {
                 }
             }
         }
+        // Entries stand in the order of their times, and a recorded second may be two in a replay.
+        (Value::Array(a), Value::Array(b)) if path.ends_with(".managedFields") && a.len() == b.len() => {
+            for (index, (a, b)) in by_manager(a).into_iter().zip(by_manager(b)).enumerate() {
+                walk(a, b, &format!("{path}[{index}]"), out);
+            }
+        }
         (Value::Array(a), Value::Array(b)) => {
             if a.len() != b.len() {
                 out.push(format!("{path}: {} items, expected {}: {found}", b.len(), a.len()));
@@ -58,6 +64,13 @@ fn walk(expected: &Value, found: &Value, path: &str, out: &mut Vec<String>) {
         _ if expected == found => {}
         _ => out.push(format!("{path}: expected {expected}, found {found}")),
     }
+}
+
+fn by_manager(entries: &[Value]) -> Vec<&Value> {
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or("").to_string();
+    let mut sorted: Vec<&Value> = entries.iter().collect();
+    sorted.sort_by_key(|entry| ["operation", "manager", "subresource"].map(|field| text(entry, field)));
+    sorted
 }
 
 /// Names that end in five random signs, and ages in seconds.
