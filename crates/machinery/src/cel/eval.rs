@@ -371,7 +371,7 @@ fn optional_entry<'a>(of: Val<'a>, key: &Val<'a>) -> Outcome<'a> {
 }
 
 /// Fields whose names are no names of the language are written with escapes, as Kubernetes defines them.
-fn unescaped(field: &str) -> String {
+pub(super) fn unescaped(field: &str) -> String {
     const WORDS: &[&str] = &[
         "true",
         "false",

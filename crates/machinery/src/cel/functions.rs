@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::eval::Evaluator;
 use super::value::Val;
-use super::{EvalError, lists, network, texts, time};
+use super::{EvalError, lists, network, semver, texts, time};
 use crate::quantity::Quantity;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
@@ -121,7 +121,10 @@ pub(super) fn global<'a>(cx: &Evaluator, name: &str, mut values: Vec<Val<'a>>) -
         ("math.greatest" | "math.least", _) => lists::extreme(name, &values),
         (_, values) if name.starts_with("math.") => math(name, values),
         (_, values) if name.starts_with("format.") => texts::named_format(name, values),
-        (_, values) => match texts::global(name, values).or_else(|| network::global(name, values)) {
+        (_, values) => match texts::global(cx, name, values)
+            .or_else(|| network::global(name, values))
+            .or_else(|| semver::global(name, values))
+        {
             Some(outcome) => outcome,
             None => wrong(values),
         },
@@ -155,6 +158,7 @@ pub(super) fn member<'a>(cx: &Evaluator, target: Val<'a>, name: &str, values: Ve
         Val::Text(text) => texts::member(cx, text, name, &values),
         Val::Quantity(quantity) => quantities(*quantity, name, &values),
         Val::Ip(_) | Val::Cidr(..) | Val::Url(_) => network::member(&target, name, &values),
+        Val::Semver(version) => semver::member(version, name, &values),
         Val::Format(format) => texts::format_member(format, name, &values),
         other => match other.items() {
             Some(items) => lists::member(cx, &items, name, &values),

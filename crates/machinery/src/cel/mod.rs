@@ -11,6 +11,8 @@ mod functions;
 mod texts;
 mod lists;
 mod network;
+mod semver;
+mod declared;
 mod time;
 
 #[cfg(test)]
@@ -18,7 +20,9 @@ mod tests;
 
 use std::cell::Cell;
 
+use declared::Unknown;
 use eval::{Evaluator, Scope};
+use serde_json::Value;
 pub use value::Val;
 
 /// Deeper expressions are refused, here and where they are evaluated.
@@ -81,6 +85,22 @@ impl Program {
         Ok(Program { root: parser::parse(text)? })
     }
 
+    /// Parses the text of a rule that may name those variables, each with its schema where that is known, and refuses
+    /// it, with the place, where it names others or a field that there is not.
+    pub fn check(text: &str, variables: &[(&str, Option<&Value>)]) -> Result<(), String> {
+        let program = Program::parse(text).map_err(|error| format!("{error}{}", pointed(text, error.at)))?;
+        let Some(unknown) = declared::undeclared(&program.root, variables) else { return Ok(()) };
+        let at = place(text, &unknown);
+        let said = match unknown {
+            Unknown::Name(name) | Unknown::Function(name) => {
+                format!("undeclared reference to '{name}' (in container '')")
+            }
+            Unknown::Field(name) => format!("undefined field '{name}'"),
+        };
+        let (line, column) = line_and_column(text, at);
+        Err(format!("ERROR: <input>:{line}:{}: {said}{}", column + 1, pointed(text, at)))
+    }
+
     /// Whether the expression names that variable.
     pub fn mentions(&self, variable: &str) -> bool {
         parser::mentions(&self.root, variable)
@@ -95,6 +115,42 @@ impl Program {
         *budget -= allowed - left.get();
         outcome
     }
+}
+
+/// Where it stands first as a word of its own; a call is placed at its parenthesis, a field at its dot.
+fn place(text: &str, unknown: &Unknown) -> usize {
+    let (Unknown::Name(name) | Unknown::Function(name) | Unknown::Field(name)) = unknown;
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let dotted = |before: &str| before.trim_end_matches('?').ends_with('.');
+    let alone = |at: usize| {
+        let (before, after) = (&text[..at], &text[at + name.len()..]);
+        !before.ends_with(is_part)
+            && !after.starts_with(is_part)
+            && match unknown {
+                Unknown::Name(_) => !dotted(before),
+                Unknown::Function(_) => after.trim_start().starts_with('('),
+                Unknown::Field(_) => dotted(before),
+            }
+    };
+    let start = text.match_indices(name).map(|(at, _)| at).find(|at| alone(*at)).unwrap_or(0);
+    match unknown {
+        Unknown::Name(_) => start,
+        Unknown::Function(_) => text[start..].find('(').map_or(start, |offset| start + offset),
+        Unknown::Field(_) => text[..start].rfind('.').unwrap_or(start),
+    }
+}
+
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    (line, before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()))
+}
+
+/// The line in question, and under it a mark at the place.
+fn pointed(text: &str, at: usize) -> String {
+    let (line, column) = line_and_column(text, at);
+    let shown = text.split('\n').nth(line - 1).unwrap_or_default().replace('\t', " ");
+    format!("\n | {shown}\n | {}^", ".".repeat(column))
 }
 
 /// Puts the variables on the chain one after the other, then evaluates.

@@ -121,7 +121,45 @@ fn kubernetes_libraries() {
     check("cidr('10.0.0.0/8').containsIP('10.1.2.3') && !cidr('10.0.0.0/8').containsIP('11.1.2.3')", "true");
     check("cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')", "true");
     check("format.dns1123Label().validate('Bad').hasValue()", "true");
+    check("isSemver('1.2.3-rc.1+x') && !isSemver('1.2') && !isSemver('01.2.3') && isSemver('v1.2', true)", "true");
+    check(
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('1.0.0-rc.2').isGreaterThan(semver('1.0.0-rc.1'))",
+        "true",
+    );
+    check("semver('1.0.0').compareTo(semver('1.0.0-rc.1')) == 1 && semver('1.2.3').minor() == 2", "true");
+    check("semver('x')", "No Major.Minor.Patch elements found");
+    check("matches('abc', '^a')", "true");
+    check("format.uuid().validate('x').value()[0]", "does not match the UUID format");
     check("format.named('dns1123Label').value().validate('good').hasValue()", "false");
+}
+
+#[test]
+fn slips_are_told_with_their_place() {
+    let schema = json!({"type": "object", "properties": {
+        "l": {"type": "array", "items": {"type": "object", "properties": {"a-b": {"type": "string"}}}},
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"x": {}}},
+        "map": {"type": "object", "additionalProperties": {"type": "object", "properties": {"x": {}}}},
+    }});
+    let told = |text: &str| Program::check(text, &[("self", Some(&schema))]).err().unwrap_or_default();
+    for good in [
+        "self.l.all(x, x.size() > 1)",
+        "sets.contains(self.l, ['a'])",
+        "cel.bind(x, self, x == 1)",
+        "type(self) == int",
+    ] {
+        assert_eq!(told(good), "", "{good}");
+    }
+    let shown =
+        "ERROR: <input>:1:9: undeclared reference to 'foo' (in container '')\n | self.foo(foo) == 1\n | ........^";
+    assert_eq!(told("self.foo(foo) == 1"), shown);
+    assert!(told("other == 1").starts_with("ERROR: <input>:1:1: undeclared reference to 'other' (in container '')"));
+    for (text, place) in [("self.nope == 1", "1:5"), ("has(self.l[0].nope)", "1:14"), ("self.l.all(i, i.nope)", "1:16")]
+    {
+        assert!(told(text).starts_with(&format!("ERROR: <input>:{place}: undefined field 'nope'")), "{}", told(text));
+    }
+    assert!(told("self.map['k'].y").contains("undefined field 'y'"));
+    assert!(told("self.l.all(x, true) && x").contains("undeclared reference to 'x'"));
+    assert!(told("self.size( > 1").starts_with("ERROR: <input>:1:12: Syntax error: mismatched input '>'"));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::eval::Evaluator;
 use super::value::Val;
 use super::{EvalError, time};
 use crate::names;
+use crate::schema::validate_format::is_format;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
@@ -36,6 +37,7 @@ pub fn shown(value: &Val) -> String {
         Val::Ip(address) => address.to_string(),
         Val::Cidr(address, bits) => format!("{address}/{bits}"),
         Val::Url(text) => text.to_string(),
+        Val::Semver(version) => version.shown().into(),
         Val::Format(name) => (*name).into(),
         Val::Optional(None) => "optional.none()".into(),
         Val::Optional(Some(value)) => format!("optional({})", shown(value)),
@@ -54,8 +56,11 @@ fn collection(value: &Val) -> String {
     }
 }
 
-pub fn global<'a>(name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
+pub fn global<'a>(cx: &Evaluator, name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
     Some(Ok(match (name, values) {
+        ("matches", [Val::Text(text), Val::Text(expression)]) => {
+            return Some(search(cx, text, name, expression, &values[1..]));
+        }
         ("base64.encode", [Val::Bytes(bytes)]) => Val::text(STANDARD.encode(bytes)),
         ("base64.decode", [Val::Text(text)]) => match STANDARD.decode(text.as_bytes()) {
             Ok(bytes) => Val::Bytes(bytes.into()),
@@ -244,7 +249,19 @@ const FORMATS: &[(&str, Rule)] = &[
     ("dns1123SubdomainPrefix", |text| names::dns_subdomain(&names::mask_trailing_dash(text))),
     ("dns1035LabelPrefix", |text| names::dns1035_label(&names::mask_trailing_dash(text))),
     ("labelValue", names::label_value),
+    ("uri", |text| match is_format("uri", text) {
+        true => Vec::new(),
+        false => vec![format!("parse {text:?}: invalid URI for request")],
+    }),
+    ("uuid", |text| unless(is_format("uuid", text), "does not match the UUID format")),
+    ("byte", |text| unless(is_format("byte", text), "invalid base64")),
+    ("date", |text| unless(is_format("date", text), "invalid date")),
+    ("datetime", |text| unless(is_format("datetime", text), "invalid datetime")),
 ];
+
+fn unless(good: bool, problem: &str) -> Vec<String> {
+    if good { Vec::new() } else { vec![problem.to_string()] }
+}
 
 pub fn named_format<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
     let find = |wanted: &str| FORMATS.iter().find(|(known, _)| *known == wanted).map(|(known, _)| Val::Format(known));

@@ -34,6 +34,7 @@ pub enum Val<'a> {
     Ip(IpAddr),
     Cidr(IpAddr, u8),
     Url(Rc<str>),
+    Semver(Rc<super::semver::Version>),
     /// A named format of the `format` library.
     Format(&'static str),
 }
@@ -89,6 +90,7 @@ impl<'a> Val<'a> {
             Val::Ip(_) => "net.IP",
             Val::Cidr(..) => "net.CIDR",
             Val::Url(_) => "kubernetes.URL",
+            Val::Semver(_) => "kubernetes.Semver",
             Val::Format(_) => "kubernetes.NamedFormat",
         }
     }
@@ -179,6 +181,7 @@ impl<'a> Val<'a> {
             (Val::Ip(a), Val::Ip(b)) => a == b,
             (Val::Cidr(a, m), Val::Cidr(b, n)) => a == b && m == n,
             (Val::Url(a), Val::Url(b)) => a == b,
+            (Val::Semver(a), Val::Semver(b)) => a.order(b).is_eq(),
             (Val::Format(a), Val::Format(b)) => a == b,
             (Val::Optional(a), Val::Optional(b)) => match (a, b) {
                 (None, None) => true,

@@ -7,7 +7,7 @@ pub(crate) mod time;
 pub mod structural;
 pub mod structural_shape;
 pub mod validate;
-mod validate_format;
+pub(crate) mod validate_format;
 mod validate_lists;
 mod validate_rules;
 #[cfg(test)]

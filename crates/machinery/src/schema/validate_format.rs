@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine;
 
-pub(super) fn is_format(format: &str, text: &str) -> bool {
+pub(crate) fn is_format(format: &str, text: &str) -> bool {
     // Upstream takes the dash out of names before it looks them up.
     match format.replace('-', "").as_str() {
         "datetime" => is_date_time(text),

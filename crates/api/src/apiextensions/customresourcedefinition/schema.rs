@@ -1,8 +1,10 @@
 //! Which parts of JSON Schema a custom resource may use.
-//! Expressions (`x-kubernetes-validations`) are compiled where they are run.
+//! Expressions (`x-kubernetes-validations`) must parse and name only what there is; their types show when they run.
 
-use machinery::field::Errors;
+use machinery::cel::Program;
+use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
+use serde_json::{Value, json};
 
 use super::structural;
 use crate::check;
@@ -51,7 +53,7 @@ fn supported(schema: &Node, depth: usize, errors: &mut Errors) {
         errors.forbidden(&schema.at("items"), "items must be a schema object and not an array");
     }
     lists(schema, errors);
-    expressions(&schema.at("x-kubernetes-validations"), errors);
+    expressions(schema, depth == 0, errors);
     for (_, property) in schema.at("properties").entries() {
         supported(&property, depth + 1, errors);
     }
@@ -115,10 +117,22 @@ fn lists(schema: &Node, errors: &mut Errors) {
     }
 }
 
-fn expressions(list: &Node, errors: &mut Errors) {
+fn expressions(schema: &Node, is_root: bool, errors: &mut Errors) {
+    let list = schema.at("x-kubernetes-validations");
+    if list.is_empty() {
+        return;
+    }
+    // An object itself has a few fields of its own, whatever its schema says.
+    let own = is_root.then(|| with_object_fields(schema.value));
+    let own = own.as_ref().unwrap_or(schema.value);
     for rule in list.items() {
         if rule.text("rule").trim().is_empty() {
             errors.required(&rule.at("rule"), "rule is not specified");
+        } else {
+            compiles(&rule, "rule", own, errors);
+            if rule.has("messageExpression") {
+                compiles(&rule, "messageExpression", own, errors);
+            }
         }
         let message = rule.at("message");
         if message.exists() && message.str().trim().is_empty() {
@@ -128,5 +142,71 @@ fn expressions(list: &Node, errors: &mut Errors) {
         } else if !message.exists() && rule.text("rule").trim().contains('\n') && !rule.has("messageExpression") {
             errors.required(&message, "message must be specified if rule contains line breaks");
         }
+    }
+}
+
+fn compiles(rule: &Node, field: &'static str, own: &Value, errors: &mut Errors) {
+    // Where the old value is optional, it is reached through functions alone.
+    let old = (!rule.flag("optionalOldSelf")).then_some(own);
+    let Err(why) = Program::check(rule.text(field), &[("self", Some(own)), ("oldSelf", old)]) else { return };
+    let detail = match field {
+        "rule" => format!("compilation failed: {why}"),
+        _ => format!("messageExpression compilation failed: {why}"),
+    };
+    errors.push(FieldError::new(Problem::Invalid, &rule.at(field).path, shown(rule), detail));
+}
+
+fn with_object_fields(schema: &Value) -> Value {
+    let mut schema = schema.clone();
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        let text = || json!({"type": "string"});
+        properties.insert("apiVersion".into(), text());
+        properties.insert("kind".into(), text());
+        let names = json!({"type": "object", "properties": {"name": text(), "generateName": text()}});
+        properties.insert("metadata".into(), names);
+    }
+    schema
+}
+
+/// A rule as messages show it: every field, set or not.
+fn shown(rule: &Node) -> String {
+    let quoted = |field: &'static str| Value::from(rule.text(field)).to_string();
+    let set = |field: &'static str| rule.at(field).value.to_string();
+    let text = format!(
+        r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+        quoted("rule"),
+        quoted("message"),
+        quoted("messageExpression"),
+        set("reason"),
+        quoted("fieldPath"),
+        set("optionalOldSelf"),
+    );
+    text.replace('<', r"\u003c").replace('>', r"\u003e").replace('&', r"\u0026")
+}
+
+#[cfg(test)]
+mod tests {
+    use machinery::field::Path;
+
+    use super::*;
+
+    fn check(rule: &str, expected: &str) {
+        let text = json!({"type": "string"});
+        let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}], "properties": {"s": text}});
+        let mut errors = Errors::default();
+        expressions(&Node::new(&schema, Path::new("schema")), true, &mut errors);
+        let told: Vec<String> = errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
+        assert_eq!(told.join("; "), expected, "{rule}");
+    }
+
+    #[test]
+    fn rules_must_compile() {
+        check("self.metadata.name.size() < 30 && self.kind != '' && self.s == oldSelf.s", "");
+        check(
+            "self.no < 1",
+            "schema.x-kubernetes-validations[0].rule: Invalid value: {\"Rule\":\"self.no \\u003c 1\",\"Message\":\"\",\
+             \"MessageExpression\":\"\",\"Reason\":null,\"FieldPath\":\"\",\"OptionalOldSelf\":null}: compilation failed: \
+             ERROR: <input>:1:5: undefined field 'no'\n | self.no < 1\n | ....^",
+        );
     }
 }

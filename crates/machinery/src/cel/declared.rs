@@ -1,0 +1,205 @@
+//! Whether an expression names only what is declared: a slip in a rule is told when the rule is written, not when
+//! somebody first meets it.
+
+use serde_json::Value;
+
+use super::eval::unescaped;
+use super::functions::is_namespace;
+use super::parser::Node;
+
+/// Names of types, and of the packages that types stand in.
+const TYPES: &[&str] = &[
+    "bool",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bytes",
+    "list",
+    "map",
+    "null_type",
+    "type",
+    "optional_type",
+    "google",
+    "net",
+    "kubernetes",
+];
+
+const GLOBALS: &[&str] = &[
+    "size",
+    "dyn",
+    "type",
+    "int",
+    "uint",
+    "double",
+    "string",
+    "bool",
+    "bytes",
+    "duration",
+    "timestamp",
+    "matches",
+    "quantity",
+    "isQuantity",
+    "url",
+    "isURL",
+    "ip",
+    "isIP",
+    "cidr",
+    "isCIDR",
+    "semver",
+    "isSemver",
+];
+
+#[rustfmt::skip]
+const MEMBERS: &[&str] = &[
+    "size", "startsWith", "endsWith", "contains", "matches", "find", "findAll", "charAt", "indexOf", "lastIndexOf",
+    "lowerAscii", "upperAscii", "replace", "split", "substring", "trim", "join", "format", "reverse", "quote",
+    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getHours", "getMilliseconds",
+    "getMinutes", "getMonth", "getSeconds",
+    "isSorted", "sum", "min", "max", "sort", "slice", "flatten", "distinct", "first", "last",
+    "getScheme", "getHost", "getHostname", "getPort", "getEscapedPath", "getQuery",
+    "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast", "isLinkLocalUnicast", "isGlobalUnicast",
+    "containsIP", "containsCIDR", "prefixLength", "masked", "ip",
+    "sign", "isInteger", "asInteger", "asApproximateFloat", "add", "sub", "isGreaterThan", "isLessThan", "compareTo",
+    "major", "minor", "patch", "validate", "hasValue", "value", "or", "orValue",
+    "path", "group", "resource", "subresource", "namespace", "name", "check", "allowed", "reason", "errored", "error",
+    "serviceAccount", "fieldSelector", "labelSelector",
+];
+
+/// Something that nothing declares.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unknown<'n> {
+    Name(&'n str),
+    Function(&'n str),
+    Field(&'n str),
+}
+
+/// A name and the schema of what it stands for, where that is known.
+type Declared<'a> = (&'a str, Option<&'a Value>);
+
+/// The names in scope, innermost first.
+struct Names<'a> {
+    own: &'a [Declared<'a>],
+    outer: Option<&'a Names<'a>>,
+}
+
+impl<'a> Names<'a> {
+    fn find(&self, name: &str) -> Option<Option<&'a Value>> {
+        let own = self.own.iter().find(|(known, _)| *known == name).map(|(_, schema)| *schema);
+        own.or_else(|| self.outer.and_then(|outer| outer.find(name)))
+    }
+}
+
+/// The first name, function or field that nothing declares.
+pub(super) fn undeclared<'n>(node: &'n Node, variables: &[Declared]) -> Option<Unknown<'n>> {
+    walk(node, &Names { own: variables, outer: None }).err()
+}
+
+/// Answers the schema of the value, where it is known.
+fn walk<'n, 'a>(node: &'n Node, names: &Names<'a>) -> Result<Option<&'a Value>, Unknown<'n>> {
+    let below = |node: &'n Node| walk(node, names);
+    match node {
+        Node::Name(name) => match names.find(name) {
+            Some(schema) => return Ok(schema),
+            None if TYPES.contains(&&**name) => {}
+            None => return Err(Unknown::Name(name)),
+        },
+        Node::Null
+        | Node::Bool(_)
+        | Node::Int(_)
+        | Node::Uint(_)
+        | Node::Double(_)
+        | Node::Text(_)
+        | Node::Bytes(_) => {}
+        Node::Select(of, field) => return field_of(below(of)?, field),
+        Node::SelectOptional(of, field) | Node::Has(of, field) => {
+            field_of(below(of)?, field)?;
+        }
+        Node::Not(of) | Node::Minus(of) => {
+            below(of)?;
+        }
+        Node::Index(of, index) => {
+            let schema = below(of)?;
+            below(index)?;
+            return Ok(schema.and_then(entry));
+        }
+        Node::IndexOptional(a, b) | Node::And(a, b) | Node::Or(a, b) | Node::Binary(_, a, b) => {
+            below(a)?;
+            below(b)?;
+        }
+        Node::Bind(name, value, body) => {
+            let own = [(&**name, below(value)?)];
+            walk(body, &Names { own: &own, outer: Some(names) })?;
+        }
+        Node::Choice(a, b, c) => {
+            for part in [a, b, c] {
+                below(part)?;
+            }
+        }
+        Node::List(items) => {
+            for (item, _) in items {
+                below(item)?;
+            }
+        }
+        Node::Map(entries) => {
+            for (key, value, _) in entries {
+                below(key)?;
+                below(value)?;
+            }
+        }
+        Node::Call(target, name, arguments) => {
+            match target.as_deref() {
+                Some(Node::Name(namespace)) if is_namespace(namespace) && names.find(namespace).is_none() => {}
+                Some(target) => {
+                    below(target)?;
+                    if !MEMBERS.contains(&&**name) {
+                        return Err(Unknown::Function(name));
+                    }
+                }
+                None if GLOBALS.contains(&&**name) => {}
+                None => return Err(Unknown::Function(name)),
+            }
+            for argument in arguments {
+                below(argument)?;
+            }
+        }
+        Node::Macro(_, target, own, bodies) => {
+            let schema = below(target)?;
+            // The items of lists are known; keys of maps are texts, places in lists are numbers.
+            let item = schema.filter(|schema| schema["type"] == "array").and_then(entry);
+            let last = own.len().saturating_sub(1);
+            let own: Vec<Declared> =
+                own.iter().enumerate().map(|(at, name)| (&**name, item.filter(|_| at == last))).collect();
+            let inner = Names { own: &own, outer: Some(names) };
+            for body in bodies {
+                walk(body, &inner)?;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The schema of the items of a list, or of the values of a map.
+fn entry(schema: &Value) -> Option<&Value> {
+    schema.get("items").or_else(|| schema.get("additionalProperties")).filter(|schema| schema.is_object())
+}
+
+/// Objects that may hold more than is declared are not held to it.
+fn field_of<'n, 'a>(schema: Option<&'a Value>, field: &'n str) -> Result<Option<&'a Value>, Unknown<'n>> {
+    let Some(schema) = schema else { return Ok(None) };
+    let is_open = |mark: &str| schema.get(mark).is_some_and(|value| *value != Value::Bool(false));
+    let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|fields| !fields.is_empty())
+    else {
+        return Ok(None);
+    };
+    if ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource", "additionalProperties"]
+        .into_iter()
+        .any(is_open)
+    {
+        return Ok(None);
+    }
+    match properties.get(&unescaped(field)) {
+        Some(found) => Ok(Some(found)),
+        None => Err(Unknown::Field(field)),
+    }
+}
