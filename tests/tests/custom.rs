@@ -165,7 +165,8 @@ async fn objects_of_a_new_kind() {
     refused(
         patch(&client, &path, "application/strategic-merge-patch+json", &json!({})).await,
         415,
-        "415: Unsupported Media Type",
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
     );
     let mut whole = patched.clone();
     whole["metadata"]["resourceVersion"].take();
