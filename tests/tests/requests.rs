@@ -143,3 +143,21 @@ async fn watchers_see_a_pod_end_before_it_is_gone() {
         .collect();
     assert_eq!(seen, [("MODIFIED", true), ("DELETED", true)]);
 }
+
+#[tokio::test]
+async fn a_service_keeps_its_address() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let services = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    assert_eq!(client.post(services, &service).await.unwrap().code, 201);
+    // Outside of the range, which upstream does not look at here.
+    let patch = json!({"spec": {"clusterIP": "1.2.3.4"}});
+    let path = format!("{services}/s");
+    let (code, message) = refused(&client, "PATCH", &path, "application/merge-patch+json", &patch).await;
+    assert_eq!(code, 422, "{message}");
+    assert!(
+        message.ends_with("spec.clusterIPs[0]: Invalid value: [\"1.2.3.4\"]: may not change once set"),
+        "{message}"
+    );
+}

@@ -154,6 +154,10 @@ impl Allocation<'_> {
             service["spec"]["clusterIPs"] = json!([address.to_string()]);
             return Ok(());
         }
+        // What a Service holds stays its own: validation, which runs next, refuses another address.
+        if self.before.iter().any(|claim| matches!(claim, Claim::Address(_))) {
+            return Ok(());
+        }
         for text in &given {
             // Not an address: validation, which runs next, says so in its own words.
             let Ok(address) = text.parse::<IpAddr>() else { continue };
