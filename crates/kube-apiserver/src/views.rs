@@ -23,8 +23,11 @@ struct View {
     namespaced: bool,
     decoded: Mutex<Decoded>,
     /// Single objects that were asked for lately.
-    often: Mutex<HashMap<Arc<str>, (Revision, Arc<Value>)>>,
+    often: Mutex<HashMap<Arc<str>, Revised>>,
 }
+
+/// An object and the revision it was decoded from.
+type Revised = (Revision, Arc<Value>);
 
 /// Every write looks at its namespace, every pod at its service account.
 const OFTEN_READ: &[&str] = &["namespaces", "serviceaccounts"];
@@ -33,7 +36,7 @@ const OFTEN_READ_MAX: usize = 1024;
 #[derive(Default)]
 struct Decoded {
     seen: Revision,
-    objects: BTreeMap<Arc<str>, (Revision, Arc<Value>)>,
+    objects: BTreeMap<Arc<str>, Revised>,
 }
 
 impl Views {
