@@ -88,13 +88,14 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
         return Ok(next);
     }
     check_kept(call, &next, current)?;
-    let shown = |next: &Value| serde_json::Value::String(next.to_string()).to_string();
-    let before = shown(&next);
     decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning))
         .map_err(|status| {
             let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
+            // The object as the patch left it, which checking has changed; it is made again only to be shown.
+            let left = patch.apply(resource.shape(), current).unwrap_or_default();
+            let shown = Value::String(left.to_string()).to_string();
             let mut errors = Errors::default();
-            errors.push(FieldError::new(Problem::Invalid, "patch", before, detail));
+            errors.push(FieldError::new(Problem::Invalid, "patch", shown, detail));
             Status::invalid("", "", "", &errors)
         })?;
     write::default(resource, &mut next);
