@@ -100,13 +100,13 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
         return Ok(next);
     }
     check_kept(call, &next, current)?;
-    let before = next.to_string();
     decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning))
         .map_err(|status| {
             let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
             let (shown, detail) = match patch {
                 PatchBody::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
-                _ => (before, detail),
+                // The object as the patch left it, which checking has changed; it is made again only to be shown.
+                _ => (patch.apply(resource.shape(), current).unwrap_or_default().to_string(), detail),
             };
             let mut errors = Errors::default();
             errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));

@@ -135,6 +135,7 @@ impl State {
                 self.history.push(now, change);
             }
         }
+        self.scopes.wake();
         self.history.trim(now);
     }
 

@@ -151,23 +151,23 @@ impl Queue {
         Queue { scope: scope.into(), after, state, notify: Notify::new() }
     }
 
-    fn push(&self, change: &Arc<Change>) {
+    /// Takes a change in, and says whether the watcher must be woken: it may wait while there is nothing to take.
+    fn push(&self, change: &Arc<Change>) -> bool {
         if change.revision <= self.after {
-            return;
+            return false;
         }
         let mut state = self.state.lock();
         if state.closed {
-            return;
+            return false;
         }
         if state.changes.len() >= state.length_max {
             // Its changes go too: with a hole in them they are worth nothing, and they take memory.
             state.changes = VecDeque::new();
             state.closed = true;
-        } else {
-            state.changes.push_back(change.clone());
+            return true;
         }
-        drop(state);
-        self.notify.notify_one();
+        state.changes.push_back(change.clone());
+        state.changes.len() == 1
     }
 
     /// What waits may still be read, unless it is cut.
@@ -205,6 +205,8 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Scopes {
     queues: HashMap<Box<str>, Vec<Arc<Queue>>>,
+    /// Those whose watchers are still to be woken.
+    woken: Vec<Arc<Queue>>,
 }
 
 impl Scopes {
@@ -221,7 +223,8 @@ impl Scopes {
         }
     }
 
-    pub fn push(&self, change: &Arc<Change>) {
+    /// Hands a change to its watchers, who sleep on until `wake`: what was written at once they take at once.
+    pub fn push(&mut self, change: &Arc<Change>) {
         if self.queues.is_empty() {
             return;
         }
@@ -229,8 +232,16 @@ impl Scopes {
         let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(|folder| folder.len() < key.len());
         for scope in folders.chain([key]) {
             for queue in self.queues.get(scope).into_iter().flatten() {
-                queue.push(change);
+                if queue.push(change) {
+                    self.woken.push(queue.clone());
+                }
             }
+        }
+    }
+
+    pub fn wake(&mut self) {
+        for queue in self.woken.drain(..) {
+            queue.notify.notify_one();
         }
     }
 
