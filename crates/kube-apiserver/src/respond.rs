@@ -50,6 +50,18 @@ pub fn spliced(value: &Bytes, revision: u64) -> Bytes {
     out.into()
 }
 
+/// Of a stored object only the metadata, cut out of its text: nothing is decoded.
+pub fn metadata_alone(value: &[u8], meta_version: &str) -> Option<Bytes> {
+    let metadata = codec::metadata_text(value)?;
+    let mut out = Vec::with_capacity(metadata.len() + 80);
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/"#);
+    out.extend_from_slice(meta_version.as_bytes());
+    out.extend_from_slice(br#"","metadata":"#);
+    out.extend_from_slice(metadata);
+    out.push(b'}');
+    Some(out.into())
+}
+
 /// An object in the version that was asked for.
 pub fn object(call: &Call, resource: &Resource, code: u16, object: Value) -> Result<Reply, Status> {
     let out = match call.answer.form {

@@ -275,7 +275,19 @@ impl Stream {
         if self.takes_bytes(item) {
             return Some(change.encoding(slot, || frame(event, &respond::spliced(&item.value, change.revision.0))));
         }
-        let object = self.object(item, change.revision)?;
+        self.own_frame(event, item, change.revision)
+    }
+
+    /// An event made for this client alone.
+    fn own_frame(&mut self, event: &str, item: &Item, revision: Revision) -> Option<Bytes> {
+        let answer = &self.call.answer;
+        // The garbage collector follows the metadata of every kind; decoding whole objects for it cost a fifth of a create.
+        if answer.media == Media::Json && answer.form == Form::Metadata && self.call.resource.as_stored(item.revision.0)
+        {
+            let metadata = respond::metadata_alone(&item.value, answer.meta_version)?;
+            return Some(frame(event, &respond::spliced(&metadata, revision.0)));
+        }
+        let object = self.object(item, revision)?;
         Some(encoded(&self.call, event, &object))
     }
 
@@ -290,8 +302,8 @@ impl Stream {
             out.put_slice(&frame(event, &item.encoded()));
             return;
         }
-        if let Some(object) = self.object(item, item.revision) {
-            out.put_slice(&encoded(&self.call, event, &object));
+        if let Some(frame) = self.own_frame(event, item, item.revision) {
+            out.put_slice(&frame);
         }
     }
 

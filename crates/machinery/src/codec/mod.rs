@@ -9,7 +9,7 @@ mod yaml_write;
 
 use serde_json::Value;
 
-pub use stored::{encode, splice_offset};
+pub use stored::{encode, metadata_text, splice_offset};
 pub use yaml_write::to_yaml;
 
 /// How deep a body may nest. Go's limit is 10,000; ours keeps every recursive pass far from the end of the stack.

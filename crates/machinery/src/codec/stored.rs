@@ -65,6 +65,12 @@ pub fn splice_offset(bytes: &[u8]) -> Option<usize> {
     None
 }
 
+/// The text of the top level `metadata` of any JSON object, with its braces.
+pub fn metadata_text(bytes: &[u8]) -> Option<&[u8]> {
+    let start = splice_offset(bytes)? - 1;
+    Some(&bytes[start..skip_value(bytes, start)?])
+}
+
 fn skip_space(bytes: &[u8], mut at: usize) -> usize {
     while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\n' | b'\r')) {
         at += 1;

@@ -143,3 +143,18 @@ fn stored_form_and_splice() {
     check(r#"{"a":"x"#, None);
     check("", None);
 }
+
+#[test]
+fn metadata_is_cut_out_as_it_stands() {
+    let check = |text: &str, expected: Option<&str>| {
+        assert_eq!(metadata_text(text.as_bytes()), expected.map(str::as_bytes), "for {text}");
+    };
+    check(
+        r#"{"kind":"A","metadata":{"name":"}","labels":{"a":"b"}},"spec":{}}"#,
+        Some(r#"{"name":"}","labels":{"a":"b"}}"#),
+    );
+    check(r#"{"metadata":{}}"#, Some("{}"));
+    check(r#"{"metadata":{"name":"x""#, None);
+    check(r#"{"metadata":null}"#, None);
+    check(r#"{"spec":{"metadata":{}}}"#, None);
+}
