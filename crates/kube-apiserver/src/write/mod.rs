@@ -142,7 +142,7 @@ async fn create_once(
             reserved.keep();
             if admission::governs(&resource.kind) {
                 // What its writer sends next must already be held to it.
-                app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await.map_err(store_status)?;
+                seen(call, revision).await;
             }
             Ok(Stored { value, revision: Some(revision.0) })
         }
