@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::sync::oneshot::Sender;
+
 use super::*;
 
 const WRITERS: usize = 4;
@@ -55,6 +57,15 @@ async fn every_reader_arrives_at_the_same_state() {
     for writer in writers {
         writer.await.expect("no writer panics");
     }
+    // The readers so far may all have been cut by a history that was lost at the end. This one is not.
+    caught_up(&cache).await;
+    let pods = cache.register("pods", describe()).await.expect("is there");
+    let (subscribed, ready) = tokio::sync::oneshot::channel();
+    readers.push(tokio::spawn(async move { read_telling(pods, ALL, Some(subscribed)).await }));
+    ready.await.expect("it subscribes");
+    for number in 0..100 {
+        memory.write(&[(&key(0, number), Some("last"))]);
+    }
     let revision = caught_up(&cache).await;
     let pods = cache.register("pods", describe()).await.expect("is there");
     let newest = pods.snapshot();
@@ -83,9 +94,17 @@ async fn every_reader_arrives_at_the_same_state() {
 }
 
 /// Follows a resource to its end. Gives the scope, the keys it ends with, and the revision it has seen.
-async fn read(pods: Arc<Resource>, scope: WatchScope) -> (String, BTreeMap<Arc<str>, Revision>, Revision) {
+async fn read(pods: Arc<Resource>, scope: WatchScope) -> Seen {
+    read_telling(pods, scope, None).await
+}
+
+type Seen = (String, BTreeMap<Arc<str>, Revision>, Revision);
+
+async fn read_telling(pods: Arc<Resource>, scope: WatchScope, subscribed: Option<Sender<()>>) -> Seen {
     let prefix = scope.key_prefix.clone().unwrap_or_default();
     let (snapshot, mut watcher) = pods.list_and_watch(scope);
+    // Nobody waits when the test has failed already.
+    let _ = subscribed.map(|tell| tell.send(()));
     let items = snapshot.items.iter().filter(|(key, _)| key.starts_with(&prefix));
     let mut state: BTreeMap<Arc<str>, Revision> = items.map(|(key, item)| (key.clone(), item.revision)).collect();
     let mut last = snapshot.revision;
