@@ -9,6 +9,7 @@ mod cluster;
 mod controller;
 mod discovery;
 mod driver;
+pub mod events;
 mod key;
 mod plan;
 mod queue;

@@ -1,0 +1,29 @@
+//! knarr's own container runtime: images, pods and containers, behind the same seam as any CRI runtime.
+//!
+//! Every pod has one small process, the shim, which outlives this one: see [`shim`].
+
+pub mod image;
+pub mod spec;
+pub mod shim;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cri::Network;
+
+/// What the runtime is told.
+#[derive(Clone)]
+pub struct Config {
+    /// Images, snapshots and what is remembered of pods: `<data>/runtime`. Survives reboots.
+    pub root_dir: PathBuf,
+    /// Sockets, namespaces and states that are of no use after a reboot: `/run/knarr` unless told otherwise.
+    pub state_dir: PathBuf,
+    /// The program that becomes a pod's shim when it is started with `shim` as its first argument: knarr itself.
+    pub shim_program: PathBuf,
+    pub network: Arc<dyn Network>,
+    pub registries: image::registries::Registries,
+    /// Pulls of layers that run at the same time.
+    pub layer_pulls_max: usize,
+    pub log_max_size: u64,
+    pub log_max_files: u32,
+}

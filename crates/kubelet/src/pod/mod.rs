@@ -1,0 +1,1 @@
+//! One pod: deciding ([`plan`]) and doing (`worker`).

@@ -1,0 +1,101 @@
+//! What the whole kubelet knows about its pods: the wish (API or file), and the last status that was worked out.
+//! Written by the pod workers, read by the server, eviction, garbage collection and statistics.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use parking_lot::RwLock;
+use tokio::sync::mpsc;
+
+/// A pod as the kubelet sees it now.
+#[derive(Clone, Debug)]
+pub struct PodState {
+    /// As it is wished: from the API, or from a file for a static pod.
+    pub pod: Arc<Pod>,
+    /// As it was last worked out here; newer than what the API shows.
+    pub status: PodStatus,
+    /// Current and earlier containers, newest attempt first within a name.
+    pub containers: Vec<ContainerRef>,
+    /// The newest sandbox.
+    pub sandbox: Option<String>,
+    /// Whether every container has ended and nothing will be started any more.
+    pub finished: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerRef {
+    pub name: String,
+    pub id: String,
+    pub attempt: u32,
+    pub running: bool,
+    /// CRI's log path, absolute.
+    pub log_path: String,
+}
+
+/// What others may ask of a pod's worker.
+#[derive(Clone, Debug)]
+pub enum Order {
+    /// End it as Failed with this reason and message, within the grace period; its object stays.
+    Evict { reason: String, message: String, condition: Option<EvictionCondition>, grace_period_seconds: Option<i64> },
+}
+
+/// The `DisruptionTarget` condition to set with an eviction.
+#[derive(Clone, Debug)]
+pub struct EvictionCondition {
+    pub reason: String,
+    pub message: String,
+}
+
+#[derive(Default)]
+pub struct Pods {
+    by_uid: RwLock<HashMap<String, Entry>>,
+}
+
+struct Entry {
+    state: Arc<PodState>,
+    orders: mpsc::Sender<Order>,
+}
+
+impl Pods {
+    pub fn list(&self) -> Vec<Arc<PodState>> {
+        self.by_uid.read().values().map(|entry| entry.state.clone()).collect()
+    }
+
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<PodState>> {
+        self.by_uid.read().get(uid).map(|entry| entry.state.clone())
+    }
+
+    /// The pod of that name; of several the one that is not ending.
+    pub fn by_name(&self, namespace: &str, name: &str) -> Option<Arc<PodState>> {
+        let pods = self.by_uid.read();
+        let mut named: Vec<_> = pods
+            .values()
+            .filter(|entry| {
+                let metadata = &entry.state.pod.metadata;
+                metadata.namespace.as_deref() == Some(namespace) && metadata.name.as_deref() == Some(name)
+            })
+            .collect();
+        named.sort_by_key(|entry| entry.state.pod.metadata.deletion_timestamp.is_some());
+        named.first().map(|entry| entry.state.clone())
+    }
+
+    /// Tells a pod's worker; false when there is no such pod any more.
+    pub async fn order(&self, uid: &str, order: Order) -> bool {
+        let orders = self.by_uid.read().get(uid).map(|entry| entry.orders.clone());
+        match orders {
+            Some(orders) => orders.send(order).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// The worker of a pod says how it is.
+    pub fn set(&self, uid: &str, state: PodState, orders: &mpsc::Sender<Order>) {
+        let entry = Entry { state: Arc::new(state), orders: orders.clone() };
+        self.by_uid.write().insert(uid.to_owned(), entry);
+    }
+
+    pub fn remove(&self, uid: &str) {
+        self.by_uid.write().remove(uid);
+    }
+}
