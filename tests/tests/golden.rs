@@ -16,7 +16,7 @@ fn lines(name: &str) -> Vec<Value> {
 async fn prepared() -> (Server, Client) {
     // The range that upstream had, since messages name it.
     let arguments = vec!["--service-cidr".into(), "10.96.0.0/16".into()];
-    let server = Server::start_with(Options { arguments }).unwrap();
+    let server = Server::start_with(Options { arguments, ..Options::default() }).unwrap();
     let client = server.client().unwrap().with_header("user-agent", "curl/8");
     for namespace in ["gold", "seq"] {
         client.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.unwrap();

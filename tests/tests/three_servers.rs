@@ -18,7 +18,7 @@ struct Cluster {
 
 fn start() -> Cluster {
     let etcd = Etcd::start().unwrap().expect("etcd is installed: run `make tools`");
-    let options = Options { arguments: vec!["--etcd-servers".into(), etcd.endpoint.clone()] };
+    let options = Options { arguments: vec!["--etcd-servers".into(), etcd.endpoint.clone()], ..Options::default() };
     let servers: Vec<Server> = (0..3).map(|_| Server::start_with(options.clone()).unwrap()).collect();
     let clients = servers.iter().map(|server| server.client().unwrap()).collect();
     Cluster { etcd, servers, clients }
@@ -209,7 +209,7 @@ async fn the_servers_know_each_other() {
     let etcd = Etcd::start().unwrap().expect("etcd is installed: run `make tools`");
     // An address for documentation: nothing is sent there, it is only written down.
     let arguments = ["--etcd-servers", &etcd.endpoint, "--advertise-address", "192.0.2.10"];
-    let options = Options { arguments: arguments.map(String::from).into() };
+    let options = Options { arguments: arguments.map(String::from).into(), ..Options::default() };
     let mut servers: Vec<Server> = (0..3).map(|_| Server::start_with(options.clone()).unwrap()).collect();
     let client = servers[0].client().unwrap();
     let port = |server: &Server| -> u64 { server.url.rsplit(':').next().unwrap().parse().unwrap() };

@@ -13,6 +13,8 @@ use tokio::signal::unix::{SignalKind, signal};
 const COMPONENT: &str = "system:kube-controller-manager";
 const AGENT: &str = concat!("kube-controller-manager/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
+const KUBELET_AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
 #[derive(clap::Args)]
 pub struct Flags {
     /// How to reach the cluster.
@@ -60,22 +62,29 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
 
 /// What the components of the server's process share: clients that need no socket, and one copy of each kind.
 pub struct Local {
+    app: Arc<App>,
     connect: Connect,
     caches: Arc<Caches>,
 }
 
 impl Local {
     pub fn new(app: Arc<App>, shutdown: Shutdown) -> Local {
+        let shared = app.clone();
         let connect: Connect = Arc::new(move |identity| {
             let service = match identity {
-                Identity::Component(user) => Loopback::component(app.clone(), user, AGENT),
-                Identity::Account(name) => Loopback::service_account(app.clone(), "kube-system", name, AGENT),
+                Identity::Component(user) => Loopback::component(shared.clone(), user, AGENT),
+                Identity::Account(name) => Loopback::service_account(shared.clone(), "kube-system", name, AGENT),
             };
             kube::Client::new(service, "default")
         });
         // The controller manager's role may read everything, so its identity fills the caches.
         let caches = Caches::new(connect(&Identity::Component(COMPONENT)), shutdown);
-        Local { connect, caches }
+        Local { app, connect, caches }
+    }
+
+    /// How the kubelet of that node asks.
+    pub fn node_client(&self, name: &str) -> kube::Client {
+        kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")
     }
 
     /// Starts the controllers; the handle ends when they have stopped.

@@ -97,6 +97,8 @@ pub struct Running {
     pub address: SocketAddr,
     pub kubeconfig: PathBuf,
     pub app: Arc<App>,
+    /// Issues the certificates of this cluster's nodes.
+    pub cluster_authority: Arc<pki::Authority>,
     accepting: tokio::task::JoinHandle<()>,
     announcing: Option<tokio::task::JoinHandle<()>>,
 }
@@ -167,6 +169,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
     let url = format!("https://{}", SocketAddr::new(host, address.port()));
     write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
+    let cluster_authority = material.cluster_ca.clone();
     tokio::spawn(renew(material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();
@@ -174,7 +177,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         shutdown.cancelled().await;
         stopping.health.stopping.store(true, Ordering::Release);
     });
-    Ok(Running { address, kubeconfig, app, accepting, announcing })
+    Ok(Running { address, kubeconfig, app, cluster_authority, accepting, announcing })
 }
 
 /// The address others would reach this host by: the one it listens on, or the one its default route would use.

@@ -40,6 +40,11 @@ impl Loopback {
         Loopback::new(app, authn::user_name(namespace, name), authn::groups(namespace), agent)
     }
 
+    /// The kubelet of a node.
+    pub fn node(app: Arc<App>, node: &str, agent: &'static str) -> Loopback {
+        Loopback::new(app, format!("system:node:{node}"), vec!["system:nodes".into()], agent)
+    }
+
     fn new(app: Arc<App>, name: String, mut groups: Vec<String>, agent: &'static str) -> Loopback {
         groups.push(ALL_AUTHENTICATED.into());
         let user = User { name, groups, ..User::default() };

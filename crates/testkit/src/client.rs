@@ -1,7 +1,7 @@
 //! A small HTTPS client: one connection per request, so that nothing is shared between steps of a test; load that wants to
 //! be fast keeps its connection.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -17,12 +17,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use crate::machine::connect_within;
+
 #[derive(Clone)]
 pub struct Client {
     address: String,
     tls: Arc<rustls::ClientConfig>,
     /// Sent with every request.
     pub headers: HeaderMap,
+    /// The network namespace to connect from, when it is not ours.
+    network: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +67,13 @@ impl Client {
 
     fn new(url: &str, config: rustls::ClientConfig) -> Client {
         let address = url.trim_start_matches("https://").to_string();
-        Client { address, tls: Arc::new(config), headers: HeaderMap::new() }
+        Client { address, tls: Arc::new(config), headers: HeaderMap::new(), network: None }
+    }
+
+    /// The same from inside a network namespace.
+    pub fn within(mut self, network: Option<PathBuf>) -> Client {
+        self.network = network;
+        self
     }
 
     pub fn with_header(&self, name: &'static str, value: &str) -> Client {
@@ -74,7 +84,15 @@ impl Client {
 
     /// The bare TLS connection, for what no HTTP client would send.
     pub async fn connect(&self) -> anyhow::Result<TlsStream<TcpStream>> {
-        let stream = TcpStream::connect(&self.address).await?;
+        let stream = match &self.network {
+            None => TcpStream::connect(&self.address).await?,
+            Some(network) => {
+                let (network, address) = (network.clone(), self.address.clone());
+                let connected = tokio::task::spawn_blocking(move || connect_within(&network, &address)).await??;
+                connected.set_nonblocking(true)?;
+                TcpStream::from_std(connected)?
+            }
+        };
         stream.set_nodelay(true)?;
         let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host).to_string();
         Ok(TlsConnector::from(self.tls.clone()).connect(ServerName::try_from(host)?, stream).await?)

@@ -10,6 +10,8 @@ pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: PathBuf,
+    /// The network namespace it runs in, when it is not ours.
+    network: Option<PathBuf>,
 }
 
 /// Every kubectl on this machine: the one `make tools` unpacked from Debian's package, and the one on the PATH.
@@ -39,11 +41,23 @@ impl Kubectl {
     pub fn new(program: &Path, kubeconfig: &Path) -> Kubectl {
         // Discovery is cached below HOME: one cache per server, or servers would be mistaken for each other.
         let home = kubeconfig.parent().unwrap_or(Path::new("/")).join("kubectl-home");
-        Kubectl { program: program.into(), kubeconfig: kubeconfig.into(), home }
+        Kubectl { program: program.into(), kubeconfig: kubeconfig.into(), home, network: None }
+    }
+
+    pub fn within(mut self, network: Option<PathBuf>) -> Kubectl {
+        self.network = network;
+        self
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = match &self.network {
+            None => Command::new(&self.program),
+            Some(network) => {
+                let mut command = Command::new("nsenter");
+                command.arg(format!("--net={}", network.display())).arg("--").arg(&self.program);
+                command
+            }
+        };
         command
             .args(arguments)
             .env("KUBECONFIG", &self.kubeconfig)

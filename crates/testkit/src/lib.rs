@@ -4,6 +4,7 @@
 pub mod client;
 pub mod etcd;
 pub mod kubectl;
+pub mod machine;
 pub mod server;
 pub mod session;
 pub mod watch;
@@ -11,5 +12,6 @@ pub mod watch;
 pub use client::{Client, Reply};
 pub use etcd::Etcd;
 pub use kubectl::Kubectl;
+pub use machine::Machine;
 pub use server::{Options, Server};
 pub use watch::Watch;

@@ -2,24 +2,34 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use tempfile::TempDir;
 
 use crate::client::Client;
+use crate::kubectl::{self, Kubectl};
+use crate::machine::{self, Inside, Machine};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// More arguments of `knarr server`.
     pub arguments: Vec<String>,
+    /// Where it runs as a node too. Without one it is the control plane only.
+    pub machine: Option<Arc<Machine>>,
+}
+
+enum Process {
+    Here(Child),
+    OnMachine(Inside),
 }
 
 pub struct Server {
-    child: Option<Child>,
+    process: Option<Process>,
     folder: TempDir,
     options: Options,
     pub url: String,
@@ -34,9 +44,39 @@ impl Server {
         Server::start_in(tempfile::Builder::new().prefix("knarr-test-").tempdir()?, options)
     }
 
+    /// Control plane and node on a machine of its own.
+    pub fn start_node(arguments: &[&str]) -> anyhow::Result<Server> {
+        let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
+        Server::start_with(Options { arguments, machine: Some(Arc::new(Machine::start()?)) })
+    }
+
+    /// The machine it runs on, if it is a node.
+    pub fn machine(&self) -> &Arc<Machine> {
+        self.options.machine.as_ref().expect("the server was started as a node")
+    }
+
+    /// The newest kubectl here, as the administrator, on the server's network.
+    pub fn kubectl(&self) -> Kubectl {
+        let program = kubectl::programs().pop().expect("there is a kubectl: run `make tools`");
+        self.kubectl_of(&program)
+    }
+
+    /// A program on the server's network.
+    pub fn beside(&self, program: &str) -> Command {
+        let Some(machine) = &self.options.machine else { return Command::new(program) };
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", machine.network().display())).args(["--", program]);
+        command
+    }
+
+    pub fn kubectl_of(&self, program: &Path) -> Kubectl {
+        let network = self.options.machine.as_ref().map(|machine| machine.network());
+        Kubectl::new(program, &self.kubeconfig()).within(network)
+    }
+
     /// Starts on a folder that may hold something already.
     pub fn start_in(folder: TempDir, options: Options) -> anyhow::Result<Server> {
-        let mut server = Server { child: None, folder, options, url: String::new() };
+        let mut server = Server { process: None, folder, options, url: String::new() };
         server.spawn("0")?;
         Ok(server)
     }
@@ -50,12 +90,17 @@ impl Server {
     }
 
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().map_or(0, Child::id)
+        match &self.process {
+            Some(Process::Here(child)) => child.id(),
+            Some(Process::OnMachine(inside)) => inside.pid(),
+            None => 0,
+        }
     }
 
     /// A client with the administrator's certificate.
     pub fn client(&self) -> anyhow::Result<Client> {
-        Client::with_certificate(&self.url, &self.data_dir().join("tls"), "admin")
+        let network = self.options.machine.as_ref().map(|machine| machine.network());
+        Ok(Client::with_certificate(&self.url, &self.data_dir().join("tls"), "admin")?.within(network))
     }
 
     /// A client that shows no certificate.
@@ -84,16 +129,31 @@ impl Server {
 
     /// SIGKILL: as if the power was cut, for the process.
     pub fn kill(&mut self) -> anyhow::Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
+        match self.process.take() {
+            Some(Process::Here(mut child)) => {
+                child.kill()?;
+                child.wait()?;
+            }
+            Some(Process::OnMachine(mut inside)) => {
+                // It may have ended by itself.
+                let _ = inside.signal(rustix::process::Signal::KILL);
+                inside.wait(READY_TIMEOUT)?;
+            }
+            None => {}
         }
         Ok(())
     }
 
     /// SIGTERM, and whether the server then ended by itself with success.
     pub fn terminate(&mut self) -> anyhow::Result<bool> {
-        let Some(mut child) = self.child.take() else { return Ok(false) };
+        let mut child = match self.process.take() {
+            Some(Process::Here(child)) => child,
+            Some(Process::OnMachine(mut inside)) => {
+                inside.signal(rustix::process::Signal::TERM)?;
+                return Ok(inside.wait(READY_TIMEOUT)?.is_some_and(|status| status.success()));
+            }
+            None => return Ok(false),
+        };
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         let until = Instant::now() + READY_TIMEOUT;
@@ -117,17 +177,25 @@ impl Server {
 
     fn spawn(&mut self, port: &str) -> anyhow::Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.data_dir().join("log"))?;
-        let mut child = Command::new(binary()?)
-            .args(["server", "--bind-address", "127.0.0.1", "--disable-agent", "--https-port", port, "--data-dir"])
-            .arg(self.data_dir())
-            .args(&self.options.arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .context("start knarr server")?;
-        let stdout = child.stdout.take().context("the server's output")?;
-        self.child = Some(child);
+        let mut command = match &self.options.machine {
+            None => Command::new(binary()?),
+            Some(machine) => machine.command(binary()?),
+        };
+        command.args(["server", "--https-port", port, "--data-dir"]).arg(self.data_dir());
+        match &self.options.machine {
+            None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
+            Some(machine) => {
+                command.args(["--node-ip", machine::ADDRESS, "--node-name", "node-1", "--cgroup-root"]);
+                command.arg(format!("/{}", machine.name()))
+            }
+        };
+        command.args(&self.options.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        let mut child = command.spawn().context("start knarr server")?;
+        let stdout: ChildStdout = child.stdout.take().context("the server's output")?;
+        self.process = Some(match &self.options.machine {
+            None => Process::Here(child),
+            Some(_) => Process::OnMachine(Inside::new(child)?),
+        });
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
         let Some(url) = line.split_whitespace().find(|word| word.starts_with("https://")) else {

@@ -17,7 +17,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, bail};
 
@@ -45,6 +45,24 @@ struct Step {
 /// Runs the session once with each kubectl of this machine, each time against a new server.
 /// With `UPDATE` set, output that differs under the newer kubectl is written back into the file, to be read as a diff.
 pub fn run(file: &Path) -> anyhow::Result<()> {
+    run_on(file, || {
+        let server = Server::start()?;
+        server.default_account("default")?;
+        Ok(server)
+    })
+}
+
+/// The same, each time on a new machine with a node that is ready.
+pub fn run_on_node(file: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+    run_on(file, || {
+        let server = Server::start_node(arguments)?;
+        server.kubectl().ok(&["wait", "--for=condition=Ready", "node/node-1", "--timeout=30s"]);
+        server.default_account("default")?;
+        Ok(server)
+    })
+}
+
+fn run_on(file: &Path, start: impl Fn() -> anyhow::Result<Server>) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     let steps = parse(&text)?;
     let programs = kubectl::programs();
@@ -58,7 +76,7 @@ pub fn run(file: &Path) -> anyhow::Result<()> {
         if update && age == Age::Old {
             continue;
         }
-        let actual = play(&steps, &program, age)?;
+        let actual = play(&start()?, &steps, &program, age)?;
         if update {
             return Ok(std::fs::write(file, rewritten(&text, &steps, &actual, age))?);
         }
@@ -83,9 +101,7 @@ pub fn run(file: &Path) -> anyhow::Result<()> {
 }
 
 /// The output of every step; none for steps that this kubectl does not take.
-fn play(steps: &[Step], program: &Path, age: Age) -> anyhow::Result<Vec<Option<Vec<String>>>> {
-    let server = Server::start()?;
-    server.default_account("default")?;
+fn play(server: &Server, steps: &[Step], program: &Path, age: Age) -> anyhow::Result<Vec<Option<Vec<String>>>> {
     let home = tempfile::Builder::new().prefix("knarr-session-").tempdir()?;
     let programs = home.path().join("bin");
     std::fs::create_dir(&programs)?;
@@ -97,7 +113,8 @@ fn play(steps: &[Step], program: &Path, age: Age) -> anyhow::Result<Vec<Option<V
             outputs.push(None);
             continue;
         }
-        let output = Command::new("timeout")
+        let output = server
+            .beside("timeout")
             .args(["60", "bash", "-c", &format!("{HELPERS}{}", step.command)])
             .current_dir(home.path())
             .env("KUBECONFIG", server.kubeconfig())

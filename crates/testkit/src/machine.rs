@@ -1,0 +1,183 @@
+//! A machine for a node: its own network, mounts and processes, with no uplink, so that no packet can leave and nothing
+//! stays behind. Everything in it dies with it, also when the test is killed.
+
+use std::fs::File;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// The address that the node has on its one link, which leads nowhere.
+pub const ADDRESS: &str = "172.29.0.1";
+
+/// What the machine sees to at its start. bash is its first process, because it reaps what others leave behind.
+const SETUP: &str = r#"
+ip link set lo up
+ip link add uplink0 type bridge
+ip address add 172.29.0.1/24 dev uplink0
+ip link set uplink0 up
+mkdir -p /run/knarr
+mount -t tmpfs knarr-test /run/knarr
+echo ready
+sleep infinity &
+wait
+"#;
+
+pub struct Machine {
+    /// `unshare`, whose end takes everything with it.
+    outer: Child,
+    /// The first process inside, as seen from outside.
+    pid: u32,
+    name: String,
+}
+
+impl Machine {
+    pub fn start() -> anyhow::Result<Machine> {
+        let mut outer = Command::new("unshare")
+            .args(["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "bash", "-ec", SETUP])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("start a machine")?;
+        let mut line = String::new();
+        let output = outer.stdout.take().context("the machine's output")?;
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line)?;
+        if line.trim() != "ready" {
+            let _ = outer.kill();
+            bail!("the machine did not start: these tests need root, iproute2 and util-linux");
+        }
+        let pid = only_child(outer.id())?;
+        let name = format!("knarr-test-{}-{pid}", std::process::id());
+        Ok(Machine { outer, pid, name })
+    }
+
+    /// A name no other machine has; its control groups are below the one of this name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The first process of the machine, by the id it has outside.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Runs a program inside.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--net", "--mount", "--pid", "--target", &self.pid.to_string(), "--"]).arg(program);
+        command
+    }
+
+    /// What a shell inside prints.
+    pub fn shell(&self, script: &str) -> anyhow::Result<String> {
+        let output = self.command("bash").args(["-c", script]).stdin(Stdio::null()).output()?;
+        if !output.status.success() {
+            bail!("{script}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    pub fn network(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.pid).into()
+    }
+
+    /// A path of the machine, reached from outside.
+    pub fn path(&self, inside: impl AsRef<Path>) -> PathBuf {
+        let inside = inside.as_ref();
+        Path::new(&format!("/proc/{}/root", self.pid)).join(inside.strip_prefix("/").unwrap_or(inside))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // The first process of a process namespace takes all others with it.
+        let _ = self.outer.kill();
+        let _ = self.outer.wait();
+        remove_cgroups(&self.name);
+    }
+}
+
+/// Connects from inside a network namespace.
+pub fn connect_within(network: &Path, address: &str) -> anyhow::Result<TcpStream> {
+    let namespace = File::open(network).with_context(|| format!("open {}", network.display()))?;
+    let address = address.to_owned();
+    let connecting = std::thread::spawn(move || -> anyhow::Result<TcpStream> {
+        // The thread ends with its only connection, so nobody else finds itself in there.
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )?;
+        Ok(TcpStream::connect(&address)?)
+    });
+    connecting.join().map_err(|_| anyhow::anyhow!("the connecting thread panicked"))?
+}
+
+/// A process that was started through `nsenter`, which waits for it outside.
+pub struct Inside {
+    outer: Child,
+    pid: u32,
+}
+
+impl Inside {
+    pub fn new(outer: Child) -> anyhow::Result<Inside> {
+        let pid = only_child(outer.id())?;
+        Ok(Inside { outer, pid })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) -> anyhow::Result<()> {
+        let pid = rustix::process::Pid::from_raw(self.pid as i32).context("a process id")?;
+        Ok(rustix::process::kill_process(pid, signal)?)
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self, timeout: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        let until = Instant::now() + timeout;
+        while Instant::now() < until {
+            if let Some(status) = self.outer.try_wait()? {
+                return Ok(Some(status));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(None)
+    }
+}
+
+fn only_child(parent: u32) -> anyhow::Result<u32> {
+    let file = format!("/proc/{parent}/task/{parent}/children");
+    let until = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < until {
+        let children = std::fs::read_to_string(&file).unwrap_or_default();
+        if let Some(first) = children.split_whitespace().next() {
+            return Ok(first.parse()?);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    bail!("process {parent} has no child")
+}
+
+/// Takes the control groups of a machine away, the deepest first. They are empty once its processes are gone, which may
+/// take the kernel a moment.
+fn remove_cgroups(name: &str) {
+    let roots = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());
+    for root in roots.chain([PathBuf::from("/sys/fs/cgroup")]) {
+        let group = root.join(name);
+        for _ in 0..100 {
+            if !group.is_dir() || remove_tree(&group) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn remove_tree(group: &Path) -> bool {
+    let below = std::fs::read_dir(group).into_iter().flatten().flatten().map(|entry| entry.path());
+    below.filter(|path| path.is_dir()).for_each(|path| _ = remove_tree(&path));
+    std::fs::remove_dir(group).is_ok()
+}
