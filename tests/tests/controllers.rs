@@ -156,7 +156,8 @@ fn owned(owner: &Value, api_version: &str, kind: &str) -> Value {
 /// Nobody but the collectors acts on what the tests make.
 fn collectors_only() -> Server {
     let controllers = "serviceaccount-controller,namespace-controller,garbage-collector-controller";
-    Server::start_with(Options { arguments: vec!["--controllers".into(), controllers.into()], ..Options::default() }).unwrap()
+    Server::start_with(Options { arguments: vec!["--controllers".into(), controllers.into()], ..Options::default() })
+        .unwrap()
 }
 
 async fn ready(client: &Client, name: &str) {
@@ -296,7 +297,8 @@ impl Drop for Process {
 
 #[tokio::test]
 async fn controllers_run_alone_and_outlive_the_server() {
-    let options = Options { arguments: vec!["--disable".into(), "kube-controller-manager".into()], ..Options::default() };
+    let options =
+        Options { arguments: vec!["--disable".into(), "kube-controller-manager".into()], ..Options::default() };
     let mut server = Server::start_with(options).unwrap();
     let client = server.client().unwrap();
     namespace(&client, "before").await;

@@ -83,7 +83,7 @@ impl Caches {
 }
 
 /// Called with an object before and after a change.
-type Listener<K> = Box<dyn Fn(Option<&K>, Option<&K>) + Send + Sync>;
+type Listener<K> = Box<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
 
 pub struct Cache<K> {
     state: RwLock<State<K>>,
@@ -106,6 +106,14 @@ impl<K> Default for Cache<K> {
 }
 
 impl<K: Kind> Cache<K> {
+    /// A copy that follows nothing, for tests of what reads it.
+    pub fn holding(objects: impl IntoIterator<Item = K>) -> Arc<Cache<K>> {
+        let cache = Cache::default();
+        objects.into_iter().for_each(|object| cache.put(Arc::new(object)));
+        cache.advance(1);
+        Arc::new(cache)
+    }
+
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
         self.state.read().objects.get(key).cloned()
     }
@@ -162,7 +170,7 @@ impl<K: Kind> Cache<K> {
     }
 
     /// Calls the listener with every object there is, and then with every change.
-    pub(crate) fn listen(&self, listener: impl Fn(Option<&K>, Option<&K>) + Send + Sync + 'static) {
+    pub fn listen(&self, listener: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static) {
         let mut listeners = self.listeners.lock();
         for object in self.list() {
             listener(None, Some(&object));
@@ -173,7 +181,7 @@ impl<K: Kind> Cache<K> {
     fn put(&self, object: Arc<K>) {
         let key = Key::of(object.metadata());
         let old = self.state.write().put(key, object.clone());
-        self.tell(old.as_deref(), Some(&object));
+        self.tell(old.as_ref(), Some(&object));
     }
 
     fn remove(&self, key: &Key) {
@@ -199,7 +207,7 @@ impl<K: Kind> Cache<K> {
         }
     }
 
-    fn tell(&self, old: Option<&K>, new: Option<&K>) {
+    fn tell(&self, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
         for listener in self.listeners.lock().iter() {
             listener(old, new);
         }
@@ -335,7 +343,7 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let record = told.clone();
         cache.listen(move |old, new| {
-            let name = |object: Option<&ConfigMap>| object.and_then(|object| object.metadata.name.clone());
+            let name = |object: Option<&Arc<ConfigMap>>| object.and_then(|object| object.metadata.name.clone());
             record.lock().push((name(old), name(new)));
         });
         told.lock().clear();

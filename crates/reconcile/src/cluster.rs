@@ -42,6 +42,11 @@ impl Cluster {
         &self.client
     }
 
+    /// The copies of kinds that the whole process shares.
+    pub fn caches(&self) -> &Arc<Caches> {
+        &self.caches
+    }
+
     /// A client for one of the component's controllers.
     pub fn client_of(&self, account: &'static str) -> Client {
         (self.connect)(&Identity::Account(account))

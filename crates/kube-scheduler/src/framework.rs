@@ -1,0 +1,133 @@
+//! What a plugin is: for one pod it says once what it will ask of every node, then is asked about nodes.
+//!
+//! Upstream's PreFilter and Filter are [`Plugin::filter`] and [`Filter`]; PreScore, Score and NormalizeScore are
+//! [`Plugin::score`] and [`Score`]; queueing hints are [`Plugin::may_help`].
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+
+use crate::objects::Objects;
+use crate::pod_info::PodInfo;
+use crate::snapshot::{NodeIndex, NodeInfo, Snapshot};
+
+/// The largest score a plugin gives.
+pub const SCORE_MAX: i64 = 100;
+
+/// What a plugin may look at.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub snapshot: &'a Snapshot,
+    /// Volumes, claims, classes and whatever else pods refer to.
+    pub objects: &'a Objects,
+}
+
+/// Why a node does not take a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// In upstream's words, as counted in `0/5 nodes are available: 3 Insufficient cpu, ...`.
+    pub reasons: Vec<String>,
+    /// Whether ending other pods could help.
+    pub resolvable: bool,
+}
+
+impl Refusal {
+    pub fn resolvable(reason: impl Into<String>) -> Refusal {
+        Refusal { reasons: vec![reason.into()], resolvable: true }
+    }
+
+    pub fn final_(reason: impl Into<String>) -> Refusal {
+        Refusal { reasons: vec![reason.into()], resolvable: false }
+    }
+}
+
+pub enum Filtering<'a> {
+    /// Nothing to ask of any node.
+    Skip,
+    /// No node can take the pod, whatever it is like.
+    Refused(Refusal),
+    Ask(Box<dyn Filter + 'a>),
+}
+
+/// One plugin's question about one pod, put to every node.
+pub trait Filter {
+    /// The only nodes that can pass, when they are few and known.
+    fn only(&self) -> Option<Vec<NodeIndex>> {
+        None
+    }
+
+    fn check(&self, node: &NodeInfo) -> Result<(), Refusal>;
+
+    /// What if that pod were on that node too, or no longer? Asked while looking for pods to preempt.
+    fn add_pod(&mut self, _pod: &PodInfo, _node: &NodeInfo) {}
+    fn remove_pod(&mut self, _pod: &PodInfo, _node: &NodeInfo) {}
+}
+
+pub enum Scoring<'a> {
+    Skip,
+    Ask(Box<dyn Score + 'a>),
+}
+
+pub trait Score {
+    fn score(&self, node: &NodeInfo) -> i64;
+
+    /// Brings the scores of all nodes between 0 and `SCORE_MAX`.
+    fn normalize(&self, _nodes: &[&NodeInfo], _scores: &mut [i64]) {}
+}
+
+/// The larger the better: the largest becomes 100, or with `reverse` 0.
+pub fn normalize_by_largest(scores: &mut [i64], reverse: bool) {
+    let largest = scores.iter().copied().max().unwrap_or(0);
+    for score in scores {
+        *score = match (largest, reverse) {
+            (0, true) => SCORE_MAX,
+            (0, false) => 0,
+            (largest, true) => SCORE_MAX - *score * SCORE_MAX / largest,
+            (largest, false) => *score * SCORE_MAX / largest,
+        };
+    }
+}
+
+/// Something that happened in the cluster and may let a waiting pod pass.
+#[derive(Clone, Debug)]
+pub enum Change {
+    Node {
+        old: Option<Arc<Node>>,
+        new: Option<Arc<Node>>,
+    },
+    /// A pod that is on a node, or was.
+    PlacedPod {
+        old: Option<Arc<Pod>>,
+        new: Option<Arc<Pod>>,
+    },
+    /// The waiting pod itself.
+    OwnUpdate {
+        old: Arc<Pod>,
+        new: Arc<Pod>,
+    },
+    /// An object of another kind that plugins read, by its kind.
+    Object {
+        kind: &'static str,
+    },
+}
+
+pub trait Plugin: Send + Sync {
+    /// Upstream's name, as in a configuration file.
+    fn name(&self) -> &'static str;
+
+    /// Whether the pod may enter the queue of pods to schedule (scheduling gates).
+    fn admits(&self, _pod: &PodInfo) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn filter<'a>(&'a self, _view: View<'a>, _pod: &'a PodInfo) -> Filtering<'a> {
+        Filtering::Skip
+    }
+
+    fn score<'a>(&'a self, _view: View<'a>, _pod: &'a PodInfo, _feasible: &[&'a NodeInfo]) -> Scoring<'a> {
+        Scoring::Skip
+    }
+
+    /// Whether a pod that this plugin refused may pass now.
+    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool;
+}

@@ -1,0 +1,60 @@
+//! Objects that plugins look up besides nodes and pods: volumes, claims, classes, budgets and what spreads pods by default.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, ReplicationController, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
+use reconcile::{Cache, Caches};
+
+#[derive(Clone)]
+pub struct Objects {
+    pub claims: Arc<Cache<PersistentVolumeClaim>>,
+    pub volumes: Arc<Cache<PersistentVolume>>,
+    pub classes: Arc<Cache<StorageClass>>,
+    pub csi_nodes: Arc<Cache<CSINode>>,
+    pub csi_drivers: Arc<Cache<CSIDriver>>,
+    pub capacities: Arc<Cache<CSIStorageCapacity>>,
+    pub attachments: Arc<Cache<VolumeAttachment>>,
+    pub budgets: Arc<Cache<PodDisruptionBudget>>,
+    pub services: Arc<Cache<Service>>,
+    pub replica_sets: Arc<Cache<ReplicaSet>>,
+    pub stateful_sets: Arc<Cache<StatefulSet>>,
+    pub replication_controllers: Arc<Cache<ReplicationController>>,
+}
+
+impl Objects {
+    /// Begins to keep copies of all of them, shared with the rest of the process.
+    pub fn start(caches: &Caches) -> Objects {
+        Objects {
+            claims: caches.start(""),
+            volumes: caches.start(""),
+            classes: caches.start(""),
+            csi_nodes: caches.start(""),
+            csi_drivers: caches.start(""),
+            capacities: caches.start(""),
+            attachments: caches.start(""),
+            budgets: caches.start(""),
+            services: caches.start(""),
+            replica_sets: caches.start(""),
+            stateful_sets: caches.start(""),
+            replication_controllers: caches.start(""),
+        }
+    }
+
+    pub async fn synced(&self) {
+        self.claims.synced().await;
+        self.volumes.synced().await;
+        self.classes.synced().await;
+        self.csi_nodes.synced().await;
+        self.csi_drivers.synced().await;
+        self.capacities.synced().await;
+        self.attachments.synced().await;
+        self.budgets.synced().await;
+        self.services.synced().await;
+        self.replica_sets.synced().await;
+        self.stateful_sets.synced().await;
+        self.replication_controllers.synced().await;
+    }
+}

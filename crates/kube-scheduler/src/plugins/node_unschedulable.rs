@@ -1,0 +1,51 @@
+//! NodeUnschedulable: a cordoned node takes only pods that tolerate it.
+
+use component_helpers::taints::tolerates;
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::pod_info::PodInfo;
+use crate::snapshot::NodeInfo;
+
+const TAINT: &str = "node.kubernetes.io/unschedulable";
+
+pub struct NodeUnschedulable;
+
+impl Plugin for NodeUnschedulable {
+    fn name(&self) -> &'static str {
+        "NodeUnschedulable"
+    }
+
+    fn filter<'a>(&'a self, _: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
+        match tolerates_cordon(pod) {
+            true => Filtering::Skip,
+            false => Filtering::Ask(Box::new(NotCordoned)),
+        }
+    }
+
+    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+        match change {
+            Change::Node { new: Some(node), .. } => {
+                !node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
+            }
+            Change::OwnUpdate { .. } => tolerates_cordon(pod),
+            Change::Node { new: None, .. } | Change::PlacedPod { .. } | Change::Object { .. } => false,
+        }
+    }
+}
+
+fn tolerates_cordon(pod: &PodInfo) -> bool {
+    let taint = Taint { key: TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
+    pod.spec().tolerations.iter().flatten().any(|toleration| tolerates(toleration, &taint))
+}
+
+struct NotCordoned;
+
+impl Filter for NotCordoned {
+    fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
+        match node.unschedulable {
+            true => Err(Refusal::final_("node(s) were unschedulable")),
+            false => Ok(()),
+        }
+    }
+}

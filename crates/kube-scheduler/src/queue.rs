@@ -1,0 +1,210 @@
+//! Pods that wait for a node: those to try now, those that wait out their back-off, and those that wait for a change.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::pod_info::PodInfo;
+
+/// The first back-off; it doubles with every attempt.
+pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
+/// After so long a pod is tried again even if nothing seems to help: a hint may be wrong.
+pub const WAITING_MAX: Duration = Duration::from_secs(5 * 60);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// Its position among those to try.
+    Active(Order),
+    Backoff(Instant),
+    /// For a change that one of these plugins thinks may help.
+    Waiting {
+        plugins: BTreeSet<&'static str>,
+        since: Instant,
+    },
+    /// A plugin does not let it in at all.
+    Gated,
+    /// Being bound, or about to be.
+    Out,
+}
+
+/// The more important first, then the older.
+type Order = (std::cmp::Reverse<i32>, u64);
+
+struct Entry {
+    pod: Arc<PodInfo>,
+    attempts: u32,
+    added: u64,
+    place: Place,
+}
+
+#[derive(Default)]
+pub struct Queue {
+    entries: HashMap<String, Entry>,
+    active: BTreeMap<Order, String>,
+    backoff: BTreeSet<(Instant, String)>,
+    /// The pods that wait, by the plugin that refused them.
+    waiting: HashMap<&'static str, BTreeSet<String>>,
+    clock: u64,
+}
+
+impl Queue {
+    /// A pod that has no node yet, new or changed. A changed one is tried again if `retry` says so.
+    pub fn put(&mut self, pod: Arc<PodInfo>, gated: bool, retry: bool, now: Instant) {
+        let uid = pod.uid.clone();
+        self.clock += 1;
+        let added = self.clock;
+        let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry {
+            pod: pod.clone(),
+            attempts: 0,
+            added,
+            place: Place::Gated,
+        });
+        let priority_changed = entry.pod.priority != pod.priority;
+        entry.pod = pod;
+        let place = entry.place.clone();
+        match (&place, gated) {
+            (Place::Out, _) => {}
+            (_, true) => self.move_to(&uid, Place::Gated),
+            (Place::Gated, false) => self.activate(&uid),
+            (Place::Waiting { .. }, false) if retry => self.retry(&uid, now),
+            (Place::Active(_), false) if priority_changed => self.activate(&uid),
+            (Place::Waiting { .. } | Place::Active(_) | Place::Backoff(_), false) => {}
+        }
+    }
+
+    pub fn remove(&mut self, uid: &str) {
+        if self.entries.contains_key(uid) {
+            self.move_to(uid, Place::Out);
+            self.entries.remove(uid);
+        }
+    }
+
+    /// The next pod to try; it is then out until one of `done` (by `remove`), `failed` or `back_off` says how it went.
+    pub fn pop(&mut self, now: Instant) -> Option<Arc<PodInfo>> {
+        self.wake(now);
+        let uid = self.active.values().next()?.clone();
+        self.move_to(&uid, Place::Out);
+        let entry = self.entries.get_mut(&uid)?;
+        entry.attempts += 1;
+        Some(entry.pod.clone())
+    }
+
+    /// No node took it; these plugins refused.
+    pub fn failed(&mut self, uid: &str, plugins: BTreeSet<&'static str>, now: Instant) {
+        self.move_to(uid, Place::Waiting { plugins, since: now });
+    }
+
+    /// Something went wrong that is not the pod's fault: try again soon.
+    pub fn back_off(&mut self, uid: &str, now: Instant) {
+        let Some(entry) = self.entries.get(uid) else { return };
+        let until = now + back_off(entry.attempts);
+        self.move_to(uid, Place::Backoff(until));
+    }
+
+    /// Something changed: pods that one of these plugins refused are asked whether it may help them.
+    pub fn changed(&mut self, now: Instant, mut may_help: impl FnMut(&PodInfo, &'static str) -> bool) {
+        let plugins: Vec<&'static str> = self.waiting.keys().copied().collect();
+        for plugin in plugins {
+            let waiting = self.waiting.get(plugin).into_iter().flatten();
+            let helped: Vec<String> = waiting
+                .filter(|uid| self.entries.get(*uid).is_some_and(|entry| may_help(&entry.pod, plugin)))
+                .cloned()
+                .collect();
+            for uid in helped {
+                self.retry(&uid, now);
+            }
+        }
+    }
+
+    /// Whether any pod waits for a change: then changes are worth looking at.
+    pub fn any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// When there will be something to do though nothing changes.
+    pub fn next_wake(&self) -> Option<Instant> {
+        let backoff = self.backoff.first().map(|(until, _)| *until);
+        let waiting = self.entries.values().filter_map(|entry| match &entry.place {
+            Place::Waiting { since, .. } => Some(*since + WAITING_MAX),
+            Place::Active(_) | Place::Backoff(_) | Place::Gated | Place::Out => None,
+        });
+        backoff.into_iter().chain(waiting.min()).min()
+    }
+
+    pub fn get(&self, uid: &str) -> Option<&Arc<PodInfo>> {
+        self.entries.get(uid).map(|entry| &entry.pod)
+    }
+
+    /// How many are to be tried, back off, wait and are gated.
+    pub fn counts(&self) -> [usize; 4] {
+        let gated = self.entries.values().filter(|entry| entry.place == Place::Gated).count();
+        let waiting = self.entries.values().filter(|entry| matches!(entry.place, Place::Waiting { .. })).count();
+        [self.active.len(), self.backoff.len(), waiting, gated]
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while let Some((until, uid)) = self.backoff.first().cloned().filter(|(until, _)| *until <= now) {
+            self.backoff.remove(&(until, uid.clone()));
+            self.activate(&uid);
+        }
+        let stale: Vec<String> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| matches!(&entry.place, Place::Waiting { since, .. } if *since + WAITING_MAX <= now))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        stale.iter().for_each(|uid| self.activate(uid));
+    }
+
+    /// Out of waiting: at once if it has waited out its back-off since it failed, else when it has.
+    fn retry(&mut self, uid: &str, now: Instant) {
+        let Some(entry) = self.entries.get(uid) else { return };
+        let Place::Waiting { since, .. } = &entry.place else { return };
+        let until = *since + back_off(entry.attempts);
+        match until <= now {
+            true => self.activate(uid),
+            false => self.move_to(uid, Place::Backoff(until)),
+        }
+    }
+
+    fn activate(&mut self, uid: &str) {
+        let Some(entry) = self.entries.get(uid) else { return };
+        let order = (std::cmp::Reverse(entry.pod.priority), entry.added);
+        self.move_to(uid, Place::Active(order));
+    }
+
+    fn move_to(&mut self, uid: &str, place: Place) {
+        let Some(entry) = self.entries.get_mut(uid) else { return };
+        match std::mem::replace(&mut entry.place, place.clone()) {
+            Place::Active(order) => _ = self.active.remove(&order),
+            Place::Backoff(until) => _ = self.backoff.remove(&(until, uid.to_owned())),
+            Place::Waiting { plugins, .. } => {
+                for plugin in plugins {
+                    if let Some(waiting) = self.waiting.get_mut(plugin) {
+                        waiting.remove(uid);
+                        if waiting.is_empty() {
+                            self.waiting.remove(plugin);
+                        }
+                    }
+                }
+            }
+            Place::Gated | Place::Out => {}
+        }
+        match place {
+            Place::Active(order) => _ = self.active.insert(order, uid.to_owned()),
+            Place::Backoff(until) => _ = self.backoff.insert((until, uid.to_owned())),
+            Place::Waiting { plugins, .. } => {
+                for plugin in plugins {
+                    self.waiting.entry(plugin).or_default().insert(uid.to_owned());
+                }
+            }
+            Place::Gated | Place::Out => {}
+        }
+    }
+}
+
+fn back_off(attempts: u32) -> Duration {
+    let doublings = attempts.saturating_sub(1).min(8);
+    (BACKOFF_FIRST * 2_u32.pow(doublings)).min(BACKOFF_MAX)
+}

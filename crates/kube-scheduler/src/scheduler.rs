@@ -1,0 +1,290 @@
+//! The loop: takes in what changed, decides for one pod after the other, and has the bindings written beside it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use reconcile::events::{EventType, Recorder, reference};
+use reconcile::{Cluster, Kind, Shutdown};
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::Config;
+use crate::cycle::{self, Decision};
+use crate::framework::{Change, View};
+use crate::objects::Objects;
+use crate::pod_info::PodInfo;
+use crate::profile::Profile;
+use crate::queue::Queue;
+use crate::snapshot::Snapshot;
+
+/// So many changes are taken in before the next decision, so that a flood of them does not stop scheduling.
+const CHANGES_PER_DECISION_MAX: usize = 1000;
+
+enum Message {
+    Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
+    Node(Option<Arc<Node>>, Option<Arc<Node>>),
+    Namespace(Option<Arc<Namespace>>, Option<Arc<Namespace>>),
+    Object(&'static str),
+    /// A binding was refused, or could not be written.
+    NotBound {
+        pod: Arc<PodInfo>,
+        why: String,
+    },
+}
+
+struct Scheduler {
+    config: Config,
+    snapshot: Snapshot,
+    queue: Queue,
+    objects: Objects,
+    client: kube::Client,
+    events: Recorder,
+    messages: mpsc::UnboundedSender<Message>,
+    bindings: Arc<Semaphore>,
+    /// Where looking at nodes begins next.
+    start: usize,
+    random: SmallRng,
+}
+
+pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
+    let caches = cluster.caches();
+    let objects = Objects::start(caches);
+    objects.synced().await;
+    let (messages, mut inbox) = mpsc::unbounded_channel();
+    let sender = messages.clone();
+    // The listener runs inside the cache's update, so it only passes on; a receiver that is gone has stopped scheduling.
+    let (pods, nodes, namespaces) = (caches.start::<Pod>(""), caches.start::<Node>(""), caches.start::<Namespace>(""));
+    namespaces.synced().await;
+    nodes.synced().await;
+    pods.synced().await;
+    namespaces.listen(tell(&sender, Message::Namespace));
+    nodes.listen(tell(&sender, Message::Node));
+    pods.listen(tell(&sender, Message::Pod));
+    listen_to_objects(&objects, &sender);
+    let mut scheduler = Scheduler {
+        bindings: Arc::new(Semaphore::new(config.bindings_max)),
+        config,
+        snapshot: Snapshot::default(),
+        queue: Queue::default(),
+        objects,
+        client: cluster.client().clone(),
+        events: Recorder::new(cluster.client().clone(), "default-scheduler", ""),
+        messages,
+        start: 0,
+        random: SmallRng::from_os_rng(),
+    };
+    loop {
+        for _ in 0..CHANGES_PER_DECISION_MAX {
+            let Ok(message) = inbox.try_recv() else { break };
+            scheduler.take_in(message);
+        }
+        if shutdown.is_cancelled() {
+            return;
+        }
+        if let Some(pod) = scheduler.queue.pop(Instant::now()) {
+            scheduler.schedule(pod);
+            // Others of this thread, the bindings among them, get their turn.
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let wake = scheduler.queue.next_wake();
+        let sleep = async move {
+            match wake {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            () = sleep => {}
+            message = inbox.recv() => {
+                if let Some(message) = message {
+                    scheduler.take_in(message);
+                }
+            }
+        }
+    }
+}
+
+fn tell<K: Kind>(
+    sender: &mpsc::UnboundedSender<Message>,
+    message: fn(Option<Arc<K>>, Option<Arc<K>>) -> Message,
+) -> impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static {
+    let sender = sender.clone();
+    move |old, new| _ = sender.send(message(old.cloned(), new.cloned()))
+}
+
+fn listen_to_objects(objects: &Objects, sender: &mpsc::UnboundedSender<Message>) {
+    fn listen<K: Kind>(cache: &reconcile::Cache<K>, sender: &mpsc::UnboundedSender<Message>) {
+        let sender = sender.clone();
+        cache.listen(move |_, _| _ = sender.send(Message::Object(<K as k8s_openapi::Resource>::KIND)));
+    }
+    listen(&objects.claims, sender);
+    listen(&objects.volumes, sender);
+    listen(&objects.classes, sender);
+    listen(&objects.csi_nodes, sender);
+    listen(&objects.csi_drivers, sender);
+    listen(&objects.capacities, sender);
+    listen(&objects.attachments, sender);
+    listen(&objects.services, sender);
+}
+
+impl Scheduler {
+    fn take_in(&mut self, message: Message) {
+        match message {
+            Message::Node(old, new) => {
+                match (&old, &new) {
+                    (_, Some(node)) => self.snapshot.set_node(node.clone()),
+                    (Some(node), None) => self.snapshot.remove_node(node.metadata.name.as_deref().unwrap_or_default()),
+                    (None, None) => {}
+                }
+                self.changed(&Change::Node { old, new });
+            }
+            Message::Pod(old, new) => self.take_in_pod(old, new),
+            Message::Namespace(old, new) => {
+                let object = new.as_ref().or(old.as_ref());
+                let Some(name) = object.and_then(|namespace| namespace.metadata.name.clone()) else { return };
+                match new {
+                    Some(namespace) => {
+                        let labels = namespace.metadata.labels.clone().unwrap_or_default();
+                        self.snapshot.namespaces.insert(name, labels);
+                    }
+                    None => _ = self.snapshot.namespaces.remove(&name),
+                }
+                self.changed(&Change::Object { kind: "Namespace" });
+            }
+            Message::Object(kind) => self.changed(&Change::Object { kind }),
+            Message::NotBound { pod, why } => {
+                self.snapshot.remove_pod(&pod.uid);
+                tracing::warn!(pod = %pod.key, why, "a binding was not written");
+                self.queue.back_off(&pod.uid, Instant::now());
+            }
+        }
+    }
+
+    fn take_in_pod(&mut self, old: Option<Arc<Pod>>, new: Option<Arc<Pod>>) {
+        let Some(uid) = new.as_ref().or(old.as_ref()).and_then(|pod| pod.metadata.uid.clone()) else { return };
+        // One name can be taken over by another pod between two looks.
+        if let Some(gone) = old.as_ref().and_then(|pod| pod.metadata.uid.as_ref()).filter(|gone| **gone != uid) {
+            self.snapshot.remove_pod(gone);
+            self.queue.remove(gone);
+        }
+        let Some(pod) = new.as_ref() else {
+            let placed = self.snapshot.has_pod(&uid);
+            self.snapshot.remove_pod(&uid);
+            self.queue.remove(&uid);
+            if placed {
+                self.changed(&Change::PlacedPod { old, new: None });
+            }
+            return;
+        };
+        if is_finished(pod) {
+            let placed = self.snapshot.has_pod(&uid);
+            self.snapshot.remove_pod(&uid);
+            self.queue.remove(&uid);
+            if placed {
+                self.changed(&Change::PlacedPod { old, new: None });
+            }
+            return;
+        }
+        match node_of(pod) {
+            Some(node) => {
+                let node = node.to_owned();
+                self.snapshot.add_pod(Arc::new(PodInfo::new(pod.clone())), &node);
+                self.queue.remove(&uid);
+                let was_placed = old.as_ref().is_some_and(|pod| node_of(pod).is_some());
+                self.changed(&Change::PlacedPod { old: old.filter(|_| was_placed), new });
+            }
+            None => {
+                let info = Arc::new(PodInfo::new(pod.clone()));
+                let Some(profile) = self.profile(info.scheduler_name()) else { return };
+                if pod.metadata.deletion_timestamp.is_some() {
+                    self.queue.remove(&uid);
+                    return;
+                }
+                let gated = profile.filters.iter().any(|plugin| plugin.admits(&info).is_err());
+                let retry = old.is_some_and(|old| {
+                    let change = Change::OwnUpdate { old, new: pod.clone() };
+                    profile.filters.iter().any(|plugin| plugin.may_help(&info, &change))
+                });
+                self.queue.put(info, gated, retry, Instant::now());
+            }
+        }
+    }
+
+    /// Pods that waited for something like this are tried again.
+    fn changed(&mut self, change: &Change) {
+        if !self.queue.any_waiting() {
+            return;
+        }
+        let profiles = &self.config.profiles;
+        self.queue.changed(Instant::now(), |pod, plugin| {
+            let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name());
+            profile.and_then(|profile| profile.plugin(plugin)).is_none_or(|plugin| plugin.may_help(pod, change))
+        });
+    }
+
+    fn profile(&self, name: &str) -> Option<&Profile> {
+        self.config.profiles.iter().find(|profile| profile.scheduler_name == name)
+    }
+
+    fn schedule(&mut self, pod: Arc<PodInfo>) {
+        self.snapshot.freeze();
+        let Some(profile) = self.config.profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name())
+        else {
+            return;
+        };
+        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        match cycle::decide(profile, view, &pod, &mut self.start, &mut self.random) {
+            Decision::Node(index) => {
+                let node = self.snapshot.node(index).name.clone();
+                self.snapshot.add_pod(pod.clone(), &node);
+                self.bind(pod, node);
+            }
+            Decision::Unschedulable(failure) => {
+                let message = failure.message();
+                self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", message);
+                self.queue.failed(&pod.uid, failure.plugins, Instant::now());
+            }
+        }
+    }
+
+    fn bind(&self, pod: Arc<PodInfo>, node: String) {
+        let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
+        let bindings = self.bindings.clone();
+        tokio::spawn(async move {
+            let _permit = bindings.acquire_owned().await;
+            match write_binding(&client, &pod, &node).await {
+                Ok(()) => {
+                    let message = format!("Successfully assigned {} to {node}", pod.key);
+                    events.event(&reference(&*pod.pod), EventType::Normal, "Scheduled", message);
+                }
+                // The loop has ended, and with it the assumption.
+                Err(error) => _ = messages.send(Message::NotBound { pod, why: error.to_string() }),
+            }
+        });
+    }
+}
+
+async fn write_binding(client: &kube::Client, pod: &PodInfo, node: &str) -> Result<(), kube::Error> {
+    let binding = serde_json::json!({
+        "apiVersion": "v1", "kind": "Binding",
+        "metadata": {"name": pod.key.name, "namespace": pod.key.namespace, "uid": pod.uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    });
+    let path = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.key.namespace, pod.key.name);
+    let request = http::Request::post(path).header("content-type", "application/json");
+    let request = request.body(binding.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
+    client.request::<serde_json::Value>(request).await.map(|_| ())
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())
+}
+
+fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}

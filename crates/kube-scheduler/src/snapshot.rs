@@ -1,0 +1,232 @@
+//! What a decision sees: the nodes with the pods that are, or are assumed to be, on them. Only the scheduling loop changes it,
+//! between decisions, so that a decision sees it frozen without a copy.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use component_helpers::resources::Resources;
+use k8s_openapi::api::core::v1::{Node, Taint};
+
+use crate::pod_info::{Labels, PodInfo};
+
+/// Where a node stands in the snapshot. It stays the same as long as the node exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeIndex(pub u32);
+
+#[derive(Clone, Debug)]
+pub struct NodeInfo {
+    pub index: NodeIndex,
+    pub name: String,
+    /// None while only pods speak of it: the node itself is not known, or gone.
+    pub node: Option<Arc<Node>>,
+    pub labels: Labels,
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    pub allocatable: Resources,
+    pub requested: Resources,
+    /// With the assumed least; used in scores only.
+    pub assumed: Resources,
+    pub pods: Vec<Arc<PodInfo>>,
+    /// Places in `pods` are not kept: those with any affinity, and those with required anti-affinity, again.
+    pub pods_with_affinity: Vec<Arc<PodInfo>>,
+    pub pods_with_anti_affinity: Vec<Arc<PodInfo>>,
+    /// Sizes of the images that are there, by each of their names.
+    pub images: HashMap<String, i64>,
+}
+
+#[derive(Default)]
+pub struct Snapshot {
+    slots: Vec<Option<NodeInfo>>,
+    free: Vec<u32>,
+    by_name: HashMap<String, NodeIndex>,
+    /// The nodes that can be chosen, those of different zones in turn.
+    order: Vec<NodeIndex>,
+    order_is_old: bool,
+    /// Where each known pod is.
+    placed: HashMap<String, NodeIndex>,
+    /// Nodes that have pods with affinity, or with required anti-affinity: most have none.
+    pub with_affinity: BTreeSet<NodeIndex>,
+    pub with_anti_affinity: BTreeSet<NodeIndex>,
+    /// On how many nodes an image is.
+    pub image_nodes: HashMap<String, usize>,
+    pub namespaces: HashMap<String, Labels>,
+}
+
+impl Snapshot {
+    /// The nodes that can be chosen.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeInfo> {
+        self.order.iter().map(|index| self.node(*index))
+    }
+
+    pub fn order(&self) -> &[NodeIndex] {
+        &self.order
+    }
+
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    pub fn node(&self, index: NodeIndex) -> &NodeInfo {
+        self.slots[index.0 as usize].as_ref().expect("an index is given only for a node that exists")
+    }
+
+    pub fn by_name(&self, name: &str) -> Option<&NodeInfo> {
+        self.by_name.get(name).map(|index| self.node(*index)).filter(|info| info.node.is_some())
+    }
+
+    pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
+        self.namespaces.get(namespace)
+    }
+
+    pub fn has_pod(&self, uid: &str) -> bool {
+        self.placed.contains_key(uid)
+    }
+
+    pub fn set_node(&mut self, node: Arc<Node>) {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let index = self.index_of(&name);
+        let (spec, status) = (node.spec.as_ref(), node.status.as_ref());
+        let images = status.iter().flat_map(|status| status.images.iter().flatten());
+        let images: HashMap<String, i64> = images
+            .flat_map(|image| image.names.iter().flatten().map(|name| (name.clone(), image.size_bytes.unwrap_or(0))))
+            .collect();
+        let info = self.slots[index.0 as usize].as_mut().expect("just made");
+        let labels = node.metadata.labels.clone().unwrap_or_default();
+        self.order_is_old |= info.node.is_none() || zone(&info.labels) != zone(&labels);
+        info.labels = labels;
+        info.taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        info.unschedulable = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
+        info.allocatable =
+            status.and_then(|status| status.allocatable.as_ref()).map(Resources::from_list).unwrap_or_default();
+        let before = std::mem::replace(&mut info.images, images);
+        info.node = Some(node);
+        let now: Vec<String> = info.images.keys().cloned().collect();
+        self.count_images(before.into_keys(), now.into_iter());
+    }
+
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(index) = self.by_name.get(name).copied() else { return };
+        let info = self.slots[index.0 as usize].as_mut().expect("a named node exists");
+        info.node = None;
+        let images = std::mem::take(&mut info.images);
+        self.order_is_old = true;
+        self.count_images(images.into_keys(), std::iter::empty());
+        self.drop_if_unused(index);
+    }
+
+    /// A pod is, or is assumed to be, on a node.
+    pub fn add_pod(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.remove_pod(&pod.uid);
+        let index = self.index_of(node);
+        self.placed.insert(pod.uid.clone(), index);
+        let info = self.slots[index.0 as usize].as_mut().expect("just made");
+        info.requested.add(&pod.requests);
+        info.assumed.add(&pod.assumed);
+        if pod.has_affinity() {
+            info.pods_with_affinity.push(pod.clone());
+            self.with_affinity.insert(index);
+        }
+        if !pod.anti_affinity.is_empty() {
+            info.pods_with_anti_affinity.push(pod.clone());
+            self.with_anti_affinity.insert(index);
+        }
+        info.pods.push(pod);
+    }
+
+    pub fn remove_pod(&mut self, uid: &str) {
+        let Some(index) = self.placed.remove(uid) else { return };
+        let info = self.slots[index.0 as usize].as_mut().expect("a placed pod has a node");
+        let Some(place) = info.pods.iter().position(|pod| pod.uid == uid) else { return };
+        let pod = info.pods.swap_remove(place);
+        info.requested.subtract(&pod.requests);
+        info.assumed.subtract(&pod.assumed);
+        info.pods_with_affinity.retain(|other| other.uid != uid);
+        info.pods_with_anti_affinity.retain(|other| other.uid != uid);
+        if info.pods_with_affinity.is_empty() {
+            self.with_affinity.remove(&index);
+        }
+        if info.pods_with_anti_affinity.is_empty() {
+            self.with_anti_affinity.remove(&index);
+        }
+        self.drop_if_unused(index);
+    }
+
+    /// Brings the order of nodes up to date; called before a decision.
+    pub fn freeze(&mut self) {
+        if !std::mem::take(&mut self.order_is_old) {
+            return;
+        }
+        let mut zones: BTreeMap<String, Vec<NodeIndex>> = BTreeMap::new();
+        for info in self.slots.iter().flatten().filter(|info| info.node.is_some()) {
+            zones.entry(zone(&info.labels)).or_default().push(info.index);
+        }
+        let longest = zones.values().map(Vec::len).max().unwrap_or(0);
+        self.order =
+            (0..longest).flat_map(|turn| zones.values().filter_map(move |zone| zone.get(turn).copied())).collect();
+    }
+
+    fn index_of(&mut self, name: &str) -> NodeIndex {
+        if let Some(index) = self.by_name.get(name) {
+            return *index;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        let index = NodeIndex(slot);
+        self.slots[slot as usize] = Some(NodeInfo {
+            index,
+            name: name.to_owned(),
+            node: None,
+            labels: Labels::new(),
+            taints: Vec::new(),
+            unschedulable: false,
+            allocatable: Resources::default(),
+            requested: Resources::default(),
+            assumed: Resources::default(),
+            pods: Vec::new(),
+            pods_with_affinity: Vec::new(),
+            pods_with_anti_affinity: Vec::new(),
+            images: HashMap::new(),
+        });
+        self.by_name.insert(name.to_owned(), index);
+        index
+    }
+
+    /// A node that is gone is remembered while pods are still said to be on it.
+    fn drop_if_unused(&mut self, index: NodeIndex) {
+        let slot = &mut self.slots[index.0 as usize];
+        if slot.as_ref().is_some_and(|info| info.node.is_none() && info.pods.is_empty()) {
+            if let Some(info) = slot.take() {
+                self.by_name.remove(&info.name);
+            }
+            self.free.push(index.0);
+        }
+    }
+
+    fn count_images(&mut self, gone: impl Iterator<Item = String>, there: impl Iterator<Item = String>) {
+        for image in there {
+            *self.image_nodes.entry(image).or_default() += 1;
+        }
+        for image in gone {
+            if let Some(count) = self.image_nodes.get_mut(&image) {
+                *count -= 1;
+                if *count == 0 {
+                    self.image_nodes.remove(&image);
+                }
+            }
+        }
+    }
+}
+
+/// Region and zone as one word.
+fn zone(labels: &Labels) -> String {
+    let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
+    let region = label("topology.kubernetes.io/region");
+    let zone = label("topology.kubernetes.io/zone");
+    format!("{region}:\0:{zone}")
+}
