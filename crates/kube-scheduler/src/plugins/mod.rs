@@ -1,8 +1,16 @@
 //! The plugins, one file each, and the list of those that run by default.
 
-mod node_name;
-mod node_unschedulable;
-mod node_resources_fit;
+pub mod scheduling_gates;
+pub mod node_unschedulable;
+pub mod node_name;
+pub mod taint_toleration;
+pub mod node_affinity;
+pub mod node_ports;
+pub mod node_resources_fit;
+pub mod pod_topology_spread;
+pub mod inter_pod_affinity;
+pub mod balanced_allocation;
+pub mod image_locality;
 
 use std::sync::Arc;
 
@@ -11,8 +19,16 @@ use crate::framework::Plugin;
 /// Upstream's default plugins in their order, with the weight of their scores; 0 for those that give none.
 pub fn standard() -> Vec<(Arc<dyn Plugin>, i64)> {
     vec![
+        (Arc::new(scheduling_gates::SchedulingGates), 0),
         (Arc::new(node_unschedulable::NodeUnschedulable), 0),
         (Arc::new(node_name::NodeName), 0),
+        (Arc::new(taint_toleration::TaintToleration), 3),
+        (Arc::new(node_affinity::NodeAffinity), 2),
+        (Arc::new(node_ports::NodePorts), 0),
         (Arc::new(node_resources_fit::NodeResourcesFit::default()), 1),
+        (Arc::new(pod_topology_spread::PodTopologySpread::default()), 2),
+        (Arc::new(inter_pod_affinity::InterPodAffinity::default()), 2),
+        (Arc::new(balanced_allocation::BalancedAllocation::default()), 1),
+        (Arc::new(image_locality::ImageLocality), 1),
     ]
 }

@@ -1,0 +1,49 @@
+//! NodePorts: two pods cannot have the same port of the same node.
+
+use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::pod_info::PodInfo;
+use crate::snapshot::NodeInfo;
+
+pub struct NodePorts;
+
+impl Plugin for NodePorts {
+    fn name(&self) -> &'static str {
+        "NodePorts"
+    }
+
+    fn filter<'a>(&'a self, _: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
+        match pod.host_ports.is_empty() {
+            true => Filtering::Skip,
+            false => Filtering::Ask(Box::new(Free { pod })),
+        }
+    }
+
+    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+        match change {
+            Change::Node { old: None, new: Some(_) } => true,
+            Change::PlacedPod { old: Some(old), .. } => {
+                let gone = PodInfo::new(old.clone());
+                conflict(pod, &gone)
+            }
+            Change::OwnUpdate { .. } => true,
+            Change::Node { .. } | Change::PlacedPod { old: None, .. } | Change::Object { .. } => false,
+        }
+    }
+}
+
+fn conflict(one: &PodInfo, other: &PodInfo) -> bool {
+    one.host_ports.iter().any(|ours| other.host_ports.iter().any(|theirs| ours.conflicts_with(theirs)))
+}
+
+struct Free<'a> {
+    pod: &'a PodInfo,
+}
+
+impl Filter for Free<'_> {
+    fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
+        match node.pods.iter().any(|other| conflict(self.pod, other)) {
+            true => Err(Refusal::resolvable("node(s) didn't have free ports for the requested pod ports")),
+            false => Ok(()),
+        }
+    }
+}
