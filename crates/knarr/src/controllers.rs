@@ -8,9 +8,9 @@ use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
 use kube_controller_manager::Config;
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
-use tokio::signal::unix::{SignalKind, signal};
 
 const COMPONENT: &str = "system:kube-controller-manager";
+const SCHEDULER: &str = "system:kube-scheduler";
 const AGENT: &str = concat!("kube-controller-manager/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
 const KUBELET_AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (knarr)");
@@ -35,28 +35,11 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn alone(flags: Flags) -> anyhow::Result<()> {
-    let read = kube::config::Kubeconfig::read_from(&flags.kubeconfig);
-    let read = read.with_context(|| format!("read {}", flags.kubeconfig.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")?;
-    let agent = http::HeaderValue::from_static(AGENT);
-    let named = tower::util::MapRequestLayer::new(move |mut request: http::Request<_>| {
-        request.headers_mut().insert(http::header::USER_AGENT, agent.clone());
-        request
-    });
-    let client = kube::client::ClientBuilder::try_from(config).context("make a client")?.with_layer(&named).build();
     let shutdown = Shutdown::new();
-    let cluster = Cluster::with_client(client.clone(), Caches::new(client, shutdown.clone()));
+    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
     let root_ca = flags.root_ca_file.as_ref().map(std::fs::read_to_string).transpose().context("read the root CA")?;
     let config = Config { controllers: flags.controllers, root_ca };
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = shutdown.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        stop.cancel();
-    });
+    crate::alone::cancel_on_signal(&shutdown)?;
     Ok(kube_controller_manager::run(config, cluster, shutdown).await?)
 }
 
@@ -85,6 +68,20 @@ impl Local {
     /// How the kubelet of that node asks.
     pub fn node_client(&self, name: &str) -> kube::Client {
         kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")
+    }
+
+    /// Starts the scheduler; the handle ends when it has stopped.
+    pub fn start_scheduler(&self, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+        let app = self.app.clone();
+        let connect: Connect = Arc::new(move |_| {
+            kube::Client::new(Loopback::component(app.clone(), SCHEDULER, crate::scheduler::AGENT), "default")
+        });
+        let cluster = Cluster::new(SCHEDULER, connect, self.caches.clone());
+        tokio::spawn(async move {
+            if let Err(error) = kube_scheduler::run(kube_scheduler::Config::default(), cluster, shutdown).await {
+                tracing::error!(%error, "the scheduler does not run");
+            }
+        })
     }
 
     /// Starts the controllers; the handle ends when they have stopped.

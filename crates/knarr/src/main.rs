@@ -1,8 +1,10 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
-mod control;
 mod server;
+mod control;
 mod controllers;
+mod scheduler;
+mod alone;
 mod snapshot;
 
 use std::io::IsTerminal;
@@ -27,6 +29,9 @@ enum Command {
     /// Run the controllers alone, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
     KubeControllerManager(controllers::Flags),
+    /// Run the scheduler alone, against any Kubernetes API.
+    #[command(name = "kube-scheduler")]
+    KubeScheduler(scheduler::Flags),
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -47,6 +52,7 @@ fn main() -> anyhow::Result<()> {
     match arguments.command {
         Command::Server(flags) => server::run(*flags),
         Command::KubeControllerManager(flags) => controllers::run(flags),
+        Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
     }
 }

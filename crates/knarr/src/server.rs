@@ -51,7 +51,7 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -90,6 +90,10 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         true => None,
         false => Some(local.start_controllers(controllers_config(&flags)?, stop_components.clone())),
     };
+    let scheduler = match flags.disable.iter().any(|part| part == "kube-scheduler") {
+        true => None,
+        false => Some(local.start_scheduler(stop_components.clone())),
+    };
     println!(
         "knarr is ready on https://{} after {} ms; export KUBECONFIG={}",
         server.address,
@@ -104,7 +108,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    if let Some(running) = controllers {
+    for running in [controllers, scheduler].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }

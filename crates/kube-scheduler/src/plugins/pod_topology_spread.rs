@@ -226,10 +226,10 @@ struct Spread<'a> {
 impl Spread<'_> {
     fn change(&mut self, other: &PodInfo, node: &NodeInfo, amount: i64) {
         for (constraint, counts) in self.constraints.iter().zip(&mut self.counts) {
-            if constraint.counts(self.pod, node) && constraint.matches(other, &self.pod.key.namespace) {
-                if let Some(count) = node.labels.get(&constraint.key).and_then(|value| counts.get_mut(value)) {
-                    *count += amount;
-                }
+            let concerned = constraint.counts(self.pod, node) && constraint.matches(other, &self.pod.key.namespace);
+            let count = node.labels.get(&constraint.key).and_then(|value| counts.get_mut(value));
+            if let Some(count) = count.filter(|_| concerned) {
+                *count += amount;
             }
         }
     }
