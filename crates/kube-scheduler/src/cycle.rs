@@ -93,15 +93,45 @@ impl<'a> Questions<'a> {
         }
         Ok(())
     }
+
+    /// With the pods in mind that were promised the node and are at least as important: it must take the pod whether
+    /// they come or not.
+    pub fn check_with_nominated(
+        &mut self,
+        view: View,
+        pod: &PodInfo,
+        node: &NodeInfo,
+    ) -> Result<(), (&'static str, Refusal)> {
+        let promised = view.snapshot.nominated.on(&node.name).iter();
+        let promised: Vec<_> =
+            promised.filter(|other| other.uid != pod.uid && other.priority >= pod.priority).cloned().collect();
+        if !promised.is_empty() {
+            let mut fuller = node.clone();
+            promised.iter().for_each(|other| fuller.add(other.clone()));
+            promised.iter().for_each(|other| self.add_pod(other, &fuller));
+            let outcome = self.check(&fuller);
+            promised.iter().for_each(|other| self.remove_pod(other, &fuller));
+            outcome?;
+        }
+        self.check(node)
+    }
+
+    pub fn add_pod(&mut self, pod: &PodInfo, node: &NodeInfo) {
+        self.filters.iter_mut().for_each(|(_, filter)| filter.add_pod(pod, node));
+    }
+
+    pub fn remove_pod(&mut self, pod: &PodInfo, node: &NodeInfo) {
+        self.filters.iter_mut().for_each(|(_, filter)| filter.remove_pod(pod, node));
+    }
 }
 
 /// Chooses a node. `start` is where looking begins, so that the nodes of a large cluster get their turn; it is moved on.
 pub fn decide(profile: &Profile, view: View, pod: &PodInfo, start: &mut usize, random: &mut impl Rng) -> Decision {
-    let questions = match Questions::new(profile, view, pod) {
+    let mut questions = match Questions::new(profile, view, pod) {
         Ok(questions) => questions,
         Err(failure) => return Decision::Unschedulable(failure),
     };
-    let (feasible, failure) = filter(profile, view, pod, &questions, start);
+    let (feasible, failure) = filter(profile, view, pod, &mut questions, start);
     match feasible[..] {
         [] => Decision::Unschedulable(failure),
         [only] => Decision::Node(only.index),
@@ -113,13 +143,19 @@ fn filter<'a>(
     profile: &Profile,
     view: View<'a>,
     pod: &PodInfo,
-    questions: &Questions,
+    questions: &mut Questions,
     start: &mut usize,
 ) -> (Vec<&'a NodeInfo>, Failure) {
     let snapshot = view.snapshot;
     let mut failure = Failure { nodes_total: snapshot.len(), ..Failure::default() };
     let mut feasible = Vec::new();
-    let mut ask = |node: &'a NodeInfo, feasible: &mut Vec<&'a NodeInfo>| match questions.check(node) {
+    let none_promised = snapshot.nominated.is_empty();
+    let only = questions.only.take();
+    let mut check = |node: &NodeInfo| match none_promised {
+        true => questions.check(node),
+        false => questions.check_with_nominated(view, pod, node),
+    };
+    let mut ask = |node: &'a NodeInfo, feasible: &mut Vec<&'a NodeInfo>| match check(node) {
         Ok(()) => feasible.push(node),
         Err((plugin, refusal)) => {
             failure.plugins.insert(plugin);
@@ -134,7 +170,7 @@ fn filter<'a>(
             return (feasible, failure);
         }
     }
-    if let Some(only) = &questions.only {
+    if let Some(only) = &only {
         only.iter().for_each(|index| ask(snapshot.node(*index), &mut feasible));
         if feasible.is_empty() {
             let told: Vec<NodeIndex> = failure.nodes.keys().copied().collect();

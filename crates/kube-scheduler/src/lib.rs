@@ -10,8 +10,10 @@ pub mod framework;
 pub mod plugins;
 pub mod profile;
 pub mod cycle;
+pub mod preempt;
 pub mod queue;
 pub mod scheduler;
+mod writes;
 
 use reconcile::{Cluster, Shutdown};
 

@@ -11,13 +11,15 @@ use reconcile::{Cluster, Kind, Shutdown};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::Config;
-use crate::cycle::{self, Decision};
+use crate::cycle::{self, Decision, Failure};
 use crate::framework::{Change, View};
 use crate::objects::Objects;
 use crate::pod_info::PodInfo;
+use crate::preempt::{self, Outcome};
 use crate::profile::Profile;
 use crate::queue::Queue;
 use crate::snapshot::Snapshot;
+use crate::writes::{delete, disruption_status, patch_status, unscheduled_status, write_binding};
 
 /// So many changes are taken in before the next decision, so that a flood of them does not stop scheduling.
 const CHANGES_PER_DECISION_MAX: usize = 1000;
@@ -168,32 +170,20 @@ impl Scheduler {
         let Some(uid) = new.as_ref().or(old.as_ref()).and_then(|pod| pod.metadata.uid.clone()) else { return };
         // One name can be taken over by another pod between two looks.
         if let Some(gone) = old.as_ref().and_then(|pod| pod.metadata.uid.as_ref()).filter(|gone| **gone != uid) {
-            self.snapshot.remove_pod(gone);
-            self.queue.remove(gone);
+            self.forget(gone);
         }
         let Some(pod) = new.as_ref() else {
-            let placed = self.snapshot.has_pod(&uid);
-            self.snapshot.remove_pod(&uid);
-            self.queue.remove(&uid);
-            if placed {
-                self.changed(&Change::PlacedPod { old, new: None });
-            }
-            return;
+            return self.take_out(&uid, old);
         };
         if is_finished(pod) {
-            let placed = self.snapshot.has_pod(&uid);
-            self.snapshot.remove_pod(&uid);
-            self.queue.remove(&uid);
-            if placed {
-                self.changed(&Change::PlacedPod { old, new: None });
-            }
-            return;
+            return self.take_out(&uid, old);
         }
         match node_of(pod) {
             Some(node) => {
                 let node = node.to_owned();
                 self.snapshot.add_pod(Arc::new(PodInfo::new(pod.clone())), &node);
                 self.queue.remove(&uid);
+                self.snapshot.nominated.remove(&uid);
                 let was_placed = old.as_ref().is_some_and(|pod| node_of(pod).is_some());
                 self.changed(&Change::PlacedPod { old: old.filter(|_| was_placed), new });
             }
@@ -201,17 +191,34 @@ impl Scheduler {
                 let info = Arc::new(PodInfo::new(pod.clone()));
                 let Some(profile) = self.profile(info.scheduler_name()) else { return };
                 if pod.metadata.deletion_timestamp.is_some() {
-                    self.queue.remove(&uid);
-                    return;
+                    return self.forget(&uid);
                 }
                 let gated = profile.filters.iter().any(|plugin| plugin.admits(&info).is_err());
                 let retry = old.is_some_and(|old| {
                     let change = Change::OwnUpdate { old, new: pod.clone() };
                     profile.filters.iter().any(|plugin| plugin.may_help(&info, &change))
                 });
+                if let Some(node) = pod.status.as_ref().and_then(|status| status.nominated_node_name.clone()) {
+                    self.snapshot.nominated.set(info.clone(), &node);
+                }
                 self.queue.put(info, gated, retry, Instant::now());
             }
         }
+    }
+
+    /// A pod that is gone or has ended takes no room any more.
+    fn take_out(&mut self, uid: &str, old: Option<Arc<Pod>>) {
+        let placed = self.snapshot.has_pod(uid);
+        self.forget(uid);
+        if placed {
+            self.changed(&Change::PlacedPod { old, new: None });
+        }
+    }
+
+    fn forget(&mut self, uid: &str) {
+        self.snapshot.remove_pod(uid);
+        self.snapshot.nominated.remove(uid);
+        self.queue.remove(uid);
     }
 
     /// Pods that waited for something like this are tried again.
@@ -240,14 +247,65 @@ impl Scheduler {
         match cycle::decide(profile, view, &pod, &mut self.start, &mut self.random) {
             Decision::Node(index) => {
                 let node = self.snapshot.node(index).name.clone();
+                self.snapshot.nominated.remove(&pod.uid);
                 self.snapshot.add_pod(pod.clone(), &node);
                 self.bind(pod, node);
             }
             Decision::Unschedulable(failure) => {
-                let message = failure.message();
-                self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", message);
-                self.queue.failed(&pod.uid, failure.plugins, Instant::now());
+                let outcome = preempt::preempt(profile, view, &pod, &failure, &mut self.random);
+                self.not_scheduled(&pod, failure, outcome);
             }
+        }
+    }
+
+    /// Says why, makes room if that helps, and lets the pod wait.
+    fn not_scheduled(&mut self, pod: &Arc<PodInfo>, failure: Failure, outcome: Outcome) {
+        let mut message = failure.message();
+        let before = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
+        let nominated = match outcome {
+            Outcome::Victims { node, victims } => {
+                let node = self.snapshot.node(node).name.clone();
+                self.snapshot.nominated.set(pod.clone(), &node);
+                self.make_room(pod, &node, victims);
+                Some(node)
+            }
+            Outcome::Nothing(why) => {
+                message.push_str(&format!(" no new claims to deallocate, preemption: {why}"));
+                before.clone()
+            }
+        };
+        self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", message.as_str());
+        self.queue.failed(&pod.uid, failure.plugins, Instant::now());
+        let status = unscheduled_status(pod, &message, nominated.as_deref().filter(|_| nominated != before));
+        if let Some(status) = status {
+            let (client, pod) = (self.client.clone(), pod.clone());
+            tokio::spawn(async move {
+                if let Err(error) = patch_status(&client, &pod, &status).await {
+                    tracing::debug!(pod = %pod.key, %error, "a pod's condition was not written");
+                }
+            });
+        }
+    }
+
+    /// Ends the victims; the pod waits for their end.
+    fn make_room(&self, pod: &Arc<PodInfo>, node: &str, victims: Vec<Arc<PodInfo>>) {
+        for victim in victims {
+            let (client, events, pod, node) = (self.client.clone(), self.events.clone(), pod.clone(), node.to_owned());
+            tokio::spawn(async move {
+                let status = disruption_status(pod.scheduler_name());
+                let marked = patch_status(&client, &victim, &status).await;
+                let ended = match marked {
+                    Ok(()) => delete(&client, &victim).await,
+                    Err(error) => Err(error),
+                };
+                match ended {
+                    Ok(()) => {
+                        let message = format!("Preempted by pod {} on node {node}", pod.uid);
+                        events.event(&reference(&*victim.pod), EventType::Normal, "Preempted", message);
+                    }
+                    Err(error) => tracing::warn!(pod = %victim.key, %error, "a pod was not preempted"),
+                }
+            });
         }
     }
 
@@ -266,18 +324,6 @@ impl Scheduler {
             }
         });
     }
-}
-
-async fn write_binding(client: &kube::Client, pod: &PodInfo, node: &str) -> Result<(), kube::Error> {
-    let binding = serde_json::json!({
-        "apiVersion": "v1", "kind": "Binding",
-        "metadata": {"name": pod.key.name, "namespace": pod.key.namespace, "uid": pod.uid},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-    });
-    let path = format!("/api/v1/namespaces/{}/pods/{}/binding", pod.key.namespace, pod.key.name);
-    let request = http::Request::post(path).header("content-type", "application/json");
-    let request = request.body(binding.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
-    client.request::<serde_json::Value>(request).await.map(|_| ())
 }
 
 fn node_of(pod: &Pod) -> Option<&str> {

@@ -34,6 +34,29 @@ pub struct NodeInfo {
     pub images: HashMap<String, i64>,
 }
 
+impl NodeInfo {
+    pub fn add(&mut self, pod: Arc<PodInfo>) {
+        self.requested.add(&pod.requests);
+        self.assumed.add(&pod.assumed);
+        if pod.has_affinity() {
+            self.pods_with_affinity.push(pod.clone());
+        }
+        if !pod.anti_affinity.is_empty() {
+            self.pods_with_anti_affinity.push(pod.clone());
+        }
+        self.pods.push(pod);
+    }
+
+    pub fn remove(&mut self, uid: &str) {
+        let Some(place) = self.pods.iter().position(|pod| pod.uid == uid) else { return };
+        let pod = self.pods.swap_remove(place);
+        self.requested.subtract(&pod.requests);
+        self.assumed.subtract(&pod.assumed);
+        self.pods_with_affinity.retain(|other| other.uid != uid);
+        self.pods_with_anti_affinity.retain(|other| other.uid != uid);
+    }
+}
+
 #[derive(Default)]
 pub struct Snapshot {
     slots: Vec<Option<NodeInfo>>,
@@ -50,6 +73,45 @@ pub struct Snapshot {
     /// On how many nodes an image is.
     pub image_nodes: HashMap<String, usize>,
     pub namespaces: HashMap<String, Labels>,
+    /// Pods that were promised a node and wait for others to leave it.
+    pub nominated: Nominated,
+}
+
+/// Who was promised which node.
+#[derive(Default)]
+pub struct Nominated {
+    by_node: HashMap<String, Vec<Arc<PodInfo>>>,
+    by_pod: HashMap<String, String>,
+}
+
+impl Nominated {
+    pub fn set(&mut self, pod: Arc<PodInfo>, node: &str) {
+        self.remove(&pod.uid);
+        self.by_pod.insert(pod.uid.clone(), node.to_owned());
+        self.by_node.entry(node.to_owned()).or_default().push(pod);
+    }
+
+    pub fn remove(&mut self, uid: &str) {
+        let Some(node) = self.by_pod.remove(uid) else { return };
+        if let Some(pods) = self.by_node.get_mut(&node) {
+            pods.retain(|pod| pod.uid != uid);
+            if pods.is_empty() {
+                self.by_node.remove(&node);
+            }
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_pod.is_empty()
+    }
+
+    pub fn node_of(&self, uid: &str) -> Option<&str> {
+        self.by_pod.get(uid).map(String::as_str)
+    }
+
+    pub fn on(&self, node: &str) -> &[Arc<PodInfo>] {
+        self.by_node.get(node).map(Vec::as_slice).unwrap_or_default()
+    }
 }
 
 impl Snapshot {
@@ -123,29 +185,19 @@ impl Snapshot {
         self.remove_pod(&pod.uid);
         let index = self.index_of(node);
         self.placed.insert(pod.uid.clone(), index);
-        let info = self.slots[index.0 as usize].as_mut().expect("just made");
-        info.requested.add(&pod.requests);
-        info.assumed.add(&pod.assumed);
         if pod.has_affinity() {
-            info.pods_with_affinity.push(pod.clone());
             self.with_affinity.insert(index);
         }
         if !pod.anti_affinity.is_empty() {
-            info.pods_with_anti_affinity.push(pod.clone());
             self.with_anti_affinity.insert(index);
         }
-        info.pods.push(pod);
+        self.slots[index.0 as usize].as_mut().expect("just made").add(pod);
     }
 
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(index) = self.placed.remove(uid) else { return };
         let info = self.slots[index.0 as usize].as_mut().expect("a placed pod has a node");
-        let Some(place) = info.pods.iter().position(|pod| pod.uid == uid) else { return };
-        let pod = info.pods.swap_remove(place);
-        info.requested.subtract(&pod.requests);
-        info.assumed.subtract(&pod.assumed);
-        info.pods_with_affinity.retain(|other| other.uid != uid);
-        info.pods_with_anti_affinity.retain(|other| other.uid != uid);
+        info.remove(uid);
         if info.pods_with_affinity.is_empty() {
             self.with_affinity.remove(&index);
         }

@@ -1,0 +1,203 @@
+//! Preemption: which less important pods would have to go so that a pod fits. Data in, data out.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use component_helpers::labels::{compiled, selects};
+use jiff::Timestamp;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use rand::Rng;
+
+use crate::cycle::{Failure, Questions};
+use crate::framework::View;
+use crate::pod_info::PodInfo;
+use crate::profile::Profile;
+use crate::snapshot::{NodeIndex, NodeInfo};
+
+/// At least so many nodes are looked at, and at least this share of them.
+const CANDIDATES_MIN: usize = 100;
+const CANDIDATES_PERCENT: usize = 10;
+
+#[derive(Debug)]
+pub enum Outcome {
+    /// These must go from that node.
+    Victims { node: NodeIndex, victims: Vec<Arc<PodInfo>> },
+    /// Nothing helps; the text says why for every node.
+    Nothing(String),
+}
+
+struct Candidate {
+    node: NodeIndex,
+    victims: Vec<Arc<PodInfo>>,
+    budgets_violated: usize,
+}
+
+/// Looks for pods to end, among the nodes where that could help.
+pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, random: &mut impl Rng) -> Outcome {
+    if let Err(why) = is_eligible(view, pod, failure) {
+        return Outcome::Nothing(why);
+    }
+    let mut questions = match Questions::new(profile, view, pod) {
+        Ok(questions) => questions,
+        Err(_) => return Outcome::Nothing(explained(&BTreeMap::from([(NOT_HELPFUL, view.snapshot.len())]), view)),
+    };
+    let helpful: Vec<NodeIndex> =
+        failure.nodes.iter().filter(|(_, refusal)| refusal.resolvable).map(|(node, _)| *node).collect();
+    let mut reasons = BTreeMap::from([(NOT_HELPFUL, view.snapshot.len() - helpful.len())]);
+    let enough = (helpful.len() * CANDIDATES_PERCENT / 100).max(CANDIDATES_MIN);
+    let start = if helpful.is_empty() { 0 } else { random.random_range(0..helpful.len()) };
+    let budgets = view.objects.budgets.list();
+    let mut candidates = Vec::new();
+    for offset in 0..helpful.len() {
+        let node = view.snapshot.node(helpful[(start + offset) % helpful.len()]);
+        match candidate(&mut questions, view, pod, node, &budgets) {
+            Some(candidate) => candidates.push(candidate),
+            None => *reasons.entry(NO_VICTIMS).or_default() += 1,
+        }
+        if candidates.len() >= enough {
+            break;
+        }
+    }
+    match candidates.into_iter().min_by_key(rank) {
+        Some(best) => Outcome::Victims { node: best.node, victims: best.victims },
+        None => Outcome::Nothing(explained(&reasons, view)),
+    }
+}
+
+const NOT_HELPFUL: &str = "Preemption is not helpful for scheduling";
+const NO_VICTIMS: &str = "No preemption victims found for incoming pod";
+
+fn explained(reasons: &BTreeMap<&str, usize>, view: View) -> String {
+    let mut counted: Vec<String> =
+        reasons.iter().filter(|(_, count)| **count > 0).map(|(reason, count)| format!("{count} {reason}")).collect();
+    counted.sort();
+    match counted.is_empty() {
+        true => format!("0/{} nodes are available.", view.snapshot.len()),
+        false => format!("0/{} nodes are available: {}.", view.snapshot.len(), counted.join(", ")),
+    }
+}
+
+fn is_eligible(view: View, pod: &PodInfo, failure: &Failure) -> Result<(), String> {
+    if pod.spec().preemption_policy.as_deref() == Some("Never") {
+        return Err("not eligible due to preemptionPolicy=Never.".into());
+    }
+    // While pods that were preempted for it are still ending, there is nothing more to do.
+    let nominated = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.as_deref());
+    if let Some(node) = nominated.and_then(|name| view.snapshot.by_name(name)) {
+        let still_possible = failure.nodes.get(&node.index).is_none_or(|refusal| refusal.resolvable);
+        let ending = node.pods.iter().any(|other| {
+            let target = component_helpers::pods::condition(&other.pod, "DisruptionTarget");
+            let preempted = target.is_some_and(|condition| {
+                condition.status == "True" && condition.reason.as_deref() == Some("PreemptionByScheduler")
+            });
+            other.priority < pod.priority && other.pod.metadata.deletion_timestamp.is_some() && preempted
+        });
+        if still_possible && ending {
+            return Err("not eligible due to a terminating pod on the nominated node.".into());
+        }
+    }
+    Ok(())
+}
+
+/// What must go from one node, as little as possible; none if nothing would do.
+fn candidate(
+    questions: &mut Questions,
+    view: View,
+    pod: &PodInfo,
+    node: &NodeInfo,
+    budgets: &[Arc<PodDisruptionBudget>],
+) -> Option<Candidate> {
+    let mut less_important: Vec<Arc<PodInfo>> =
+        node.pods.iter().filter(|other| other.priority < pod.priority).cloned().collect();
+    if less_important.is_empty() {
+        return None;
+    }
+    let mut emptier = node.clone();
+    let gone = less_important.clone();
+    for other in &gone {
+        emptier.remove(&other.uid);
+        questions.remove_pod(other, &emptier);
+    }
+    let fits = |questions: &mut Questions, node: &NodeInfo| questions.check_with_nominated(view, pod, node).is_ok();
+    let mut victims = Vec::new();
+    let mut budgets_violated = 0;
+    let possible = fits(questions, &emptier);
+    if possible {
+        // The most important get to stay first; those whose budget would be violated before all others.
+        less_important.sort_by_key(|other| importance(other));
+        let (violating, fine) = split_by_budgets(&less_important, budgets);
+        let mut spare = |other: Arc<PodInfo>, questions: &mut Questions, emptier: &mut NodeInfo| {
+            emptier.add(other.clone());
+            questions.add_pod(&other, emptier);
+            if fits(questions, emptier) {
+                return true;
+            }
+            emptier.remove(&other.uid);
+            questions.remove_pod(&other, emptier);
+            victims.push(other);
+            false
+        };
+        for other in violating {
+            if !spare(other, questions, &mut emptier) {
+                budgets_violated += 1;
+            }
+        }
+        for other in fine {
+            spare(other, questions, &mut emptier);
+        }
+    }
+    // The questions are put to the next node as if nothing had been tried here.
+    let away: Vec<&Arc<PodInfo>> = if possible { victims.iter().collect() } else { gone.iter().collect() };
+    away.into_iter().for_each(|other| questions.add_pod(other, node));
+    (possible && !victims.is_empty()).then_some(Candidate { node: node.index, victims, budgets_violated })
+}
+
+/// Smaller is more important: higher priority first, then older.
+fn importance(pod: &PodInfo) -> (Reverse<i32>, Option<Timestamp>) {
+    (Reverse(pod.priority), started(pod))
+}
+
+fn started(pod: &PodInfo) -> Option<Timestamp> {
+    pod.pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0)
+}
+
+type Pods = Vec<Arc<PodInfo>>;
+
+/// Pods whose going would violate a budget, counting those before them in the list, and the others.
+fn split_by_budgets(pods: &[Arc<PodInfo>], budgets: &[Arc<PodDisruptionBudget>]) -> (Pods, Pods) {
+    let mut allowed: Vec<i32> = budgets
+        .iter()
+        .map(|budget| budget.status.as_ref().and_then(|status| status.disruptions_allowed).unwrap_or(0))
+        .collect();
+    let (mut violating, mut fine) = (Vec::new(), Vec::new());
+    for pod in pods {
+        let mut violates = false;
+        for (budget, allowed) in budgets.iter().zip(&mut allowed) {
+            let same = budget.metadata.namespace.as_deref() == Some(&pod.key.namespace);
+            let selector = compiled(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
+            let selected = same && selector.is_some_and(|selector| selects(&selector, pod.labels()));
+            let disrupted = budget.status.as_ref().and_then(|status| status.disrupted_pods.as_ref());
+            if !selected || disrupted.is_some_and(|pods| pods.contains_key(&pod.key.name)) {
+                continue;
+            }
+            *allowed -= 1;
+            violates |= *allowed < 0;
+        }
+        if violates { violating.push(pod.clone()) } else { fine.push(pod.clone()) }
+    }
+    (violating, fine)
+}
+
+/// Smaller is better: fewest violated budgets, least important victims, smallest sum of their priorities, fewest of them,
+/// and the one whose most important victims started last.
+type Rank = (usize, i32, i64, usize, Reverse<Option<Timestamp>>);
+
+fn rank(candidate: &Candidate) -> Rank {
+    let highest = candidate.victims.iter().map(|pod| pod.priority).max().unwrap_or(i32::MIN);
+    // Priorities may be negative: shifted, more victims never make a smaller sum.
+    let sum = candidate.victims.iter().map(|pod| i64::from(pod.priority) + i64::from(i32::MAX) + 1).sum();
+    let most_important = candidate.victims.iter().filter(|pod| pod.priority == highest);
+    let earliest = most_important.map(|pod| started(pod)).min().flatten();
+    (candidate.budgets_violated, highest, sum, candidate.victims.len(), Reverse(earliest))
+}
