@@ -15,6 +15,9 @@ pub mod queue;
 pub mod scheduler;
 mod writes;
 
+#[cfg(test)]
+mod tests;
+
 use reconcile::{Cluster, Shutdown};
 
 use profile::Profile;

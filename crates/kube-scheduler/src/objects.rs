@@ -58,3 +58,24 @@ impl Objects {
         self.replication_controllers.synced().await;
     }
 }
+
+#[cfg(test)]
+impl Objects {
+    /// Copies that hold nothing.
+    pub fn empty() -> Objects {
+        Objects {
+            claims: reconcile::Cache::holding([]),
+            volumes: reconcile::Cache::holding([]),
+            classes: reconcile::Cache::holding([]),
+            csi_nodes: reconcile::Cache::holding([]),
+            csi_drivers: reconcile::Cache::holding([]),
+            capacities: reconcile::Cache::holding([]),
+            attachments: reconcile::Cache::holding([]),
+            budgets: reconcile::Cache::holding([]),
+            services: reconcile::Cache::holding([]),
+            replica_sets: reconcile::Cache::holding([]),
+            stateful_sets: reconcile::Cache::holding([]),
+            replication_controllers: reconcile::Cache::holding([]),
+        }
+    }
+}
