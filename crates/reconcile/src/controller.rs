@@ -10,6 +10,7 @@ use kube::Client;
 use crate::cache::{Cache, Kind};
 use crate::clock::Clock;
 use crate::cluster::Cluster;
+use crate::events::Recorder;
 use crate::key::Key;
 use crate::plan::Plan;
 use crate::queue::Queue;
@@ -21,6 +22,8 @@ pub struct Controller<S: 'static> {
     pub name: &'static str,
     /// Its service account in `kube-system`.
     pub account: &'static str,
+    /// Who its Events say they are from, such as `replicaset-controller`.
+    pub source: &'static str,
     /// What the account must be allowed besides reading; bound as `system:controller:<account>`.
     pub rules: &'static [Rule],
     pub work: Work<S>,
@@ -57,6 +60,8 @@ pub struct Context<S> {
     pub settings: Arc<S>,
     /// Asks and writes under the controller's own identity.
     pub client: Client,
+    /// Tells users what happened, in the controller's name.
+    pub events: Recorder,
     pub(crate) cluster: Cluster,
     pub(crate) clock: Clock,
 }

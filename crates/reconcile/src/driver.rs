@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controller::{Context, Controller, Work};
+use crate::events::Recorder;
 use crate::key::Key;
 use crate::plan::{Plan, Write};
 use crate::queue::{Backoff, Queue};
@@ -36,7 +37,8 @@ pub async fn run<S: Send + Sync + 'static>(
     shutdown: Shutdown,
 ) -> Result<(), Error> {
     let client = cluster.client_of(controller.account);
-    let cx = Arc::new(Context { settings, client, cluster, clock });
+    let events = Recorder::new(client.clone(), controller.source, "");
+    let cx = Arc::new(Context { settings, client, events, cluster, clock });
     let (wakes, workers_max, reconcile) = match controller.work {
         Work::Keys { wakes, workers_max, reconcile } => (wakes, workers_max, reconcile),
         Work::Own(run) => return run(cx, shutdown).await,
@@ -115,12 +117,16 @@ fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &
 /// Does the writes in order. More of the same kind go out together, but the first ones alone: where one is refused, the
 /// others would be too.
 async fn perform<S>(cx: &Context<S>, plan: Plan) -> Result<Option<Duration>, Error> {
+    for event in plan.events {
+        cx.events.event(&event.about, event.kind, event.reason, event.message);
+    }
     let mut rest: &[Write] = &plan.writes;
     let mut together = 1;
     while let Some(first) = rest.first() {
         let alike = rest.iter().take(together).take_while(|write| write.is_like(first)).count();
         let (batch, later) = rest.split_at(alike);
-        let outcomes = join_all(batch.iter().map(|write| write.perform(&cx.client, &cx.cluster.caches))).await;
+        let outcomes =
+            join_all(batch.iter().map(|write| write.perform(&cx.client, &cx.cluster.caches, &cx.events))).await;
         outcomes.into_iter().collect::<Result<(), Error>>()?;
         let goes_on = later.first().is_some_and(|write| write.is_like(first));
         together = if goes_on { (together * 2).min(BATCH_MAX) } else { 1 };

@@ -21,7 +21,7 @@ pub use controller::{Context, Controller, On, Rule, Wake, Work};
 pub use discovery::{Discovered, Resource, discover};
 pub use driver::{Next, run, work};
 pub use key::Key;
-pub use plan::{Plan, Write};
+pub use plan::{Event, Plan, Write};
 pub use queue::{Backoff, Queue};
 
 /// Says when to stop.

@@ -7,16 +7,20 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use kube::Client;
 use serde_json::Value;
 
 use crate::Error;
 use crate::cache::{Caches, Kind};
+use crate::events::{EventType, Recorder, reference};
 use crate::key::Key;
 
 #[derive(Debug, Default)]
 pub struct Plan {
+    /// What users are told though nothing is written for it.
+    pub events: Vec<Event>,
     pub writes: Vec<Write>,
     /// Come back after this time even if nothing changes.
     pub again: Option<Duration>,
@@ -28,12 +32,46 @@ impl Plan {
     }
 
     pub fn one(write: Write) -> Plan {
-        Plan { writes: vec![write], again: None }
+        Plan { writes: vec![write], ..Plan::default() }
     }
 
     pub fn after(delay: Duration) -> Plan {
-        Plan { writes: Vec::new(), again: Some(delay) }
+        Plan { again: Some(delay), ..Plan::default() }
     }
+
+    /// Comes back after that time, or earlier if an earlier one was asked for.
+    pub fn come_back(&mut self, delay: Duration) {
+        self.again = Some(self.again.map_or(delay, |earlier| earlier.min(delay)));
+    }
+}
+
+/// What users are told about an object.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub about: ObjectReference,
+    pub kind: EventType,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Event {
+    pub fn normal<K: Kind>(about: &K, reason: &'static str, message: impl Into<String>) -> Event {
+        Event { about: reference(about), kind: EventType::Normal, reason, message: message.into() }
+    }
+
+    pub fn warning<K: Kind>(about: &K, reason: &'static str, message: impl Into<String>) -> Event {
+        Event { about: reference(about), kind: EventType::Warning, reason, message: message.into() }
+    }
+}
+
+/// What users are told about a write, once it is known how it went.
+#[derive(Clone, Debug)]
+struct Told {
+    about: ObjectReference,
+    /// Reason and message; `{name}` stands for the name of the object that was written.
+    done: (&'static str, String),
+    /// `{error}` stands for what the server said.
+    failed: Option<(&'static str, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +90,7 @@ pub struct Write {
     body: Value,
     kind: TypeId,
     key: Key,
+    told: Option<Told>,
     /// Reasons, or causes, of failures that are as good as success.
     accepted: &'static [&'static str],
     /// Waits until the cache of the kind, if there is one, has seen what was written.
@@ -99,12 +138,26 @@ impl Write {
         self
     }
 
+    /// Tells users of an object, usually the owner, how the write went. In the messages `{name}` stands for the name of what was
+    /// written, `{error}` for what the server said.
+    pub fn tells<K: Kind>(mut self, about: &K, reason: &'static str, message: impl Into<String>) -> Write {
+        self.told = Some(Told { about: reference(about), done: (reason, message.into()), failed: None });
+        self
+    }
+
+    pub fn tells_failure(mut self, reason: &'static str, message: impl Into<String>) -> Write {
+        if let Some(told) = &mut self.told {
+            told.failed = Some((reason, message.into()));
+        }
+        self
+    }
+
     pub fn body(&self) -> &Value {
         &self.body
     }
 
     fn new<K: Kind>(verb: Verb, path: String, key: Key, body: Value) -> Write {
-        Write { verb, path, body, kind: TypeId::of::<K>(), key, accepted: &[], seen: seen::<K> }
+        Write { verb, path, body, kind: TypeId::of::<K>(), key, told: None, accepted: &[], seen: seen::<K> }
     }
 
     /// Whether the other may be done at the same time: more of the same.
@@ -112,15 +165,29 @@ impl Write {
         self.verb == other.verb && self.kind == other.kind
     }
 
-    /// Writes, and waits until the caches know.
-    pub(crate) async fn perform(&self, client: &Client, caches: &Arc<Caches>) -> Result<(), Error> {
+    /// Writes, tells, and waits until the caches know.
+    pub(crate) async fn perform(&self, client: &Client, caches: &Arc<Caches>, events: &Recorder) -> Result<(), Error> {
         match client.request::<Value>(self.request()?).await {
             Ok(answer) => {
+                if let Some(Told { about, done: (reason, message), .. }) = &self.told {
+                    let name = answer.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(&self.key.name);
+                    events.event(about, EventType::Normal, reason, message.replace("{name}", name));
+                }
                 (self.seen)(caches, &self.key, &answer, self.verb).await;
                 Ok(())
             }
             Err(error) if self.accepted.iter().any(|why| is_because(&error, why)) => Ok(()),
-            Err(error) => Err(Error::api(self.to_string(), error)),
+            Err(error) => {
+                if let Some(Told { about, failed: Some((reason, message)), .. }) = &self.told {
+                    let said = match &error {
+                        kube::Error::Api(status) => status.message.clone(),
+                        other => other.to_string(),
+                    };
+                    let message = message.replace("{name}", &self.key.name).replace("{error}", &said);
+                    events.event(about, EventType::Warning, reason, message);
+                }
+                Err(Error::api(self.to_string(), error))
+            }
         }
     }
 

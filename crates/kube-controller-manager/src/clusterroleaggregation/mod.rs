@@ -11,6 +11,7 @@ use crate::{Context, Controller};
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "clusterrole-aggregation-controller",
     account: "clusterrole-aggregation-controller",
+    source: "clusterrole-aggregation-controller",
     rules: &[Rule {
         groups: &["rbac.authorization.k8s.io"],
         resources: &["clusterroles"],

@@ -38,7 +38,7 @@ pub(super) fn plan(roles: &[Arc<ClusterRole>]) -> Plan {
         });
         Write::apply::<ClusterRole>(&Key::cluster(*name), MANAGER, body)
     });
-    Plan { writes: writes.collect(), again: None }
+    Plan { writes: writes.collect(), ..Plan::default() }
 }
 
 fn union(

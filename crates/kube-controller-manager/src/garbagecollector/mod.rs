@@ -23,6 +23,7 @@ use graph::{Graph, Job, Todo};
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "garbage-collector-controller",
     account: "generic-garbage-collector",
+    source: "garbage-collector-controller",
     rules: &[Rule { groups: &["*"], resources: &["*"], verbs: &["get", "list", "watch", "patch", "update", "delete"] }],
     work: Work::Own(|cx, shutdown| run(cx, shutdown).boxed()),
 };

@@ -16,6 +16,7 @@ use crate::{Context, Controller};
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "namespace-controller",
     account: "namespace-controller",
+    source: "namespace-controller",
     rules: &[
         Rule { groups: &[""], resources: &["namespaces"], verbs: &["get", "list", "watch", "delete"] },
         Rule { groups: &[""], resources: &["namespaces/finalize", "namespaces/status"], verbs: &["update"] },

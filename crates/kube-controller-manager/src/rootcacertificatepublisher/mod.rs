@@ -13,6 +13,7 @@ const PUBLISHED_ONLY: &str = "metadata.name=kube-root-ca.crt";
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "root-ca-certificate-publisher-controller",
     account: "root-ca-cert-publisher",
+    source: "root-ca-certificate-publisher-controller",
     rules: &[Rule { groups: &[""], resources: &["configmaps"], verbs: &["create", "update"] }],
     work: Work::Keys {
         wakes: &[

@@ -13,6 +13,7 @@ const DEFAULT_ONLY: &str = "metadata.name=default";
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "serviceaccount-controller",
     account: "service-account-controller",
+    source: "serviceaccount-controller",
     rules: &[Rule { groups: &[""], resources: &["serviceaccounts"], verbs: &["create"] }],
     work: Work::Keys {
         wakes: &[
