@@ -6,9 +6,11 @@ use std::sync::Arc;
 use futures::future::join_all;
 use reconcile::{Clock, Cluster, Shutdown};
 
+mod common;
 mod clusterroleaggregation;
 mod garbagecollector;
 mod namespace;
+mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 
@@ -22,6 +24,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &namespace::CONTROLLER,
     &garbagecollector::CONTROLLER,
     &clusterroleaggregation::CONTROLLER,
+    &replicaset::CONTROLLER,
 ];
 
 /// What the operator decides.

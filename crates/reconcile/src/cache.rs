@@ -135,6 +135,11 @@ impl<K: Kind> Cache<K> {
         keys.filter_map(|key| state.objects.get(key).cloned()).collect()
     }
 
+    /// The objects of a namespace that no controller manages.
+    pub fn uncontrolled(&self, namespace: &str) -> Vec<Arc<K>> {
+        self.owned_by(&nobody(namespace))
+    }
+
     /// Until the first list is complete.
     pub async fn synced(&self) {
         self.seen(|cache| *cache.revision.borrow() > 0).await;
@@ -225,8 +230,8 @@ impl<K: Kind> State<K> {
         if let Some(old) = &old {
             self.disown(&key, old);
         }
-        for owner in object.metadata().owner_references.iter().flatten() {
-            self.owned.entry(owner.uid.clone()).or_default().insert(key.clone());
+        for owner in owners(object.metadata()) {
+            self.owned.entry(owner).or_default().insert(key.clone());
         }
         old
     }
@@ -238,15 +243,30 @@ impl<K: Kind> State<K> {
     }
 
     fn disown(&mut self, key: &Key, object: &K) {
-        for owner in object.metadata().owner_references.iter().flatten() {
-            if let Some(keys) = self.owned.get_mut(&owner.uid) {
+        for owner in owners(object.metadata()) {
+            if let Some(keys) = self.owned.get_mut(&owner) {
                 keys.remove(key);
                 if keys.is_empty() {
-                    self.owned.remove(&owner.uid);
+                    self.owned.remove(&owner);
                 }
             }
         }
     }
+}
+
+/// The uids an object is found by: those of its owners, and nobody's when no controller is among them.
+fn owners(metadata: &ObjectMeta) -> Vec<String> {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    let mut found: Vec<String> = owners.iter().map(|owner| owner.uid.clone()).collect();
+    if !owners.iter().any(|owner| owner.controller == Some(true)) {
+        found.push(nobody(metadata.namespace.as_deref().unwrap_or_default()));
+    }
+    found
+}
+
+/// Stands for the owner of what no controller manages; no uid looks like this.
+fn nobody(namespace: &str) -> String {
+    format!("nobody/{namespace}")
 }
 
 /// How long a written object may take to come back by the watch.
@@ -327,6 +347,7 @@ mod tests {
         }
         assert_eq!(names(&cache.in_namespace("a")), ["a/x", "a/y"]);
         assert_eq!(names(&cache.owned_by("1")), ["a/x", "ab/x"]);
+        assert_eq!(names(&cache.uncontrolled("a")), ["a/x", "a/y"]);
         cache.put(object("a", "x", "2", "2"));
         cache.remove(&Key::new("b", "z"));
         assert_eq!(names(&cache.owned_by("1")), ["ab/x"]);

@@ -127,7 +127,13 @@ async fn perform<S>(cx: &Context<S>, plan: Plan) -> Result<Option<Duration>, Err
         let (batch, later) = rest.split_at(alike);
         let outcomes =
             join_all(batch.iter().map(|write| write.perform(&cx.client, &cx.cluster.caches, &cx.events))).await;
-        outcomes.into_iter().collect::<Result<(), Error>>()?;
+        if let Err(error) = outcomes.into_iter().collect::<Result<(), Error>>() {
+            if let Some(write) = plan.if_refused {
+                // The first failure is the one that counts; this one only would have told of it.
+                let _ = write.knowing(&error).perform(&cx.client, &cx.cluster.caches, &cx.events).await;
+            }
+            return Err(error);
+        }
         let goes_on = later.first().is_some_and(|write| write.is_like(first));
         together = if goes_on { (together * 2).min(BATCH_MAX) } else { 1 };
         rest = later;

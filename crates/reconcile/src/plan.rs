@@ -22,6 +22,9 @@ pub struct Plan {
     /// What users are told though nothing is written for it.
     pub events: Vec<Event>,
     pub writes: Vec<Write>,
+    /// Done when one of the writes fails, usually a condition that says so: `{error}` in its texts stands for what the server
+    /// said. The key is tried again all the same.
+    pub if_refused: Option<Write>,
     /// Come back after this time even if nothing changes.
     pub again: Option<Duration>,
 }
@@ -152,6 +155,19 @@ impl Write {
         self
     }
 
+    /// The same with what the server said about another write.
+    pub(crate) fn knowing(mut self, error: &Error) -> Write {
+        let said = match error {
+            Error::Api { source, .. } => match &**source {
+                kube::Error::Api(status) => status.message.clone(),
+                other => other.to_string(),
+            },
+            Error::Other(text) => text.clone(),
+        };
+        fill_in(&mut self.body, &said);
+        self
+    }
+
     pub fn body(&self) -> &Value {
         &self.body
     }
@@ -220,6 +236,15 @@ impl fmt::Display for Write {
 impl fmt::Debug for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} {}", self.body)
+    }
+}
+
+fn fill_in(value: &mut Value, said: &str) {
+    match value {
+        Value::String(text) if text.contains("{error}") => *text = text.replace("{error}", said),
+        Value::Array(items) => items.iter_mut().for_each(|item| fill_in(item, said)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill_in(field, said)),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -1,0 +1,7 @@
+//! What several controllers do alike.
+
+pub(crate) mod owners;
+pub(crate) mod template;
+pub(crate) mod rank;
+pub(crate) mod replicas;
+pub(crate) mod conditions;
