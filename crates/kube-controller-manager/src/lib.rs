@@ -10,6 +10,7 @@ mod common;
 mod clusterroleaggregation;
 mod garbagecollector;
 mod namespace;
+mod deployment;
 mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
@@ -25,6 +26,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &garbagecollector::CONTROLLER,
     &clusterroleaggregation::CONTROLLER,
     &replicaset::CONTROLLER,
+    &deployment::CONTROLLER,
 ];
 
 /// What the operator decides.

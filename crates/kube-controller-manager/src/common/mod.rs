@@ -5,3 +5,4 @@ pub(crate) mod template;
 pub(crate) mod rank;
 pub(crate) mod replicas;
 pub(crate) mod conditions;
+pub(crate) mod hash;
