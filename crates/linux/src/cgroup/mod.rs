@@ -144,13 +144,11 @@ impl Cgroups {
     }
 }
 
-/// From the mount's options: its controllers, or the name of a tree without any (`name=systemd`).
+/// From the mount's options: its controllers. A tree that only has a name (`name=systemd`) limits nothing and is left to
+/// whoever made it.
 fn tree_name(options: &str) -> String {
-    let words: Vec<&str> = options.split(',').filter(|word| !PLAIN_OPTIONS.contains(word)).collect();
-    match words.iter().find_map(|word| word.strip_prefix("name=")) {
-        Some(name) => name.to_owned(),
-        None => words.into_iter().filter(|word| !word.contains('=')).collect::<Vec<_>>().join(","),
-    }
+    let words = options.split(',').filter(|word| !PLAIN_OPTIONS.contains(word) && !word.contains('='));
+    words.collect::<Vec<_>>().join(",")
 }
 
 const PLAIN_OPTIONS: &[&str] =
