@@ -55,6 +55,16 @@ impl Group {
         Group::new(self.cgroups.clone(), &self.path.join(name))
     }
 
+    /// Names of the groups directly below, in any tree.
+    pub fn children(&self) -> Vec<String> {
+        let mut names = BTreeSet::new();
+        for folder in self.folders() {
+            let last = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+            names.extend(children(&folder).iter().filter_map(last));
+        }
+        names.into_iter().collect()
+    }
+
     /// In every tree, so that a group whose creation was interrupted is made whole.
     pub fn exists(&self) -> bool {
         self.folders().iter().all(|folder| folder.is_dir())
