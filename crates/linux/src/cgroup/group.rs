@@ -162,7 +162,7 @@ impl Group {
     }
 
     /// The kernel's own way, on v2 since 5.14.
-    fn kill_at_once(&self) -> Result<bool> {
+    pub(super) fn kill_at_once(&self) -> Result<bool> {
         if self.cgroups.hierarchy == Hierarchy::V1 {
             return Ok(false);
         }
