@@ -3,3 +3,4 @@
 pub mod cgroup;
 pub mod seccomp;
 pub mod capabilities;
+pub mod idmap;

@@ -32,7 +32,7 @@ fn classes() {
         (containers(&[json!({})]), QosClass::BestEffort),
         (containers(&[json!({"requests": {"cpu": "0"}})]), QosClass::BestEffort),
         (containers(&[json!({"requests": {"example.com/gpu": "1"}})]), QosClass::BestEffort),
-        (containers(&[full.clone()]), QosClass::Guaranteed),
+        (containers(std::slice::from_ref(&full)), QosClass::Guaranteed),
         (containers(&[json!({"limits": {"cpu": "1", "memory": "1Gi"}})]), QosClass::Guaranteed),
         (containers(&[full.clone(), json!({})]), QosClass::Burstable),
         (containers(&[json!({"limits": {"memory": "1Gi"}})]), QosClass::Burstable),
