@@ -54,11 +54,13 @@ async fn import_all(inner: &Arc<Inner>, path: &Path) -> Result<Vec<String>, Imag
     let mut ready = Vec::new();
     for (number, image) in found.into_iter().enumerate() {
         // Each has a folder of its own, for layers are numbered from zero in each.
-        let own = Arc::new(blocking({
-            let (inner, _) = (inner.clone(), number);
-            move || Workspace::create(inner.store.root())
-        })
-        .await?);
+        let own = Arc::new(
+            blocking({
+                let (inner, _) = (inner.clone(), number);
+                move || Workspace::create(inner.store.root())
+            })
+            .await?,
+        );
         let fetch = |layer: usize| {
             let (source, blob) = (source.clone(), image.layers[layer].clone());
             blocking(move || source.layer(&blob)).boxed()
@@ -145,7 +147,8 @@ fn find_in_docker_archive(source: &Source) -> Result<Vec<Found>, ImageError> {
         if stem.len() == 64 && digits(&digest_of(&config_bytes)) != stem {
             return Err(ImageError::Invalid(format!("{} is not what its name says", entry.config)));
         }
-        let names: Vec<Reference> = entry.repo_tags.unwrap_or_default().iter().map(|tag| parse_name(tag)).collect::<Result<_, _>>()?;
+        let names: Vec<Reference> =
+            entry.repo_tags.unwrap_or_default().iter().map(|tag| parse_name(tag)).collect::<Result<_, _>>()?;
         let layers = entry.layers.into_iter().map(|path| Blob { path, expected: None }).collect();
         found.push(Found::new(config_bytes, layers, &names, Vec::new())?);
     }
@@ -153,7 +156,12 @@ fn find_in_docker_archive(source: &Source) -> Result<Vec<Found>, ImageError> {
 }
 
 impl Found {
-    fn new(config_bytes: Vec<u8>, layers: Vec<Blob>, names: &[Reference], digests: Vec<String>) -> Result<Found, ImageError> {
+    fn new(
+        config_bytes: Vec<u8>,
+        layers: Vec<Blob>,
+        names: &[Reference],
+        digests: Vec<String>,
+    ) -> Result<Found, ImageError> {
         let configuration = Configuration::parse(&config_bytes)?;
         if configuration.diff_ids.len() != layers.len() {
             return Err(ImageError::Invalid("mismatched image rootfs and manifest layers".to_owned()));
@@ -169,7 +177,11 @@ impl Found {
 }
 
 /// The manifest for this machine. What is for other machines only is passed over unless it is all there is.
-fn manifest_of(source: &Source, top: &Descriptor, is_only: bool) -> Result<Option<(Descriptor, Vec<Descriptor>)>, ImageError> {
+fn manifest_of(
+    source: &Source,
+    top: &Descriptor,
+    is_only: bool,
+) -> Result<Option<(Descriptor, Vec<Descriptor>)>, ImageError> {
     let platform = Platform::of_this_machine();
     if let Some(for_platform) = &top.platform
         && !platform.runs(&for_platform.os, &for_platform.architecture)
@@ -215,7 +227,8 @@ struct DockerImage {
 }
 
 fn docker_manifest(source: &Source) -> Result<Vec<DockerImage>, ImageError> {
-    serde_json::from_slice(&source.document("manifest.json")?).map_err(|error| ImageError::Invalid(format!("manifest.json: {error}")))
+    serde_json::from_slice(&source.document("manifest.json")?)
+        .map_err(|error| ImageError::Invalid(format!("manifest.json: {error}")))
 }
 
 /// By the digits of the configuration's digest.
@@ -225,7 +238,9 @@ fn docker_tags(source: &Source) -> HashMap<String, Vec<Reference>> {
     }
     let images = docker_manifest(source).unwrap_or_default();
     let stem = |path: &str| path.rsplit('/').next().unwrap_or_default().trim_end_matches(".json").to_owned();
-    let tags = |image: DockerImage| image.repo_tags.unwrap_or_default().iter().filter_map(|tag| Reference::parse(tag).ok()).collect();
+    let tags = |image: DockerImage| {
+        image.repo_tags.unwrap_or_default().iter().filter_map(|tag| Reference::parse(tag).ok()).collect()
+    };
     images.into_iter().map(|image| (stem(&image.config), tags(image))).collect()
 }
 
@@ -285,7 +300,10 @@ impl Source {
             let size = std::io::copy(&mut file, &mut hash).map_err(disk("read", Path::new(&blob.path)))?;
             let found = format!("sha256:{}", hex::encode(hash.finalize()));
             if size != expected.size || found != expected.digest {
-                return Err(ImageError::Invalid(format!("blob {} is broken: {size} bytes with the digest {found}", expected.digest)));
+                return Err(ImageError::Invalid(format!(
+                    "blob {} is broken: {size} bytes with the digest {found}",
+                    expected.digest
+                )));
             }
             file.rewind().map_err(disk("read", Path::new(&blob.path)))?;
         }
@@ -298,7 +316,11 @@ fn missing(path: &str) -> ImageError {
 }
 
 /// Puts the files of a tar under numbers into the workspace.
-fn extract(reader: Box<dyn Read + Send>, workspace: &Workspace, reserve: u64) -> Result<HashMap<String, PathBuf>, ImageError> {
+fn extract(
+    reader: Box<dyn Read + Send>,
+    workspace: &Workspace,
+    reserve: u64,
+) -> Result<HashMap<String, PathBuf>, ImageError> {
     let broken = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::StorageFull => ImageError::TooLarge("no space left on device".to_owned()),
         _ => ImageError::Invalid(format!("archive is broken: {error}")),

@@ -51,7 +51,12 @@ impl Progress {
 }
 
 /// Puts the blob into a new file and gives it back, verified and at its beginning.
-pub(crate) async fn download(client: &Client, blob: &Descriptor, path: &Path, progress: &Progress) -> Result<File, ImageError> {
+pub(crate) async fn download(
+    client: &Client,
+    blob: &Descriptor,
+    path: &Path,
+    progress: &Progress,
+) -> Result<File, ImageError> {
     let result = Download { client, blob, progress, path, received: 0, hash: Sha256::new() }.run().await;
     if result.is_err() {
         super::work::remove(path)?;
@@ -89,7 +94,10 @@ impl Download<'_> {
             tracing::info!(digest = %self.blob.digest, received = self.received, ?error, "connection lost, going on from there");
             tokio::time::sleep(PAUSE * (failures + 1)).await;
         }
-        Err(ImageError::Registry(format!("failed to copy {}: {CONNECTIONS_MAX} connections were lost", self.blob.digest)))
+        Err(ImageError::Registry(format!(
+            "failed to copy {}: {CONNECTIONS_MAX} connections were lost",
+            self.blob.digest
+        )))
     }
 
     async fn connection(&mut self, file: &mut File) -> Result<(), Stop> {
@@ -159,12 +167,16 @@ impl Download<'_> {
 
     fn lie(&self, what: &str) -> ImageError {
         let (digest, size) = (&self.blob.digest, self.blob.size);
-        ImageError::Invalid(format!("failed to copy: failed size or digest validation: {digest} has {size} bytes, but {what}"))
+        ImageError::Invalid(format!(
+            "failed to copy: failed size or digest validation: {digest} has {size} bytes, but {what}"
+        ))
     }
 
     fn write_error(&self, error: std::io::Error) -> ImageError {
         match error.kind() {
-            std::io::ErrorKind::StorageFull => ImageError::TooLarge(format!("failed to copy {}: no space left on device", self.blob.digest)),
+            std::io::ErrorKind::StorageFull => {
+                ImageError::TooLarge(format!("failed to copy {}: no space left on device", self.blob.digest))
+            }
             _ => disk("write", self.path)(error),
         }
     }

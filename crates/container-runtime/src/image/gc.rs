@@ -81,7 +81,11 @@ mod tests {
 
     #[test]
     fn the_longest_unused_goes_first_and_no_more_than_needed() {
-        let all = [candidate("new", 500, &[("a", 10)]), candidate("old", 100, &[("b", 10)]), candidate("mid", 300, &[("c", 10)])];
+        let all = [
+            candidate("new", 500, &[("a", 10)]),
+            candidate("old", 100, &[("b", 10)]),
+            candidate("mid", 300, &[("c", 10)]),
+        ];
         check(&all, 0, &[]);
         check(&all, 5, &["old"]);
         check(&all, 11, &["old", "mid"]);
@@ -90,7 +94,11 @@ mod tests {
 
     #[test]
     fn used_pinned_and_young_images_stay() {
-        let mut all = vec![candidate("used", 1, &[("a", 10)]), candidate("pinned", 2, &[("b", 10)]), candidate("young", 900, &[])];
+        let mut all = vec![
+            candidate("used", 1, &[("a", 10)]),
+            candidate("pinned", 2, &[("b", 10)]),
+            candidate("young", 900, &[]),
+        ];
         all[0].in_use = true;
         all[1].pinned = true;
         check(&all, 10, &[]);

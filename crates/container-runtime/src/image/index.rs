@@ -59,7 +59,8 @@ impl Index {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Index::default()),
             Err(error) => return Err(disk("read", &path)(error)),
         };
-        let mut index: Index = serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))?;
+        let mut index: Index =
+            serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))?;
         index.rebuild_names();
         Ok(index)
     }
@@ -167,7 +168,9 @@ impl Index {
         self.names = self
             .images
             .values()
-            .flat_map(|record| record.image.repo_tags.iter().chain(&record.image.repo_digests).map(|name| (name, &record.image.id)))
+            .flat_map(|record| {
+                record.image.repo_tags.iter().chain(&record.image.repo_digests).map(|name| (name, &record.image.id))
+            })
             .map(|(name, id)| (name.clone(), id.clone()))
             .collect();
     }
@@ -204,7 +207,11 @@ mod tests {
 
     fn index() -> Index {
         let mut index = Index::default();
-        index.add(record('a', &["docker.io/library/nginx:latest", "docker.io/library/nginx:1"], &["docker.io/library/nginx"]));
+        index.add(record(
+            'a',
+            &["docker.io/library/nginx:latest", "docker.io/library/nginx:1"],
+            &["docker.io/library/nginx"],
+        ));
         index.add(record('b', &["quay.io/x/y:v1"], &[]));
         index
     }

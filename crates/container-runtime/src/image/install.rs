@@ -120,7 +120,11 @@ async fn layer(
 }
 
 /// Layers that left folders unsaid take after the layers below, from the bottom up.
-fn finish(store: &Store, places: &Places, waiting: Vec<Option<(PathBuf, Unpacked)>>) -> Result<Vec<String>, ImageError> {
+fn finish(
+    store: &Store,
+    places: &Places,
+    waiting: Vec<Option<(PathBuf, Unpacked)>>,
+) -> Result<Vec<String>, ImageError> {
     let mut keys: Vec<String> = Vec::new();
     for (number, state) in waiting.into_iter().enumerate() {
         if let Some((folder, unpacked)) = state {
@@ -128,7 +132,8 @@ fn finish(store: &Store, places: &Places, waiting: Vec<Option<(PathBuf, Unpacked
             let key = if differs { &places.by_chain[number] } else { &places.by_itself[number] };
             store.install_layer(key, &folder, &unpacked)?;
         }
-        let key = places.present(store, number).ok_or_else(|| ImageError::NotFound(places.by_itself[number].clone()))?;
+        let key =
+            places.present(store, number).ok_or_else(|| ImageError::NotFound(places.by_itself[number].clone()))?;
         keys.push(key);
     }
     Ok(keys)
@@ -136,10 +141,16 @@ fn finish(store: &Store, places: &Places, waiting: Vec<Option<(PathBuf, Unpacked
 
 /// Gives folders that the archive said nothing about the owner, mode and attributes that they have below, for overlayfs shows
 /// those of the topmost layer. Tells whether any is not what a new folder is.
-fn take_after(store: &Store, below: &[String], files: &std::path::Path, implicit: &[Vec<u8>]) -> Result<bool, ImageError> {
+fn take_after(
+    store: &Store,
+    below: &[String],
+    files: &std::path::Path,
+    implicit: &[Vec<u8>],
+) -> Result<bool, ImageError> {
     let open = |path: &std::path::Path| Root::open(path).map_err(disk("open", path));
     let root = open(files)?;
-    let lower: Vec<Root> = below.iter().rev().map(|key| open(&store.layer_path(key).join("fs"))).collect::<Result<_, _>>()?;
+    let lower: Vec<Root> =
+        below.iter().rev().map(|key| open(&store.layer_path(key).join("fs"))).collect::<Result<_, _>>()?;
     let mut differs = false;
     for path in implicit {
         let Some(folder) = root.folder(path) else { continue };
@@ -161,7 +172,9 @@ fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> std::io::Result<bool> {
         Err(error) => return Err(error.into()),
     };
     let mut has_attributes = false;
-    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty() && !name.starts_with(b"trusted.")) {
+    for name in
+        names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty() && !name.starts_with(b"trusted."))
+    {
         let name = <std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name);
         let mut value = vec![0u8; 64 << 10];
         let length = rustix::fs::fgetxattr(from, name, &mut value)?;

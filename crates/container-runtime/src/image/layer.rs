@@ -79,7 +79,9 @@ pub(crate) fn unpack(blob: File, target: &Path, diff_id: &str, limits: &LayerLim
     io::copy(&mut meter, &mut io::sink()).map_err(|error| broken(&error))?;
     let found = format!("sha256:{}", hex::encode(meter.into_inner().hash.finalize()));
     if found != diff_id {
-        return Err(ImageError::Invalid(format!("wrong diff id calculated on extraction {found:?}, expected {diff_id:?}")));
+        return Err(ImageError::Invalid(format!(
+            "wrong diff id calculated on extraction {found:?}, expected {diff_id:?}"
+        )));
     }
     unpacked.implicit = root.implicit().cloned().collect();
     Ok(unpacked)

@@ -67,14 +67,17 @@ impl Manifest {
             Wire { config: Some(config), layers, .. } => Manifest::Image { config, layers: layers.unwrap_or_default() },
             Wire { schema_version: 1, .. } => {
                 return Err(ImageError::Invalid(
-                    "media type \"application/vnd.docker.distribution.manifest.v1+prettyjws\" is no longer supported".to_owned(),
+                    "media type \"application/vnd.docker.distribution.manifest.v1+prettyjws\" is no longer supported"
+                        .to_owned(),
                 ));
             }
             _ => return Err(ImageError::Invalid("manifest is neither an index nor an image".to_owned())),
         };
         let all: Vec<&Descriptor> = match &descriptors {
             Manifest::Index(manifests) => manifests.iter().collect(),
-            Manifest::Image { config, layers } if layers.len() <= LAYERS_MAX => std::iter::once(config).chain(layers).collect(),
+            Manifest::Image { config, layers } if layers.len() <= LAYERS_MAX => {
+                std::iter::once(config).chain(layers).collect()
+            }
             Manifest::Image { layers, .. } => {
                 return Err(ImageError::Invalid(format!("image has {} layers, more than {LAYERS_MAX}", layers.len())));
             }
@@ -119,8 +122,9 @@ impl Configuration {
         struct RootFs {
             diff_ids: Option<Vec<String>>,
         }
-        let wire: Wire = serde_json::from_slice(bytes)
-            .map_err(|error| ImageError::Invalid(format!("image configuration is no JSON document of its kind: {error}")))?;
+        let wire: Wire = serde_json::from_slice(bytes).map_err(|error| {
+            ImageError::Invalid(format!("image configuration is no JSON document of its kind: {error}"))
+        })?;
         let config = wire.config.unwrap_or_default();
         let diff_ids = wire.rootfs.unwrap_or_default().diff_ids.unwrap_or_default();
         if let Some(bad) = diff_ids.iter().find(|diff_id| !is_digest(diff_id)) {
@@ -160,7 +164,8 @@ mod tests {
         let digest = digest_of(b"");
         let image = format!(r#"{{"schemaVersion":2,"config":{{"digest":"{digest}","size":2}},"layers":[]}}"#);
         assert!(matches!(Manifest::parse(image.as_bytes()), Ok(Manifest::Image { .. })));
-        let index = format!(r#"{{"manifests":[{{"digest":"{digest}","platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#);
+        let index =
+            format!(r#"{{"manifests":[{{"digest":"{digest}","platform":{{"os":"linux","architecture":"amd64"}}}}]}}"#);
         assert!(matches!(Manifest::parse(index.as_bytes()), Ok(Manifest::Index(list)) if list.len() == 1));
         for bad in [
             r#"{"manifests":[],"config":{}}"#,
@@ -177,7 +182,10 @@ mod tests {
     fn nulls_in_a_configuration_are_nothing() {
         let text = r#"{"architecture":"amd64","os":"linux","config":{"Env":null,"Cmd":["sh"],"Volumes":{"/data":{}},"User":"7"}}"#;
         let parsed = Configuration::parse(text.as_bytes()).unwrap().config;
-        assert_eq!((parsed.cmd, parsed.volumes, parsed.user.as_str()), (vec!["sh".to_owned()], vec!["/data".to_owned()], "7"));
+        assert_eq!(
+            (parsed.cmd, parsed.volumes, parsed.user.as_str()),
+            (vec!["sh".to_owned()], vec!["/data".to_owned()], "7")
+        );
         assert!(Configuration::parse(br#"{"rootfs":{"diff_ids":["../../etc"]}}"#).is_err());
     }
 }

@@ -92,6 +92,13 @@ pub struct ImagesConfig {
     pub layer_pulls_max: usize,
 }
 
+impl ImagesConfig {
+    /// Where a runtime with this root folder keeps its images; `knarr image` looks there too.
+    pub fn root_dir_of(runtime_root_dir: &Path) -> PathBuf {
+        runtime_root_dir.join("images")
+    }
+}
+
 /// Bounds that hardly anybody changes.
 #[derive(Clone, Debug)]
 pub struct Tuning {
@@ -137,7 +144,8 @@ impl Images {
         let store = blocking(move || store::Store::open(&root)).await?;
         let downloads = tokio::sync::Semaphore::new(config.layer_pulls_max.max(1));
         let unpacks = tokio::sync::Semaphore::new(UNPACKS_MAX);
-        let inner = Inner { config, tuning, store, pulls: Mutex::default(), layer_turns: Mutex::default(), downloads, unpacks };
+        let inner =
+            Inner { config, tuning, store, pulls: Mutex::default(), layer_turns: Mutex::default(), downloads, unpacks };
         Ok(Arc::new(Images { inner: Arc::new(inner) }))
     }
 

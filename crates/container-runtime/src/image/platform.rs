@@ -51,7 +51,14 @@ fn amd64_variants(level: u32) -> Vec<&'static str> {
 fn amd64_level() -> u32 {
     use std::arch::is_x86_feature_detected as has;
     let v2 = has!("sse4.2") && has!("ssse3") && has!("popcnt") && has!("cmpxchg16b");
-    let v3 = v2 && has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt") && has!("movbe");
+    let v3 = v2
+        && has!("avx2")
+        && has!("bmi1")
+        && has!("bmi2")
+        && has!("f16c")
+        && has!("fma")
+        && has!("lzcnt")
+        && has!("movbe");
     let v4 = v3 && has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
     1 + u32::from(v2) + u32::from(v3) + u32::from(v4)
 }

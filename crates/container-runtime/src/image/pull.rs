@@ -13,7 +13,8 @@ use super::download::{Progress, download};
 use super::error::{ImageError, disk};
 use super::install::{blocking, install};
 use super::manifest::{
-    Configuration, DOCKER_LIST, DOCKER_MANIFEST, DOCUMENT_BYTES_MAX, Descriptor, Manifest, OCI_INDEX, OCI_MANIFEST, digest_of,
+    Configuration, DOCKER_LIST, DOCKER_MANIFEST, DOCUMENT_BYTES_MAX, Descriptor, Manifest, OCI_INDEX, OCI_MANIFEST,
+    digest_of,
 };
 use super::platform::Platform;
 use super::reference::{Reference, Version, is_digest};
@@ -80,8 +81,10 @@ struct Resolved {
 
 impl Pull<'_> {
     async fn run(&self) -> Result<String, ImageError> {
-        let resolved =
-            self.resolve().await.map_err(|error| error.within(format!("failed to resolve reference \"{}\"", self.reference)))?;
+        let resolved = self
+            .resolve()
+            .await
+            .map_err(|error| error.within(format!("failed to resolve reference \"{}\"", self.reference)))?;
         let repo_digest = self.reference.with_digest(&resolved.digest).to_string();
         let repo_tags = match &self.reference.version {
             Version::Tag(_) => vec![self.reference.to_string()],
@@ -112,7 +115,14 @@ impl Pull<'_> {
         let inner = self.inner.clone();
         let image = blocking(move || {
             let pinned = false;
-            let new = NewImage { config_bytes, configuration, layers: keys, repo_tags, repo_digests: vec![repo_digest], pinned };
+            let new = NewImage {
+                config_bytes,
+                configuration,
+                layers: keys,
+                repo_tags,
+                repo_digests: vec![repo_digest],
+                pinned,
+            };
             let image = inner.store.commit(new)?;
             drop(workspace);
             Ok(image)
@@ -198,7 +208,10 @@ impl Pull<'_> {
         }
         let largest = self.inner.tuning.layers.bytes_max;
         match layers.iter().find(|layer| layer.size > largest) {
-            Some(layer) => Err(ImageError::TooLarge(format!("layer {} has {} bytes, more than {largest}", layer.digest, layer.size))),
+            Some(layer) => Err(ImageError::TooLarge(format!(
+                "layer {} has {} bytes, more than {largest}",
+                layer.digest, layer.size
+            ))),
             None => Ok(()),
         }
     }
@@ -214,19 +227,32 @@ impl Pull<'_> {
             };
             match answer.await {
                 Ok(bytes) => return verified(bytes, descriptor),
-                Err(error) => drop(first.get_or_insert(error)),
+                Err(error) => {
+                    first.get_or_insert(error);
+                }
             }
         }
         let error = first.unwrap_or(RequestError::NotFound);
         Err(error.into_error(&descriptor.digest).within("failed to copy"))
     }
 
-    async fn layer(&self, resolved: &Resolved, blob: &Descriptor, workspace: &Workspace, number: usize) -> Result<File, ImageError> {
+    async fn layer(
+        &self,
+        resolved: &Resolved,
+        blob: &Descriptor,
+        workspace: &Workspace,
+        number: usize,
+    ) -> Result<File, ImageError> {
         let _permit = self.inner.downloads.acquire().await;
         let root = self.inner.store.root();
         let free = rustix::fs::statvfs(root).map_err(disk("look at", root))?;
-        if free.f_bavail.saturating_mul(free.f_frsize) < blob.size.saturating_add(self.inner.tuning.layers.disk_reserve_bytes) {
-            return Err(ImageError::TooLarge(format!("no space left on device: layer {} has {} bytes", blob.digest, blob.size)));
+        if free.f_bavail.saturating_mul(free.f_frsize)
+            < blob.size.saturating_add(self.inner.tuning.layers.disk_reserve_bytes)
+        {
+            return Err(ImageError::TooLarge(format!(
+                "no space left on device: layer {} has {} bytes",
+                blob.digest, blob.size
+            )));
         }
         self.progress.bytes_total.fetch_add(blob.size, Ordering::Relaxed);
         let path = workspace.path().join(format!("blob-{number}"));
@@ -239,7 +265,7 @@ impl Pull<'_> {
                     return Ok(file);
                 }
                 Err(error) if matches!(error.cause(), ImageError::NotFound(_) | ImageError::Registry(_)) => {
-                    drop(first.get_or_insert(error));
+                    first.get_or_insert(error);
                 }
                 Err(error) => return Err(error),
             }
@@ -247,7 +273,6 @@ impl Pull<'_> {
         Err(first.unwrap_or_else(|| ImageError::NotFound(blob.digest.clone())))
     }
 }
-
 
 fn accept() -> String {
     [DOCKER_MANIFEST, DOCKER_LIST, OCI_MANIFEST, OCI_INDEX, "*/*"].join(", ")

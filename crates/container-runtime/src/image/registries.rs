@@ -173,7 +173,11 @@ impl Registries {
         };
         match auth.identity_token.is_empty() {
             true => Some(Credentials { username, password, registry_token: String::new() }),
-            false => Some(Credentials { username: String::new(), password: auth.identity_token.clone(), ..Default::default() }),
+            false => Some(Credentials {
+                username: String::new(),
+                password: auth.identity_token.clone(),
+                ..Default::default()
+            }),
         }
     }
 }
@@ -185,7 +189,10 @@ impl Mirror {
             .iter()
             .filter_map(|(expression, replacement)| Some((regex::Regex::new(expression).ok()?, replacement)))
             .find(|(expression, _)| expression.is_match(repository))
-            .map_or_else(|| repository.to_owned(), |(expression, to)| expression.replace_all(repository, to).into_owned())
+            .map_or_else(
+                || repository.to_owned(),
+                |(expression, to)| expression.replace_all(repository, to).into_owned(),
+            )
     }
 }
 
@@ -228,7 +235,10 @@ fn without_nulls(value: serde_json::Value) -> serde_json::Value {
             let keep_empty = |value: Value| if value.is_null() { Value::Object(Default::default()) } else { value };
             let map = map.into_iter().filter_map(|(key, value)| match (key.as_str(), &value) {
                 ("endpoint" | "rewrite" | "auth" | "tls" | "mirrors" | "configs", Value::Null) => None,
-                ("username" | "password" | "ca_file" | "cert_file" | "key_file" | "insecure_skip_verify", Value::Null) => None,
+                (
+                    "username" | "password" | "ca_file" | "cert_file" | "key_file" | "insecure_skip_verify",
+                    Value::Null,
+                ) => None,
                 ("identity_token" | "identitytoken", Value::Null) => None,
                 _ => Some((key, keep_empty(without_nulls(value)))),
             });

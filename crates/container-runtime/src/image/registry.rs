@@ -79,7 +79,8 @@ impl Client {
                     *self.authorization.lock() = authorization;
                 }
                 status if is_busy(status) && attempt < TRIES_MAX => {
-                    let pause = retry_after(&response).unwrap_or(Duration::from_millis(200 << attempt)).min(RETRY_AFTER_MAX);
+                    let pause =
+                        retry_after(&response).unwrap_or(Duration::from_millis(200 << attempt)).min(RETRY_AFTER_MAX);
                     tracing::debug!(%url, %status, ?pause, "registry is busy");
                     tokio::time::sleep(pause).await;
                 }
@@ -108,12 +109,19 @@ impl Client {
     pub async fn chunk(&self, response: &mut Response) -> Result<Option<bytes::Bytes>, RequestError> {
         match tokio::time::timeout(self.silence_max, response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
-            Ok(Err(error)) => Err(RequestError::Unreachable(format!("{}: {}", response.url(), explain(&error, &self.endpoint.host)))),
+            Ok(Err(error)) => {
+                Err(RequestError::Unreachable(format!("{}: {}", response.url(), explain(&error, &self.endpoint.host))))
+            }
             Err(_) => Err(self.silent(response.url().as_str())),
         }
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder, method: &Method, url: &str) -> Result<Response, RequestError> {
+    async fn send(
+        &self,
+        request: reqwest::RequestBuilder,
+        method: &Method,
+        url: &str,
+    ) -> Result<Response, RequestError> {
         let verb = match method.as_str() {
             "HEAD" => "Head",
             "POST" => "Post",
@@ -130,7 +138,10 @@ impl Client {
     }
 
     fn silent(&self, url: &str) -> RequestError {
-        RequestError::Silent(format!("{url}: no progress for {} seconds: deadline exceeded", self.silence_max.as_secs_f64()))
+        RequestError::Silent(format!(
+            "{url}: no progress for {} seconds: deadline exceeded",
+            self.silence_max.as_secs_f64()
+        ))
     }
 
     async fn unexpected(&self, method: &Method, url: &str, response: Response) -> RequestError {
@@ -143,10 +154,16 @@ impl Client {
 
     /// Answers the registry's challenge.
     async fn authorize(&self, response: &Response) -> Result<Option<HeaderValue>, RequestError> {
-        let challenges: Vec<Challenge> =
-            response.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| Challenge::parse(value.to_str().ok()?)).collect();
+        let challenges: Vec<Challenge> = response
+            .headers()
+            .get_all(WWW_AUTHENTICATE)
+            .iter()
+            .filter_map(|value| Challenge::parse(value.to_str().ok()?))
+            .collect();
         let denied = |why: &str| {
-            RequestError::Refused(format!("pull access denied, repository does not exist or may require authorization: {why}"))
+            RequestError::Refused(format!(
+                "pull access denied, repository does not exist or may require authorization: {why}"
+            ))
         };
         if let Some(bearer) = challenges.iter().find(|challenge| challenge.scheme == "bearer") {
             return self.token(bearer).await.map(Some);
@@ -164,8 +181,10 @@ impl Client {
         let field = |name: &str| challenge.parameters.get(name).map(String::as_str).filter(|value| !value.is_empty());
         let failed = |what: &str| RequestError::Refused(format!("failed to authorize: {what}"));
         let realm = field("realm").ok_or_else(|| failed("no realm specified for token auth challenge"))?;
-        let mut url = reqwest::Url::parse(realm).map_err(|error| failed(&format!("invalid token auth challenge realm: {error}")))?;
-        let scope = field("scope").map_or_else(|| format!("repository:{}:pull", self.endpoint.repository), str::to_owned);
+        let mut url = reqwest::Url::parse(realm)
+            .map_err(|error| failed(&format!("invalid token auth challenge realm: {error}")))?;
+        let scope =
+            field("scope").map_or_else(|| format!("repository:{}:pull", self.endpoint.repository), str::to_owned);
         let credentials = self.endpoint.credentials.as_ref().filter(|credentials| !credentials.password.is_empty());
         if credentials.is_some() && url.scheme() == "http" && self.endpoint.base.starts_with("https:") {
             return Err(failed("token realm is not encrypted while the registry is"));
@@ -179,8 +198,10 @@ impl Client {
                     ("scope", &scope),
                     ("refresh_token", &credentials.password),
                 ];
-                let form = form.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect::<Vec<_>>().join("&");
-                let request = self.http.post(url.clone()).header("content-type", "application/x-www-form-urlencoded").body(form);
+                let form =
+                    form.iter().map(|(key, value)| format!("{key}={}", encode(value))).collect::<Vec<_>>().join("&");
+                let request =
+                    self.http.post(url.clone()).header("content-type", "application/x-www-form-urlencoded").body(form);
                 ("oauth", Method::POST, request)
             }
             credentials => {
@@ -199,7 +220,9 @@ impl Client {
         let prefix = format!("failed to fetch {kind} token");
         let in_place = |error: RequestError| match error {
             RequestError::Refused(message) => failed(&format!("{prefix}: {message}")),
-            RequestError::Unreachable(message) => RequestError::Unreachable(format!("failed to authorize: {prefix}: {message}")),
+            RequestError::Unreachable(message) => {
+                RequestError::Unreachable(format!("failed to authorize: {prefix}: {message}"))
+            }
             RequestError::Silent(message) => RequestError::Silent(format!("failed to authorize: {prefix}: {message}")),
             RequestError::NotFound => failed(&prefix),
         };
@@ -214,7 +237,8 @@ impl Client {
             access_token: Option<String>,
         }
         let answer: Answer = serde_json::from_slice(&body).map_err(|error| failed(&format!("{prefix}: {error}")))?;
-        let token = answer.token.or(answer.access_token).ok_or_else(|| failed(&format!("{prefix}: no token in the answer")))?;
+        let token =
+            answer.token.or(answer.access_token).ok_or_else(|| failed(&format!("{prefix}: no token in the answer")))?;
         secret(format!("Bearer {token}")).ok_or_else(|| failed(&format!("{prefix}: the token is no header")))
     }
 }
@@ -234,7 +258,8 @@ fn build(endpoint: &Endpoint) -> Result<reqwest::Client, ImageError> {
         builder = builder.no_proxy();
     }
     if let Some(path) = &endpoint.tls.ca_file {
-        let authorities = reqwest::Certificate::from_pem_bundle(&read(path)?).map_err(|error| wrong("ca_file", &error))?;
+        let authorities =
+            reqwest::Certificate::from_pem_bundle(&read(path)?).map_err(|error| wrong("ca_file", &error))?;
         builder = builder.tls_certs_merge(authorities);
     }
     if let (Some(certificate), Some(key)) = (&endpoint.tls.cert_file, &endpoint.tls.key_file) {
@@ -333,7 +358,10 @@ fn explain_texts(texts: &[String], host: &str, timed_out: bool) -> String {
         ("dns error", "dial tcp: lookup {name}: no such host"),
         ("failed to lookup address", "dial tcp: lookup {name}: no such host"),
         ("UnknownIssuer", "tls: failed to verify certificate: x509: certificate signed by unknown authority"),
-        ("certificate not valid for name", "tls: failed to verify certificate: x509: certificate is not valid for {name}"),
+        (
+            "certificate not valid for name",
+            "tls: failed to verify certificate: x509: certificate is not valid for {name}",
+        ),
         ("expired", "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"),
         ("InvalidContentType", "http: server gave HTTP response to HTTPS client"),
         ("Connection reset", "read tcp {host}: connection reset by peer"),
@@ -351,10 +379,15 @@ mod tests {
 
     #[test]
     fn challenges_are_read() {
-        let challenge = Challenge::parse(r#"Bearer realm="https://a/token",service="r,x", scope="repository:a:pull",error=bad"#).unwrap();
+        let challenge =
+            Challenge::parse(r#"Bearer realm="https://a/token",service="r,x", scope="repository:a:pull",error=bad"#)
+                .unwrap();
         assert_eq!(challenge.scheme, "bearer");
         let get = |key: &str| challenge.parameters[key].as_str();
-        assert_eq!([get("realm"), get("service"), get("scope"), get("error")], ["https://a/token", "r,x", "repository:a:pull", "bad"]);
+        assert_eq!(
+            [get("realm"), get("service"), get("scope"), get("error")],
+            ["https://a/token", "r,x", "repository:a:pull", "bad"]
+        );
         assert_eq!(Challenge::parse("Basic").unwrap().scheme, "basic");
         assert!(Challenge::parse(r#"Bearer realm="x"#).is_none());
     }
@@ -365,7 +398,10 @@ mod tests {
             let texts: Vec<String> = texts.iter().map(|text| text.to_string()).collect();
             assert_eq!(explain_texts(&texts, "example.com:5000", false), expected);
         };
-        check(&["error", "tcp connect error", "Connection refused (os error 111)"], "dial tcp example.com:5000: connect: connection refused");
+        check(
+            &["error", "tcp connect error", "Connection refused (os error 111)"],
+            "dial tcp example.com:5000: connect: connection refused",
+        );
         check(&["client error (Connect)", "dns error"], "dial tcp: lookup example.com: no such host");
         check(&["a", "something else"], "something else");
         assert_eq!(

@@ -59,7 +59,11 @@ impl Root {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_folders(&parts)?,
             Err(error) => return Err(error),
         };
-        Ok(Some(Place { folder, name: OsString::from_vec(name.to_vec()), path: [parts, vec![name]].concat().join(&b'/') }))
+        Ok(Some(Place {
+            folder,
+            name: OsString::from_vec(name.to_vec()),
+            path: [parts, vec![name]].concat().join(&b'/'),
+        }))
     }
 
     /// An entry that must be there: what a hard link refers to. Its own last name is not followed.

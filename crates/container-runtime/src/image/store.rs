@@ -114,7 +114,8 @@ impl Store {
     pub fn install_layer(&self, key: &str, from: &Path, unpacked: &Unpacked) -> Result<(), ImageError> {
         let usage = Usage { bytes: unpacked.bytes, inodes: unpacked.inodes };
         let description = from.join("layer.json");
-        let text = serde_json::to_vec(&usage).map_err(|error| disk("write", &description)(std::io::Error::from(error)))?;
+        let text =
+            serde_json::to_vec(&usage).map_err(|error| disk("write", &description)(std::io::Error::from(error)))?;
         std::fs::write(&description, text).map_err(disk("write", &description))?;
         let _lock = Lock::exclusive(&self.root)?;
         match self.has_layer(key) {
@@ -132,14 +133,16 @@ impl Store {
         for key in &new.layers {
             let path = self.layer_path(key).join("layer.json");
             let bytes = std::fs::read(&path).map_err(disk("read", &path))?;
-            let usage: Usage = serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))?;
+            let usage: Usage =
+                serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))?;
             layers.push((key.clone(), usage));
         }
         // One sync of the file system costs less than one for each of thousands of files.
         let folder = File::open(&self.root).map_err(disk("open", &self.root))?;
         rustix::fs::syncfs(&folder).map_err(disk("sync", &self.root))?;
         let unique: BTreeSet<&String> = new.layers.iter().collect();
-        let layer_bytes: u64 = unique.iter().filter_map(|key| layers.iter().find(|(k, _)| k == *key)).map(|(_, u)| u.bytes).sum();
+        let layer_bytes: u64 =
+            unique.iter().filter_map(|key| layers.iter().find(|(k, _)| k == *key)).map(|(_, u)| u.bytes).sum();
         let image = Arc::new(Image {
             id: id.clone(),
             repo_tags: new.repo_tags,
@@ -160,7 +163,8 @@ impl Store {
     /// Gives an image that is here more names.
     pub fn tag(&self, id: &str, tags: &[String], digests: &[String]) -> Result<(), ImageError> {
         let has_all = |image: &Image| {
-            tags.iter().all(|tag| image.repo_tags.contains(tag)) && digests.iter().all(|d| image.repo_digests.contains(d))
+            tags.iter().all(|tag| image.repo_tags.contains(tag))
+                && digests.iter().all(|d| image.repo_digests.contains(d))
         };
         if self.index().images.get(id).is_some_and(|record| has_all(&record.image)) {
             return Ok(());
@@ -271,7 +275,11 @@ impl Store {
         let index = self.index();
         let candidate = |record: &Record| Candidate {
             id: record.image.id.clone(),
-            layers: record.layers.iter().map(|key| (key.clone(), index.layers.get(key).map_or(0, |usage| usage.bytes))).collect(),
+            layers: record
+                .layers
+                .iter()
+                .map(|key| (key.clone(), index.layers.get(key).map_or(0, |usage| usage.bytes)))
+                .collect(),
             pulled_at: record.pulled_at,
             last_used: self.last_used(&record.image.id).unwrap_or(record.pulled_at).max(record.pulled_at),
             in_use: used.contains(&record.image.id),

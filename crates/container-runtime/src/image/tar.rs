@@ -124,11 +124,15 @@ impl<R: Read> Archive<R> {
         };
         let mut sparse = SparseRecords::default();
         for (key, value) in extended {
-            let decimal = || text(&value).and_then(|value| value.parse::<u64>().ok()).ok_or_else(|| invalid("extended header"));
+            let decimal =
+                || text(&value).and_then(|value| value.parse::<u64>().ok()).ok_or_else(|| invalid("extended header"));
             match key.as_slice() {
                 b"path" => path = value,
                 b"linkpath" => entry.link = value,
-                b"size" => entry.size = Some(decimal()?).filter(|size| *size <= i64::MAX as u64).ok_or_else(|| invalid("size"))?,
+                b"size" => {
+                    entry.size =
+                        Some(decimal()?).filter(|size| *size <= i64::MAX as u64).ok_or_else(|| invalid("size"))?
+                }
                 b"uid" => entry.uid = identity(decimal()?)?,
                 b"gid" => entry.gid = identity(decimal()?)?,
                 b"mtime" => entry.mtime = text(&value).and_then(time).ok_or_else(|| invalid("mtime"))?,
@@ -149,7 +153,12 @@ impl<R: Read> Archive<R> {
         self.content = match entry.kind {
             Kind::File | Kind::Other => entry.size,
             // Some writers give the size of the file with its other names, and no content.
-            Kind::HardLink | Kind::SymbolicLink | Kind::CharacterDevice | Kind::BlockDevice | Kind::Directory | Kind::Fifo => 0,
+            Kind::HardLink
+            | Kind::SymbolicLink
+            | Kind::CharacterDevice
+            | Kind::BlockDevice
+            | Kind::Directory
+            | Kind::Fifo => 0,
         };
         self.padding = padding(self.content);
         entry.path = path;
@@ -165,7 +174,8 @@ impl<R: Read> Archive<R> {
 
     /// The old GNU format: four parts in the header, more in blocks behind it.
     fn sparse_of_header(&mut self, header: &[u8; BLOCK]) -> io::Result<Sparse> {
-        let mut sparse = Sparse { parts: Vec::new(), real_size: number(&header[483..495]).ok_or_else(|| invalid("sparse size"))? };
+        let mut sparse =
+            Sparse { parts: Vec::new(), real_size: number(&header[483..495]).ok_or_else(|| invalid("sparse size"))? };
         let mut take = |table: &[u8]| -> io::Result<()> {
             for part in table.chunks_exact(24).filter(|part| part[0] != 0) {
                 let pair = number(&part[..12]).zip(number(&part[12..])).ok_or_else(|| invalid("sparse part"))?;
@@ -186,11 +196,13 @@ impl<R: Read> Archive<R> {
 
     fn sparse_of_records(&mut self, records: &SparseRecords, real_size: u64) -> io::Result<Sparse> {
         let numbers: Vec<u64> = match (&records.map, records.major) {
-            (Some(map), _) => map.split(',').map(|n| n.parse().map_err(|_| invalid("sparse map"))).collect::<io::Result<_>>()?,
+            (Some(map), _) => {
+                map.split(',').map(|n| n.parse().map_err(|_| invalid("sparse map"))).collect::<io::Result<_>>()?
+            }
             (None, 1) => self.sparse_of_content()?,
             (None, _) => return Err(invalid("sparse format")),
         };
-        if numbers.len() > 2 * SPARSE_PARTS_MAX || numbers.len() % 2 != 0 {
+        if numbers.len() > 2 * SPARSE_PARTS_MAX || !numbers.len().is_multiple_of(2) {
             return Err(invalid("sparse map"));
         }
         Ok(Sparse { parts: numbers.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect(), real_size })
@@ -240,7 +252,8 @@ impl<R: Read> Archive<R> {
             return Ok(None);
         }
         let sum = number(&header[148..156]).ok_or_else(|| invalid("checksum"))?;
-        let counted: u64 = header.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u64::from(*b) }).sum();
+        let counted: u64 =
+            header.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u64::from(*b) }).sum();
         (sum == counted).then_some(Some(header)).ok_or_else(|| invalid("header: its checksum is wrong"))
     }
 
@@ -329,7 +342,8 @@ fn signed(field: &[u8]) -> Option<i64> {
     if field[0] & 0x80 != 0 {
         let negative = field[0] & 0x40 != 0;
         let first = if negative { i128::from(field[0] as i8) } else { i128::from(field[0] & 0x7f) };
-        let value = field[1..].iter().try_fold(first, |value, byte| value.checked_mul(256)?.checked_add(i128::from(*byte)))?;
+        let value =
+            field[1..].iter().try_fold(first, |value, byte| value.checked_mul(256)?.checked_add(i128::from(*byte)))?;
         return i64::try_from(value).ok();
     }
     let text = text(field)?.trim_matches(['\0', ' ']);

@@ -57,7 +57,8 @@ impl Workspace {
         let path = folder(root).join(format!("{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&path).map_err(disk("create", &path))?;
         let lease_path = path.join(LEASE);
-        let lease = File::options().create_new(true).append(true).open(&lease_path).map_err(disk("create", &lease_path))?;
+        let lease =
+            File::options().create_new(true).append(true).open(&lease_path).map_err(disk("create", &lease_path))?;
         rustix::fs::flock(&lease, FlockOperation::NonBlockingLockExclusive).map_err(disk("lock", &lease_path))?;
         Ok(Workspace { path, lease })
     }
@@ -98,7 +99,8 @@ pub(crate) fn clean(root: &Path) -> Result<BTreeSet<String>, ImageError> {
         };
         match is_live {
             // Its owner may end and remove the file in this very moment: then it needs nothing.
-            true => protected.extend(std::fs::read_to_string(path.join(LEASE)).unwrap_or_default().lines().map(str::to_owned)),
+            true => protected
+                .extend(std::fs::read_to_string(path.join(LEASE)).unwrap_or_default().lines().map(str::to_owned)),
             false => {
                 tracing::info!(path = %path.display(), "removed what interrupted work left");
                 remove(&path)?;

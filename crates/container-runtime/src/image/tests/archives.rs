@@ -16,7 +16,8 @@ fn docker_archive(images: &[(&TestImage, &str)]) -> Vec<(String, Vec<u8>)> {
     let mut manifest = Vec::new();
     for (image, tag) in images {
         let config = format!("{}.json", digits(&image.id()));
-        let layers: Vec<String> = image.layers.iter().map(|(_, layer)| format!("{}/layer.tar", digits(&digest_of(layer)))).collect();
+        let layers: Vec<String> =
+            image.layers.iter().map(|(_, layer)| format!("{}/layer.tar", digits(&digest_of(layer)))).collect();
         manifest.push(serde_json::json!({ "Config": config, "RepoTags": [tag], "Layers": layers }));
         files.push((config, image.config.clone()));
         files.extend(layers.into_iter().zip(image.layers.iter().map(|(_, layer)| layer.clone())));
@@ -63,7 +64,8 @@ async fn what_docker_saves_is_taken() {
     let one = TestImage::new(&[(shared.clone(), Packing::None)]);
     let two = TestImage::new(&[(shared, Packing::None), (top, Packing::None)]);
     let fixture = Fixture::new().await;
-    let archive = write(&fixture, "docker.tar", &tar_of(&docker_archive(&[(&one, "app:one"), (&two, "quay.io/app:two")])));
+    let archive =
+        write(&fixture, "docker.tar", &tar_of(&docker_archive(&[(&one, "app:one"), (&two, "quay.io/app:two")])));
     assert_eq!(fixture.images.import(&archive).await.unwrap(), ["docker.io/library/app:one", "quay.io/app:two"]);
     // The layer that both have is there once.
     assert_eq!(fixture.count("layers"), 2);

@@ -111,7 +111,10 @@ fn whiteouts_become_what_overlayfs_knows() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     for bad in ["a/.wh.", "a/.wh..", "a/.wh..."] {
         let folder = tempfile::tempdir().unwrap();
-        assert!(unpack_with(&Tar::new().file(bad, b"").finish(), Packing::None, folder.path(), &limits()).is_err(), "{bad}");
+        assert!(
+            unpack_with(&Tar::new().file(bad, b"").finish(), Packing::None, folder.path(), &limits()).is_err(),
+            "{bad}"
+        );
     }
 }
 
@@ -156,7 +159,8 @@ fn nothing_is_written_outside() {
 
 #[test]
 fn names_that_climb_stay_inside() {
-    let (folder, _) = unpacked(&Tar::new().file("../../etc/../x", b"1").symlink("up", "/../..").file("up/y", b"2").finish());
+    let (folder, _) =
+        unpacked(&Tar::new().file("../../etc/../x", b"1").symlink("up", "/../..").file("up/y", b"2").finish());
     assert_eq!(std::fs::read(folder.path().join("x")).unwrap(), b"1");
     assert_eq!(std::fs::read(folder.path().join("y")).unwrap(), b"2");
 }

@@ -163,9 +163,7 @@ impl TestImage {
         });
         let config = serde_json::to_vec(&config).unwrap();
         let layers: Vec<_> = layers.iter().map(|(layer, packing)| (pack(layer, *packing), layer.clone())).collect();
-        let descriptor = |media_type: &str, blob: &[u8]| {
-            serde_json::json!({ "mediaType": media_type, "digest": digest_of(blob), "size": blob.len() })
-        };
+        let descriptor = |media_type: &str, blob: &[u8]| serde_json::json!({ "mediaType": media_type, "digest": digest_of(blob), "size": blob.len() });
         let manifest = serde_json::json!({
             "schemaVersion": 2, "mediaType": media_type,
             "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
@@ -194,7 +192,8 @@ impl TestImage {
                 "annotations": { "io.containerd.image.name": name },
             })
         };
-        let index = serde_json::json!({ "schemaVersion": 2, "manifests": images.iter().map(descriptor).collect::<Vec<_>>() });
+        let index =
+            serde_json::json!({ "schemaVersion": 2, "manifests": images.iter().map(descriptor).collect::<Vec<_>>() });
         let mut files = vec![
             ("oci-layout".to_owned(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec()),
             ("index.json".to_owned(), serde_json::to_vec(&index).unwrap()),

@@ -99,7 +99,8 @@ async fn folders_that_a_layer_leaves_unsaid_take_after_the_layers_below() {
 #[tokio::test]
 async fn layers_lie_on_each_other_as_the_kernel_wants_them() {
     let base = Tar::new().folder("d/", 0o755).file("d/old", b"1").file("gone", b"1").file("kept", b"1").finish();
-    let top = Tar::new().folder("d/", 0o755).file("d/.wh..wh..opq", b"").file("d/new", b"2").file(".wh.gone", b"").finish();
+    let top =
+        Tar::new().folder("d/", 0o755).file("d/.wh..wh..opq", b"").file("d/new", b"2").file(".wh.gone", b"").finish();
     let image = TestImage::new(&[(base, Packing::Zstd), (top, Packing::Gzip)]);
     let fixture = Fixture::new().await;
     import(&fixture, &image, "x").await;
@@ -107,9 +108,15 @@ async fn layers_lie_on_each_other_as_the_kernel_wants_them() {
     let target = fixture.folder.path().join("mounted");
     std::fs::create_dir(&target).unwrap();
     let lower: Vec<&str> = snapshot.lower.iter().map(|path| path.to_str().unwrap()).collect();
-    let options = format!("lowerdir={},upperdir={},workdir={}", lower.join(":"), snapshot.upper.display(), snapshot.work.display());
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.join(":"),
+        snapshot.upper.display(),
+        snapshot.work.display()
+    );
     let options = std::ffi::CString::new(options).unwrap();
-    rustix::mount::mount("overlay", &target, "overlay", rustix::mount::MountFlags::empty(), options.as_c_str()).unwrap();
+    rustix::mount::mount("overlay", &target, "overlay", rustix::mount::MountFlags::empty(), options.as_c_str())
+        .unwrap();
     struct Unmount(PathBuf);
     impl Drop for Unmount {
         fn drop(&mut self) {
