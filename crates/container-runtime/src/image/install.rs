@@ -4,10 +4,12 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use rustix::fs::{Gid, Mode, Uid, XattrFlags};
+use tokio_util::task::TaskTracker;
 
 use super::Inner;
 use super::error::{ImageError, disk};
@@ -62,61 +64,91 @@ pub(crate) async fn install(
         })
         .await?;
     }
+    let unpacking = Unpacking { inner, workspace, places: &places, stop: Arc::default(), tracker: TaskTracker::new() };
     let mut tasks: FuturesUnordered<_> = (0..configuration.diff_ids.len())
-        .map(|number| layer(inner, workspace, &places, &configuration.diff_ids[number], number, fetch))
+        .map(|number| unpacking.layer(&configuration.diff_ids[number], number, fetch))
         .collect();
     let mut waiting: Vec<Option<(PathBuf, Unpacked)>> = vec![None; configuration.diff_ids.len()];
+    let mut failed = None;
     while let Some(result) = tasks.next().await {
-        let (number, state) = result?;
-        waiting[number] = state;
+        match result {
+            Ok((number, state)) => waiting[number] = state,
+            Err(error) => {
+                failed = Some(error);
+                break;
+            }
+        }
     }
     drop(tasks);
+    if let Some(error) = failed {
+        // The others are still unpacking: nothing of theirs may appear after the caller has cleaned up.
+        unpacking.stop.store(true, Ordering::Relaxed);
+        unpacking.tracker.close();
+        unpacking.tracker.wait().await;
+        return Err(error);
+    }
     let (inner, places) = (inner.clone(), places.clone());
     blocking(move || finish(&inner.store, &places, waiting)).await
 }
 
-/// One layer: nothing if it is in its place, else its folder, which waits for the layers below.
-async fn layer(
-    inner: &Arc<Inner>,
-    workspace: &Arc<Workspace>,
-    places: &Places,
-    diff_id: &str,
-    number: usize,
-    fetch: &Fetch<'_>,
-) -> Result<(usize, Option<(PathBuf, Unpacked)>), ImageError> {
-    // Images that are pulled at the same time often have a layer in common: one of them gets it.
-    let turn = inner.layer_turns.lock().entry(diff_id.to_owned()).or_default().clone();
-    let guard = turn.lock().await;
-    let result = async {
-        if places.present(&inner.store, number).is_some() {
-            return Ok((number, None));
+/// The layers of one image that are being unpacked.
+struct Unpacking<'a> {
+    inner: &'a Arc<Inner>,
+    workspace: &'a Arc<Workspace>,
+    places: &'a Places,
+    stop: Arc<AtomicBool>,
+    tracker: TaskTracker,
+}
+
+impl Unpacking<'_> {
+    /// One layer: nothing if it is in its place, else its folder, which waits for the layers below.
+    async fn layer(
+        &self,
+        diff_id: &str,
+        number: usize,
+        fetch: &Fetch<'_>,
+    ) -> Result<(usize, Option<(PathBuf, Unpacked)>), ImageError> {
+        // Images that are pulled at the same time often have a layer in common: one of them gets it.
+        let turn = self.inner.layer_turns.lock().entry(diff_id.to_owned()).or_default().clone();
+        let guard = turn.lock().await;
+        let result = match self.places.present(&self.inner.store, number) {
+            Some(_) => Ok(None),
+            None => match fetch(number).await {
+                Ok(blob) => self.unpack(blob, diff_id, number).await,
+                Err(error) => Err(error),
+            },
+        };
+        drop(guard);
+        let mut turns = self.inner.layer_turns.lock();
+        if turns.get(diff_id).is_some_and(|turn| Arc::strong_count(turn) <= 2) {
+            turns.remove(diff_id);
         }
-        let blob = fetch(number).await?;
-        let target = workspace.path().join(format!("layer-{number}"));
-        let (task_inner, key, wanted) = (inner.clone(), places.by_itself[number].clone(), diff_id.to_owned());
-        let permit = inner.unpacks.acquire().await;
-        let state = blocking(move || {
+        result.map(|state| (number, state))
+    }
+
+    async fn unpack(
+        &self,
+        blob: File,
+        diff_id: &str,
+        number: usize,
+    ) -> Result<Option<(PathBuf, Unpacked)>, ImageError> {
+        let _permit = self.inner.unpacks.acquire().await;
+        let (inner, workspace, stop) = (self.inner.clone(), self.workspace.clone(), self.stop.clone());
+        let (key, wanted) = (self.places.by_itself[number].clone(), diff_id.to_owned());
+        let work = move || {
+            let target = workspace.path().join(format!("layer-{number}"));
             let files = target.join("fs");
             std::fs::create_dir_all(&files).map_err(disk("create", &files))?;
-            let unpacked = layer::unpack(blob, &files, &wanted, &task_inner.tuning.layers)?;
+            let unpacked = layer::unpack(blob, &files, &wanted, &inner.tuning.layers, &stop)?;
             if !unpacked.implicit.is_empty() && number > 0 {
                 return Ok(Some((target, unpacked)));
             }
-            task_inner.store.install_layer(&key, &target, &unpacked)?;
+            inner.store.install_layer(&key, &target, &unpacked)?;
             Ok(None)
-        })
-        .await
-        .map_err(|error: ImageError| error.within(format!("failed to extract layer {diff_id}")))?;
-        drop(permit);
-        Ok((number, state))
+        };
+        joined(self.tracker.spawn_blocking(work).await)
+            .map_err(|error| error.within(format!("failed to extract layer {diff_id}")))
     }
-    .await;
-    drop(guard);
-    let mut turns = inner.layer_turns.lock();
-    if turns.get(diff_id).is_some_and(|turn| Arc::strong_count(turn) <= 2) {
-        turns.remove(diff_id);
-    }
-    result
 }
 
 /// Layers that left folders unsaid take after the layers below, from the bottom up.
@@ -189,7 +221,11 @@ fn copy_attributes(from: &OwnedFd, to: &OwnedFd) -> std::io::Result<bool> {
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
 ) -> Result<T, ImageError> {
-    match tokio::task::spawn_blocking(work).await {
+    joined(tokio::task::spawn_blocking(work).await)
+}
+
+fn joined<T>(result: Result<Result<T, ImageError>, tokio::task::JoinError>) -> Result<T, ImageError> {
+    match result {
         Ok(result) => result,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => Err(ImageError::Silent("stopped".to_owned())),

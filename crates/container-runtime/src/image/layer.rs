@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::FileType;
 use sha2::{Digest as _, Sha256};
@@ -57,7 +58,15 @@ pub(crate) struct Unpacked {
 }
 
 /// Unpacks a layer, packed or not, and checks that it is the one that was asked for.
-pub(crate) fn unpack(blob: File, target: &Path, diff_id: &str, limits: &LayerLimits) -> Result<Unpacked, ImageError> {
+///
+/// Ends early when told to stop.
+pub(crate) fn unpack(
+    blob: File,
+    target: &Path,
+    diff_id: &str,
+    limits: &LayerLimits,
+    stop: &AtomicBool,
+) -> Result<Unpacked, ImageError> {
     let packed = blob.metadata().map_err(disk("read", target))?.len();
     let reader = decompress(blob).map_err(|error| broken(&error))?;
     let meter = Meter { reader, hash: Sha256::new(), read: 0, bytes_max: ratio_limit(packed, limits) };
@@ -69,6 +78,7 @@ pub(crate) fn unpack(blob: File, target: &Path, diff_id: &str, limits: &LayerLim
         written: 0,
         next_check: (0, 0),
         limits,
+        stop,
         target,
     };
     unpacker.run()?;
@@ -115,6 +125,7 @@ struct Unpacker<'a> {
     written: u64,
     next_check: (u64, u64),
     limits: &'a LayerLimits,
+    stop: &'a AtomicBool,
     target: &'a Path,
 }
 
@@ -262,6 +273,9 @@ impl Unpacker<'_> {
     }
 
     fn check_space(&mut self) -> Result<(), ImageError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(ImageError::Silent("stopped".to_owned()));
+        }
         if self.written > self.limits.bytes_max {
             return Err(ImageError::TooLarge(format!("layer is larger than {} bytes unpacked", self.limits.bytes_max)));
         }

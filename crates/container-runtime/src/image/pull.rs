@@ -165,8 +165,12 @@ impl Pull<'_> {
 
     async fn resolve_at(&self, client: &Client) -> Result<(String, Option<Vec<u8>>), RequestError> {
         let path = format!("/manifests/{}", self.reference.manifest());
-        let response = client.request(Method::HEAD, &path, &accept(), 0).await?;
-        let told = digest_header(response.headers());
+        let told = match client.request(Method::HEAD, &path, &accept(), 0).await {
+            Ok(response) => digest_header(response.headers()),
+            // Some know no other question than GET.
+            Err(RequestError::Refused(message)) if message.contains(": 405 ") => None,
+            Err(error) => return Err(error),
+        };
         match (&self.reference.version, told) {
             (Version::Digest(digest), _) => Ok((digest.clone(), None)),
             (Version::Tag(_), Some(digest)) => Ok((digest, None)),

@@ -219,7 +219,12 @@ impl Store {
             }
         };
         self.touch(&record.image);
-        let mut lower: Vec<PathBuf> = record.layers.iter().rev().map(|key| self.layer_path(key).join("fs")).collect();
+        // A layer that an image has twice decides where it lies highest; overlayfs refuses to see it again below.
+        let mut seen = BTreeSet::new();
+        let mut lower: Vec<PathBuf> = Vec::new();
+        lower.extend(
+            record.layers.iter().rev().filter(|key| seen.insert(*key)).map(|key| self.layer_path(key).join("fs")),
+        );
         if lower.is_empty() {
             // overlayfs wants at least one.
             lower.push(self.root.join("empty"));

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
 use super::super::error::ImageError;
 use super::super::layer::{LayerLimits, Unpacked, unpack};
@@ -18,7 +19,7 @@ fn unpack_with(layer: &[u8], packing: Packing, target: &Path, limits: &LayerLimi
     let mut blob = tempfile::tempfile().unwrap();
     blob.write_all(&pack(layer, packing)).unwrap();
     std::io::Seek::rewind(&mut blob).unwrap();
-    unpack(blob, target, &digest_of(layer), limits)
+    unpack(blob, target, &digest_of(layer), limits, &AtomicBool::new(false))
 }
 
 #[track_caller]
@@ -206,11 +207,14 @@ fn a_layer_that_is_another_is_refused() {
     std::fs::write(&blob, &layer).unwrap();
     let target = folder.path().join("fs");
     std::fs::create_dir(&target).unwrap();
-    let error = unpack(File::open(&blob).unwrap(), &target, &digest_of(b"other"), &limits()).unwrap_err();
+    let error = unpack(File::open(&blob).unwrap(), &target, &digest_of(b"other"), &limits(), &AtomicBool::new(false))
+        .unwrap_err();
     assert!(error.to_string().starts_with("wrong diff id calculated on extraction"), "{error}");
     let packed = pack(&layer, Packing::Gzip);
     std::fs::write(&blob, &packed[..packed.len() / 2]).unwrap();
-    assert!(unpack(File::open(&blob).unwrap(), &target, &digest_of(&layer), &limits()).is_err());
+    assert!(
+        unpack(File::open(&blob).unwrap(), &target, &digest_of(&layer), &limits(), &AtomicBool::new(false)).is_err()
+    );
 }
 
 #[test]

@@ -101,7 +101,9 @@ async fn layers_lie_on_each_other_as_the_kernel_wants_them() {
     let base = Tar::new().folder("d/", 0o755).file("d/old", b"1").file("gone", b"1").file("kept", b"1").finish();
     let top =
         Tar::new().folder("d/", 0o755).file("d/.wh..wh..opq", b"").file("d/new", b"2").file(".wh.gone", b"").finish();
-    let image = TestImage::new(&[(base, Packing::Zstd), (top, Packing::Gzip)]);
+    let empty = Tar::new().finish();
+    let layers = [empty.clone(), base, empty.clone(), top, empty].map(|layer| (layer, Packing::Zstd));
+    let image = TestImage::new(&layers);
     let fixture = Fixture::new().await;
     import(&fixture, &image, "x").await;
     let snapshot = fixture.images.prepare(&image.id(), "c").await.unwrap();
@@ -165,7 +167,8 @@ async fn preparing_is_quick() {
         times.push(started.elapsed());
     }
     times.sort();
-    // About 0.3 ms on a quiet machine, in a debug build.
+    // Well under a millisecond on a quiet machine, even in a debug build.
+    println!("median {:?}, slowest {:?}", times[25], times[49]);
     assert!(times[25] < Duration::from_millis(20), "{:?}", times[25]);
     let started = Instant::now();
     for _ in 0..1000 {
