@@ -6,6 +6,7 @@ mod controllers;
 mod scheduler;
 mod alone;
 mod snapshot;
+mod image;
 
 use std::io::IsTerminal;
 
@@ -35,11 +36,16 @@ enum Command {
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// Look after the images of this machine. The server may be running.
+    #[command(subcommand)]
+    Image(image::Command),
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| "info".into());
+    // Commands that show their own progress log only what went wrong.
+    let level = if matches!(arguments.command, Command::Image(_)) { "error" } else { "info" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -54,5 +60,6 @@ fn main() -> anyhow::Result<()> {
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
+        Command::Image(command) => image::run(command),
     }
 }
