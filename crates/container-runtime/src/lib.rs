@@ -3,6 +3,8 @@
 //! Every pod has one small process, the shim, which outlives this one: see [`shim`].
 
 pub mod image;
+pub mod logs;
+pub mod rootfs;
 pub mod spec;
 pub mod shim;
 
