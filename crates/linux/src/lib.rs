@@ -5,3 +5,5 @@ pub mod fd_passing;
 pub mod mount;
 pub mod process;
 pub mod pty;
+pub mod seccomp;
+pub mod capabilities;
