@@ -42,16 +42,8 @@ pub struct Unfinished(Vec<u8>);
 
 impl Log {
     pub fn open(path: Option<PathBuf>, size_max: u64, files_max: u32) -> Log {
-        let mut log = Log {
-            path,
-            size_max,
-            files_max,
-            file: None,
-            size: 0,
-            lost: 0,
-            reason: String::new(),
-            buffer: Vec::new(),
-        };
+        let mut log =
+            Log { path, size_max, files_max, file: None, size: 0, lost: 0, reason: String::new(), buffer: Vec::new() };
         // A log that cannot be opened now is tried again with every write.
         let _ = log.reopen();
         log
@@ -279,7 +271,11 @@ mod tests {
         if !unfinished.0.is_empty() {
             entry("T", Stream::Stdout, b'F', &unfinished.0, &mut buffer);
         }
-        String::from_utf8(buffer).unwrap().lines().map(|line| line.strip_prefix("T stdout ").unwrap().to_string()).collect()
+        String::from_utf8(buffer)
+            .unwrap()
+            .lines()
+            .map(|line| line.strip_prefix("T stdout ").unwrap().to_string())
+            .collect()
     }
 
     #[test]

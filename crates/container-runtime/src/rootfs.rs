@@ -79,11 +79,8 @@ mod tests {
         let bottom = layer("bottom", &[("etc/passwd", "bottom"), ("etc/group", "bottom")]);
         std::os::unix::fs::symlink("/etc/hostname", top.join("etc/link")).unwrap();
         std::os::unix::fs::symlink("../../../../etc/hostname", top.join("etc/climb")).unwrap();
-        let snapshot = Snapshot {
-            lower: vec![top, bottom],
-            upper: layer("upper", &[]),
-            work: folder.path().join("work"),
-        };
+        let snapshot =
+            Snapshot { lower: vec![top, bottom], upper: layer("upper", &[]), work: folder.path().join("work") };
         assert_eq!(read_file(&snapshot, "/etc/passwd"), "top");
         assert_eq!(read_file(&snapshot, "/etc/group"), "bottom");
         assert_eq!(read_file(&snapshot, "/etc/link"), "");

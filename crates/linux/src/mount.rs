@@ -77,12 +77,8 @@ pub fn make_private(folder: &Path) -> io::Result<()> {
 }
 
 pub fn is_mount_point(folder: &Path) -> io::Result<bool> {
-    let status = rustix::fs::statx(
-        rustix::fs::CWD,
-        folder,
-        rustix::fs::AtFlags::empty(),
-        rustix::fs::StatxFlags::BASIC_STATS,
-    )?;
+    let status =
+        rustix::fs::statx(rustix::fs::CWD, folder, rustix::fs::AtFlags::empty(), rustix::fs::StatxFlags::BASIC_STATS)?;
     Ok(status.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
 }
 
@@ -109,12 +105,7 @@ pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
         file,
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
     )?;
-    let attributes = MountAttributes {
-        set: libc::MOUNT_ATTR_RDONLY,
-        clear: 0,
-        propagation: 0,
-        user_namespace: 0,
-    };
+    let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
     // SAFETY: the path is an empty C string, the attributes are valid for reads of the size given.
     let result = unsafe {
         libc::syscall(

@@ -26,7 +26,10 @@ pub fn promise_single_thread() -> io::Result<()> {
 
 /// Only in a process that has called [`promise_single_thread`].
 pub fn fork() -> io::Result<Fork> {
-    assert!(SINGLE_THREADED.load(Ordering::Relaxed), "fork is only called by processes that promised to have one thread");
+    assert!(
+        SINGLE_THREADED.load(Ordering::Relaxed),
+        "fork is only called by processes that promised to have one thread"
+    );
     // SAFETY: with one thread no lock can be held by a thread that the child lacks, so the child may do anything.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
@@ -167,31 +170,6 @@ pub fn unshare(flags: i32) -> io::Result<()> {
     }
 }
 
-/// One instruction of a seccomp filter, as the kernel takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct BpfInstruction {
-    pub code: u16,
-    pub jump_true: u8,
-    pub jump_false: u8,
-    pub value: u32,
-}
-
-/// Puts a filter on this process and all that it becomes.
-pub fn install_seccomp(filter: &[BpfInstruction], flags: u32) -> io::Result<()> {
-    #[repr(C)]
-    struct Program {
-        length: u16,
-        filter: *const BpfInstruction,
-    }
-    let length = u16::try_from(filter.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
-    let program = Program { length, filter: filter.as_ptr() };
-    // SAFETY: the program points to `length` instructions that live through the call; the kernel checks and copies them.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &program as *const Program) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 /// Real, effective and saved ids, for the whole (single-threaded) process.
 pub fn set_ids(uid: u32, gid: u32) -> io::Result<()> {
     // SAFETY: no memory preconditions.
@@ -263,7 +241,9 @@ mod tests {
 
     #[test]
     fn ends_of_a_shell_are_told_apart() {
-        for (script, code, signal) in [("exit 3", 3, None), ("kill -9 $$", 137, Some(9)), ("kill -15 $$", 143, Some(15))] {
+        for (script, code, signal) in
+            [("exit 3", 3, None), ("kill -9 $$", 137, Some(9)), ("kill -15 $$", 143, Some(15))]
+        {
             let child = std::process::Command::new("/bin/sh").args(["-c", script]).spawn().unwrap();
             let ended = wait_for(child.id() as i32).unwrap();
             assert_eq!((ended.code, ended.signal), (code, signal), "{script}");

@@ -8,8 +8,7 @@ use rustix::pty::OpenptFlags;
 
 /// A new terminal of the `devpts` that is mounted here: its master and its slave side.
 pub fn open() -> io::Result<(OwnedFd, OwnedFd)> {
-    let master =
-        rustix::fs::open("/dev/pts/ptmx", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
+    let master = rustix::fs::open("/dev/pts/ptmx", OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
     // The image may have put something else at this path.
     let kind = rustix::fs::fstatfs(&master)?.f_type as u64;
     const DEVPTS: u64 = 0x1cd1;

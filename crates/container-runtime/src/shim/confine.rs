@@ -8,9 +8,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
-use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::protocol::{Capabilities, Process};
+use super::protocol::Process;
+
+/// What the process is to its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Its first process, which also finishes its mounts.
+    Container,
+    Command,
+}
 
 /// Standard streams belong to the process's user, who may then open `/dev/stdout` again.
 pub fn own_streams(process: &Process) {
@@ -25,7 +32,7 @@ pub fn own_streams(process: &Process) {
 
 /// Drops what the process may not have, and becomes its program. Returns only with the reason why it could not, in the
 /// words that Kubernetes users know.
-pub fn become_program(process: &Process, environment: &[CString]) -> String {
+pub fn become_program(process: &Process, begin: Begin, environment: &[CString]) -> String {
     let name = process.args.first().map(String::as_str).unwrap_or_default();
     let program = match find_program(name, search_path(environment)) {
         Ok(program) => program,
@@ -35,8 +42,18 @@ pub fn become_program(process: &Process, environment: &[CString]) -> String {
     let (Ok(arguments), Ok(path)) = (arguments, CString::new(program.as_os_str().as_bytes())) else {
         return format!("exec: {name:?}: invalid argument");
     };
-    if let Err(error) = confine(process) {
-        return format!("error during container init: {error}");
+    let confined = linux::process::close_from_on_exec(3)
+        .and_then(|()| match begin {
+            Begin::Container => process.confinement.prepare(),
+            Begin::Command if process.confinement.no_new_privileges => {
+                rustix::thread::set_no_new_privs(true)?;
+                process.confinement.enter()
+            }
+            Begin::Command => process.confinement.enter(),
+        })
+        .and_then(|()| process.confinement.seal());
+    if let Err(error) = confined {
+        return format!("error during container init: confine process: {}", words(&error));
     }
     let Err(error) = nix::unistd::execve(&path, &arguments, environment);
     format!("exec {}: {}", program.display(), words(&io::Error::from(error)))
@@ -90,62 +107,6 @@ pub fn words(error: &io::Error) -> String {
 
 fn search_path(environment: &[CString]) -> Option<&OsStr> {
     environment.iter().find_map(|entry| entry.to_bytes().strip_prefix(b"PATH=")).map(OsStr::from_bytes)
-}
-
-fn confine(process: &Process) -> Result<(), String> {
-    linux::process::close_from_on_exec(3).map_err(|error| format!("close descriptors: {error}"))?;
-    // Without "no new privileges", a filter can only be set with CAP_SYS_ADMIN, so before that is dropped. With it, the
-    // filter comes last, so that it also holds for what dropping needs.
-    if !process.no_new_privileges {
-        filter(process)?;
-    }
-    if let Some(capabilities) = &process.capabilities {
-        drop_capabilities(capabilities).map_err(|error| format!("apply caps: {error}"))?;
-    }
-    if process.no_new_privileges {
-        rustix::thread::set_no_new_privs(true).map_err(|error| format!("set no new privileges: {error}"))?;
-        filter(process)?;
-    }
-    Ok(())
-}
-
-fn filter(process: &Process) -> Result<(), String> {
-    let Some(seccomp) = &process.seccomp else { return Ok(()) };
-    libcontainer::seccomp::initialize_seccomp(seccomp).map_err(|error| format!("set seccomp filter: {error}"))?;
-    Ok(())
-}
-
-fn drop_capabilities(wanted: &Capabilities) -> io::Result<()> {
-    let set = CapabilitySet::from_bits_retain;
-    let have = rustix::thread::capabilities(None)?;
-    for number in 0..64 {
-        let capability = set(1 << number);
-        if wanted.bounding & (1 << number) != 0 {
-            continue;
-        }
-        match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // Beyond the last that this kernel knows.
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    // What this process itself does not have it cannot give; privileged containers ask for all there are.
-    let permitted = set(wanted.permitted) & have.permitted;
-    rustix::thread::set_capabilities(
-        None,
-        CapabilitySets {
-            effective: set(wanted.effective) & permitted,
-            permitted,
-            inheritable: set(wanted.inheritable) & have.permitted,
-        },
-    )?;
-    rustix::thread::clear_ambient_capability_set()?;
-    for number in 0..64 {
-        if wanted.ambient & (1 << number) != 0 {
-            rustix::thread::configure_capability_in_ambient_set(set(1 << number), true)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -33,8 +33,16 @@ pub struct Container {
 
 pub enum Phase {
     /// Its child is at work; who asked is answered when the pipe closes.
-    Starting { reports: OwnedFd, text: Vec<u8>, connection: u64, number: u64 },
-    Running { pid: i32, pidfd: OwnedFd },
+    Starting {
+        reports: OwnedFd,
+        text: Vec<u8>,
+        connection: u64,
+        number: u64,
+    },
+    Running {
+        pid: i32,
+        pidfd: OwnedFd,
+    },
     Exited(Exit),
 }
 
@@ -53,7 +61,13 @@ pub struct Listener {
 }
 
 impl Container {
-    pub fn new(start: Start, process: Process, starting: Starting, connection: u64, number: u64) -> io::Result<Container> {
+    pub fn new(
+        start: Start,
+        process: Process,
+        starting: Starting,
+        connection: u64,
+        number: u64,
+    ) -> io::Result<Container> {
         let log = Log::open(start.log.path.clone(), start.log.size_max, start.log.files_max);
         let mut container = Container {
             start,

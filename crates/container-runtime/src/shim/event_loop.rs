@@ -388,10 +388,9 @@ impl Shim {
     }
 
     fn claim(&mut self, ended: Ended) -> bool {
-        let exec = self
-            .execs
-            .iter()
-            .find_map(|(id, running)| matches!(running.phase, ExecPhase::Running(pid) if pid == ended.pid).then_some(*id));
+        let exec = self.execs.iter().find_map(|(id, running)| {
+            matches!(running.phase, ExecPhase::Running(pid) if pid == ended.pid).then_some(*id)
+        });
         if let Some(exec) = exec {
             self.execs.remove(&exec);
             self.tell(Event::ExecExited { exec, code: ended.code });

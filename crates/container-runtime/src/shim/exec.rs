@@ -16,7 +16,14 @@ use super::protocol::{Exec, Process};
 use super::{confine, start};
 
 /// Begins. Like [`start::start`], what comes of it is read from the pipe.
-pub fn exec(request: &Exec, process: &Process, init: &OwnedFd, pid: i32, groups: &Groups, fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+pub fn exec(
+    request: &Exec,
+    process: &Process,
+    init: &OwnedFd,
+    pid: i32,
+    groups: &Groups,
+    fds: Vec<OwnedFd>,
+) -> io::Result<OwnedFd> {
     let (reports, report) = pipe_with(PipeFlags::CLOEXEC)?;
     let own_users = inode("/proc/self/ns/user")? != inode(&format!("/proc/{pid}/ns/user"))?;
     match linux::process::fork()? {
@@ -26,7 +33,8 @@ pub fn exec(request: &Exec, process: &Process, init: &OwnedFd, pid: i32, groups:
             linux::process::reset_signals();
             let result = join(init, groups, process, own_users).and_then(|()| {
                 // The PID namespace holds for children only.
-                linux::process::fork().map_err(|error| format!("unable to start process: fork: {}", confine::words(&error)))
+                linux::process::fork()
+                    .map_err(|error| format!("unable to start process: fork: {}", confine::words(&error)))
             });
             match result {
                 Ok(Fork::Parent(pid)) => {
@@ -72,7 +80,7 @@ fn run(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) ->
     match prepare(request, process, own_users, fds) {
         Ok(environment) => {
             let process = Process { args: request.args.clone(), ..process.clone() };
-            confine::become_program(&process, &environment)
+            confine::become_program(&process, confine::Begin::Command, &environment)
         }
         Err(reason) => reason,
     }
@@ -103,15 +111,13 @@ fn prepare(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>
     rustix::thread::set_keep_capabilities(true).map_err(|error| error.to_string())?;
     linux::process::set_ids(process.uid, process.gid).map_err(step("set user"))?;
     let have = rustix::thread::capabilities(None).map_err(|error| error.to_string())?;
-    rustix::thread::set_capabilities(
-        None,
-        rustix::thread::CapabilitySets { effective: have.permitted, ..have },
-    )
-    .map_err(|error| error.to_string())?;
+    rustix::thread::set_capabilities(None, rustix::thread::CapabilitySets { effective: have.permitted, ..have })
+        .map_err(|error| error.to_string())?;
     rustix::thread::set_keep_capabilities(false).map_err(|error| error.to_string())?;
     if entered.is_err() {
         // A folder that only the user may enter, not root, on a network file system.
-        rustix::process::chdir(cwd).map_err(|error| format!("chdir to cwd ({cwd:?}) set in config.json failed: {error}"))?;
+        rustix::process::chdir(cwd)
+            .map_err(|error| format!("chdir to cwd ({cwd:?}) set in config.json failed: {error}"))?;
     }
     inside_container()?;
     environment(process)
@@ -145,8 +151,12 @@ fn streams(request: &Exec, fds: Vec<OwnedFd>) -> io::Result<()> {
 }
 
 fn environment(process: &Process) -> Result<Vec<CString>, String> {
-    let mut environment: Vec<CString> =
-        process.env.iter().map(|entry| CString::new(entry.as_bytes())).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let mut environment: Vec<CString> = process
+        .env
+        .iter()
+        .map(|entry| CString::new(entry.as_bytes()))
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
     let has = |name: &str| process.env.iter().any(|entry| entry.starts_with(name));
     if !has("HOME=") {
         environment.extend(CString::new(format!("HOME={}", home(process.uid))));

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use oci_spec::runtime::LinuxSeccomp;
 use serde::{Deserialize, Serialize};
 
 use crate::image::Snapshot;
-use crate::spec::Namespaces;
+use crate::spec::{Confinement, Namespaces};
 
 /// The socket in the pod's folder.
 pub const SOCKET: &str = "shim.sock";
@@ -79,15 +78,35 @@ pub enum Call {
     State,
     Start(Start),
     /// To its first process, or to all that is in it.
-    Signal { container: String, signal: i32, all: bool },
+    Signal {
+        container: String,
+        signal: i32,
+        all: bool,
+    },
     /// With the descriptors of its streams, see [`Exec`].
     Exec(Exec),
-    SignalExec { exec: u64, signal: i32 },
-    Resize { container: String, width: u16, height: u16 },
+    SignalExec {
+        exec: u64,
+        signal: i32,
+    },
+    Resize {
+        container: String,
+        width: u16,
+        height: u16,
+    },
     /// With the descriptors that its output is to be copied to. The answer carries the descriptor of its input.
-    Attach { container: String, stdin: bool, stdout: bool, stderr: bool },
-    ReopenLog { container: String },
-    Forget { container: String },
+    Attach {
+        container: String,
+        stdin: bool,
+        stdout: bool,
+        stderr: bool,
+    },
+    ReopenLog {
+        container: String,
+    },
+    Forget {
+        container: String,
+    },
     /// Everything that still runs is killed, and the shim ends.
     Shutdown,
 }
@@ -144,25 +163,13 @@ pub struct Process {
     pub gid: u32,
     pub groups: Vec<u32>,
     pub umask: Option<u32>,
-    pub no_new_privileges: bool,
-    /// Without them, all are kept.
-    pub capabilities: Option<Capabilities>,
-    pub seccomp: Option<LinuxSeccomp>,
+    /// What it may not have; the same for the first process and for those that come later.
+    pub confinement: Confinement,
     pub apparmor: Option<String>,
     pub oom_score_adj: Option<i32>,
     pub limits: Vec<Limit>,
     /// The name of its control group.
     pub cgroup: PathBuf,
-}
-
-/// Bit masks by the kernel's numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Capabilities {
-    pub bounding: u64,
-    pub effective: u64,
-    pub inheritable: u64,
-    pub permitted: u64,
-    pub ambient: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

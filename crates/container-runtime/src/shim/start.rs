@@ -13,10 +13,10 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, Exec
 use linux::process::Fork;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::confine;
 use super::errors::{self, Reports};
 use super::namespaces::flags;
 use super::protocol::{PROCESS, Process, ROOTFS, Start};
-use super::confine;
 
 /// The shim's ends of a container that is being started.
 pub struct Starting {
@@ -89,7 +89,8 @@ fn create(request: &Start, process: Process, streams: Streams, report: Rc<OwnedF
             .map_err(|error| format!("mount image volume: {error}"))?;
     }
     let details = errors::collect();
-    let executor = BecomeProgram { process: Rc::new(process), report: report.clone(), console: streams.console.map(Rc::new) };
+    let executor =
+        BecomeProgram { process: Rc::new(process), report: report.clone(), console: streams.console.map(Rc::new) };
     let built = ContainerBuilder::new(request.container.clone(), SyscallType::default())
         .with_executor(executor)
         .with_stdin(streams.stdin)
@@ -128,7 +129,7 @@ impl Executor for BecomeProgram {
                         CString::new(entry).ok()
                     })
                     .collect();
-                confine::become_program(&self.process, &environment)
+                confine::become_program(&self.process, confine::Begin::Container, &environment)
             }
             Err(error) => format!("error during container init: open terminal: {error}"),
         };
@@ -172,4 +173,3 @@ pub fn open_terminal(console: impl AsFd) -> io::Result<OwnedFd> {
     rustix::stdio::dup2_stderr(&slave)?;
     Ok(slave)
 }
-
