@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cri::{Code, v1};
 use nix::sys::signal::Signal;
-use oci_spec::runtime::{PosixRlimitType, Spec};
+use oci_spec::runtime::{LinuxNamespaceType, PosixRlimitType, Spec};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -318,6 +318,12 @@ async fn image_mounts(
 /// What libcontainer leaves to us is taken out of the specification.
 fn take_process(spec: &mut Spec, inner: &Inner) -> cri::Result<Process> {
     let confinement = spec::Confinement::take(spec, &inner.programs)?;
+    if let Some(linux) = spec.linux_mut() {
+        // The shim joins these itself.
+        let joined = [LinuxNamespaceType::Network, LinuxNamespaceType::Ipc, LinuxNamespaceType::Uts];
+        let namespaces = linux.namespaces().iter().flatten().filter(|namespace| !joined.contains(&namespace.typ()));
+        linux.set_namespaces(Some(namespaces.cloned().collect()));
+    }
     let cgroup = spec.linux().as_ref().and_then(|linux| linux.cgroups_path().clone()).unwrap_or_default();
     let missing = || cri::Error::unknown("the specification has no process");
     let process = spec.process_mut().as_mut().ok_or_else(missing)?;

@@ -143,7 +143,9 @@ impl Log {
         let Some(path) = self.path.clone() else { return Ok(()) };
         let mut rotated = rotated_name(&path, now);
         let mut later = now;
-        while rotated.exists() {
+        // Names sort by age, also when several files fill within a second.
+        let newest = rotated_files(&path)?.pop().unwrap_or_default();
+        while rotated <= newest || newest.with_extension("") == rotated {
             later += Duration::from_secs(1);
             rotated = rotated_name(&path, later);
         }

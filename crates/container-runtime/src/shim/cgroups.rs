@@ -21,6 +21,17 @@ impl Groups {
         Ok(())
     }
 
+    /// Joins the trees without controllers, such as systemd's, which libcontainer leaves out.
+    pub fn join_named(name: &Path, pid: u32) -> io::Result<()> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let named: String = mounts
+            .lines()
+            .filter(|line| line.split([',', ' ']).any(|word| word.starts_with("name=")))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        Groups(folders(name, &named).into_iter().filter(|folder| folder.is_dir()).collect()).join(pid)
+    }
+
     pub fn processes(&self) -> Vec<i32> {
         let mut all = Vec::new();
         for folder in &self.0 {

@@ -290,7 +290,7 @@ impl Shim {
             return Err(io::Error::other("container is started already"));
         }
         let process = read_json(&request.folder.join(PROCESS))?;
-        let starting = start::start(&request)?;
+        let starting = start::start(&request, &self.namespaces)?;
         let id = request.container.clone();
         let container = Container::new(request, process, starting, connection, number)?;
         self.containers.insert(id, container);

@@ -22,6 +22,16 @@ pub struct Held {
 }
 
 impl Held {
+    /// Those that a container shares with its pod, except PID and user, which need a new process.
+    pub fn join(&self) -> io::Result<()> {
+        for (namespace, flag) in [(&self.network, flags::NET), (&self.ipc, flags::IPC), (&self.uts, flags::UTS)] {
+            if let Some(namespace) = namespace {
+                linux::process::set_namespaces(namespace, flag)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Paths that any process of the host can open while this one lives.
     pub fn paths(&self) -> Namespaces {
         let path = |fd: &Option<OwnedFd>| {

@@ -15,7 +15,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::confine;
 use super::errors::{self, Reports};
-use super::namespaces::flags;
+use super::cgroups::Groups;
+use super::namespaces::{Held, flags};
 use super::protocol::{PROCESS, Process, ROOTFS, Start};
 
 /// The shim's ends of a container that is being started.
@@ -30,7 +31,7 @@ pub struct Starting {
 }
 
 /// Begins. What comes of it is read from [`Starting::reports`].
-pub fn start(request: &Start) -> io::Result<Starting> {
+pub fn start(request: &Start, namespaces: &Held) -> io::Result<Starting> {
     let process: Process = super::read_json(&request.folder.join(PROCESS))?;
     let (reports, report) = pipe_with(PipeFlags::CLOEXEC)?;
     let mut ours = Starting { reports, stdin: None, stdout: None, stderr: None, console: None };
@@ -57,7 +58,7 @@ pub fn start(request: &Start) -> io::Result<Starting> {
         Fork::Child => {
             drop(ours);
             let report = Rc::new(report);
-            if let Err(error) = create(request, process, theirs, report.clone()) {
+            if let Err(error) = create(request, namespaces, process, theirs, report.clone()) {
                 errors::report(&report, &Reports::Failed(error));
                 linux::process::exit_now(1);
             }
@@ -77,8 +78,17 @@ fn null() -> io::Result<OwnedFd> {
     Ok(File::options().read(true).write(true).open("/dev/null")?.into())
 }
 
-fn create(request: &Start, process: Process, streams: Streams, report: Rc<OwnedFd>) -> Result<(), String> {
+fn create(
+    request: &Start,
+    namespaces: &Held,
+    process: Process,
+    streams: Streams,
+    report: Rc<OwnedFd>,
+) -> Result<(), String> {
     linux::process::reset_signals();
+    Groups::join_named(&process.cgroup, std::process::id()).map_err(|error| format!("join control group: {error}"))?;
+    // Not left to libcontainer, which opens them only when it is in the pod's user namespace and may not any more.
+    namespaces.join().map_err(|error| format!("join namespaces of the pod: {error}"))?;
     // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
     // has nothing to clean up.
     linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("make mount namespace: {error}"))?;
