@@ -3,9 +3,24 @@
 //! Every pod has one small process, the shim, which outlives this one: see [`shim`].
 
 pub mod image;
+pub mod image_store;
+pub mod logs;
+pub mod rootfs;
 pub mod spec;
 pub mod shim;
 pub mod usage;
+
+mod client;
+mod container;
+mod exec;
+mod records;
+mod runtime;
+mod sandbox;
+mod service;
+mod stats;
+mod streams;
+
+pub use runtime::ContainerRuntime;
 
 use std::path::PathBuf;
 use std::sync::Arc;

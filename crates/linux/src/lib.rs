@@ -1,6 +1,10 @@
 //! What the kernel offers, with the unsafe calls kept here: cgroups, mounts, namespaces, paths that cannot climb out.
 
 pub mod cgroup;
+pub mod fd_passing;
+pub mod mount;
+pub mod process;
+pub mod pty;
 pub mod seccomp;
 pub mod capabilities;
 pub mod idmap;

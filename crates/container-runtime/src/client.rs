@@ -1,0 +1,143 @@
+//! knarr's side of a shim: starting one, calling it, and hearing from it.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+
+use crate::shim::protocol::{Answer, Call, Event, Message, Ready, Request, SOCKET};
+
+/// What a shim has to say without being asked.
+#[derive(Debug)]
+pub(crate) enum News {
+    Event(Event),
+    /// The connection has ended: the shim is gone.
+    Gone,
+}
+
+type Reply = oneshot::Sender<(Result<Answer, String>, Vec<OwnedFd>)>;
+
+/// A connection to one shim.
+pub(crate) struct Client {
+    socket: AsyncFd<OwnedFd>,
+    next: AtomicU64,
+    pending: Mutex<Option<HashMap<u64, Reply>>>,
+    execs: Mutex<HashMap<u64, oneshot::Sender<i32>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    #[error("the pod's shim is gone")]
+    Gone,
+    #[error("{0}")]
+    Refused(String),
+    #[error("the pod's shim cannot be reached: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Starts a shim for the pod whose folder this is, from a descriptor of its program. Blocks until the pod is there.
+pub(crate) fn spawn(program: BorrowedFd, folder: &Path) -> io::Result<Ready> {
+    let mut child = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()))
+        .arg0("knarr")
+        .arg("shim")
+        .arg(folder)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        io::BufReader::new(output).read_line(&mut line)?;
+    }
+    child.wait()?;
+    let ready: Result<Ready, String> =
+        serde_json::from_str(&line).map_err(|_| io::Error::other("the shim ended before the pod was there"))?;
+    ready.map_err(io::Error::other)
+}
+
+impl Client {
+    /// Connects, and hands on what the shim says to `hear` for as long as it lives.
+    pub async fn connect(folder: &Path, hear: impl Fn(News) + Send + Sync + 'static) -> io::Result<Arc<Client>> {
+        let socket = linux::fd_passing::connect(&folder.join(SOCKET))?;
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let client = Arc::new(Client {
+            socket: crate::streams::watch(socket)?,
+            next: AtomicU64::new(1),
+            pending: Mutex::new(Some(HashMap::new())),
+            execs: Mutex::new(HashMap::new()),
+        });
+        let own = client.clone();
+        tokio::spawn(async move {
+            own.listen(&hear).await;
+            // Whoever still waits is told by the end of its channel.
+            own.pending.lock().take();
+            own.execs.lock().clear();
+            hear(News::Gone);
+        });
+        Ok(client)
+    }
+
+    pub async fn call(&self, call: Call, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CallError> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = oneshot::channel();
+        self.pending.lock().as_mut().ok_or(CallError::Gone)?.insert(number, reply);
+        let message = serde_json::to_vec(&Request { number, call }).map_err(io::Error::from)?;
+        let sent =
+            self.socket.async_io(Interest::WRITABLE, |socket| linux::fd_passing::send(socket, &message, fds)).await;
+        if let Err(error) = sent {
+            if let Some(pending) = self.pending.lock().as_mut() {
+                pending.remove(&number);
+            }
+            return Err(error.into());
+        }
+        let (result, fds) = answer.await.map_err(|_| CallError::Gone)?;
+        Ok((result.map_err(CallError::Refused)?, fds))
+    }
+
+    /// The exit code of a command that is going to be started under this number.
+    pub fn expect_exec(&self, exec: u64) -> oneshot::Receiver<i32> {
+        let (sender, receiver) = oneshot::channel();
+        self.execs.lock().insert(exec, sender);
+        receiver
+    }
+
+    /// Ends the connection; the shim goes on.
+    pub fn disconnect(&self) {
+        // It may be closed already.
+        let _ = rustix::net::shutdown(self.socket.get_ref().as_fd(), rustix::net::Shutdown::Both);
+    }
+
+    async fn listen(&self, hear: &(impl Fn(News) + Sync)) {
+        loop {
+            let received = self.socket.async_io(Interest::READABLE, |socket| linux::fd_passing::receive(socket)).await;
+            let Ok(Some((message, fds))) = received else { return };
+            match serde_json::from_slice(&message) {
+                Ok(Message::Answer { number, result }) => {
+                    let reply = self.pending.lock().as_mut().and_then(|pending| pending.remove(&number));
+                    if let Some(reply) = reply {
+                        // Whoever asked may have given up.
+                        let _ = reply.send((result, fds));
+                    }
+                }
+                Ok(Message::Event(Event::ExecExited { exec, code })) => {
+                    if let Some(sender) = self.execs.lock().remove(&exec) {
+                        let _ = sender.send(code);
+                    }
+                }
+                Ok(Message::Event(event)) => hear(News::Event(event)),
+                Err(error) => tracing::warn!(%error, "a shim said something that is not understood"),
+            }
+        }
+    }
+}

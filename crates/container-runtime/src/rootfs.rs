@@ -1,0 +1,89 @@
+//! Root file systems: mounting snapshots, and reading an image's files without mounting it.
+
+use std::io::{self, Read};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::image::Snapshot;
+
+/// Mounts the root of a container.
+pub fn mount(snapshot: &Snapshot, target: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(target)?;
+    linux::mount::overlay(&snapshot.lower, Some((&snapshot.upper, &snapshot.work)), target)
+}
+
+/// Mounts the layers alone.
+pub fn mount_read_only(snapshot: &Snapshot, target: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(target)?;
+    match snapshot.lower.as_slice() {
+        // One layer is no overlay.
+        [only] => linux::mount::bind(only, target),
+        layers => linux::mount::overlay(layers, None, target),
+    }
+}
+
+/// A small file of the image, such as `/etc/passwd`, as the topmost layer that has it shows it. Links stay inside the
+/// layer; what is absent, hidden or no file is empty.
+pub fn read_file(snapshot: &Snapshot, path: &str) -> String {
+    const SIZE_MAX: u64 = 1 << 20;
+    let layers = std::iter::once(&snapshot.upper).chain(&snapshot.lower);
+    for layer in layers {
+        match open_in(layer, path) {
+            Ok(file) => {
+                if file.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device()) {
+                    // A whiteout: removed by this layer.
+                    return String::new();
+                }
+                let mut content = Vec::new();
+                if file.take(SIZE_MAX).read_to_end(&mut content).is_err() {
+                    return String::new();
+                }
+                return String::from_utf8_lossy(&content).into_owned();
+            }
+            Err(_) => continue,
+        }
+    }
+    String::new()
+}
+
+fn open_in(layer: &PathBuf, path: &str) -> io::Result<std::fs::File> {
+    let folder = rustix::fs::open(layer, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let file = rustix::fs::openat2(
+        &folder,
+        path.trim_start_matches('/'),
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::IN_ROOT,
+    )?;
+    Ok(file.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_come_from_the_topmost_layer_and_never_from_the_host() {
+        let folder = tempfile::tempdir().unwrap();
+        let layer = |name: &str, files: &[(&str, &str)]| {
+            let root = folder.path().join(name);
+            std::fs::create_dir_all(root.join("etc")).unwrap();
+            for (file, content) in files {
+                std::fs::write(root.join(file), content).unwrap();
+            }
+            root
+        };
+        let top = layer("top", &[("etc/passwd", "top")]);
+        let bottom = layer("bottom", &[("etc/passwd", "bottom"), ("etc/group", "bottom")]);
+        std::os::unix::fs::symlink("/etc/hostname", top.join("etc/link")).unwrap();
+        std::os::unix::fs::symlink("../../../../etc/hostname", top.join("etc/climb")).unwrap();
+        let snapshot =
+            Snapshot { lower: vec![top, bottom], upper: layer("upper", &[]), work: folder.path().join("work") };
+        assert_eq!(read_file(&snapshot, "/etc/passwd"), "top");
+        assert_eq!(read_file(&snapshot, "/etc/group"), "bottom");
+        assert_eq!(read_file(&snapshot, "/etc/link"), "");
+        assert_eq!(read_file(&snapshot, "/etc/climb"), "");
+    }
+}

@@ -1,0 +1,131 @@
+//! The last steps before a process of a container becomes its program: the same for its first process and for commands
+//! that are run beside it, so that neither can do more than the other.
+
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+
+use super::protocol::Process;
+
+/// What the process is to its container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Its first process, which also finishes its mounts.
+    Container,
+    Command,
+}
+
+/// Standard streams belong to the process's user, who may then open `/dev/stdout` again.
+pub fn own_streams(process: &Process) {
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        let is_null = rustix::fs::fstat(stream).is_ok_and(|status| status.st_rdev == rustix::fs::makedev(1, 3));
+        if !is_null && !Uid::from_raw(process.uid).is_root() {
+            // A stream that cannot change hands can still be written to.
+            let _ = rustix::fs::fchown(stream, Some(rustix::fs::Uid::from_raw(process.uid)), None);
+        }
+    }
+}
+
+/// Drops what the process may not have, and becomes its program. Returns only with the reason why it could not, in the
+/// words that Kubernetes users know.
+pub fn become_program(process: &Process, begin: Begin, environment: &[CString]) -> String {
+    let name = process.args.first().map(String::as_str).unwrap_or_default();
+    let program = match find_program(name, search_path(environment)) {
+        Ok(program) => program,
+        Err(reason) => return format!("exec: {name:?}: {reason}"),
+    };
+    let arguments: Result<Vec<CString>, _> = process.args.iter().map(|a| CString::new(a.as_bytes())).collect();
+    let (Ok(arguments), Ok(path)) = (arguments, CString::new(program.as_os_str().as_bytes())) else {
+        return format!("exec: {name:?}: invalid argument");
+    };
+    let confined = linux::process::close_from_on_exec(3)
+        .and_then(|()| match begin {
+            Begin::Container => process.confinement.prepare(),
+            Begin::Command if process.confinement.no_new_privileges => {
+                rustix::thread::set_no_new_privs(true)?;
+                process.confinement.enter()
+            }
+            Begin::Command => process.confinement.enter(),
+        })
+        .and_then(|()| process.confinement.seal());
+    if let Err(error) = confined {
+        return format!("error during container init: confine process: {}", words(&error));
+    }
+    let Err(error) = nix::unistd::execve(&path, &arguments, environment);
+    format!("exec {}: {}", program.display(), words(&io::Error::from(error)))
+}
+
+/// Where the program is, seen from inside the container.
+pub fn find_program(name: &str, path: Option<&OsStr>) -> Result<PathBuf, String> {
+    if name.contains('/') {
+        return executable(Path::new(name)).map(|()| PathBuf::from(name)).map_err(|error| match error {
+            Refused::Missing(error) => format!("stat {name}: {}", words(&error)),
+            Refused::Folder => "is a directory".to_string(),
+            Refused::Permission => "permission denied".to_string(),
+        });
+    }
+    let mut refused = None;
+    for folder in path.map(std::env::split_paths).into_iter().flatten() {
+        let candidate = folder.join(name);
+        match executable(&candidate) {
+            Ok(()) if !name.is_empty() => return Ok(candidate),
+            Err(Refused::Permission) => refused = Some("permission denied".to_string()),
+            _ => {}
+        }
+    }
+    Err(refused.unwrap_or_else(|| "executable file not found in $PATH".to_string()))
+}
+
+enum Refused {
+    Missing(io::Error),
+    Folder,
+    Permission,
+}
+
+fn executable(path: &Path) -> Result<(), Refused> {
+    let metadata = std::fs::metadata(path).map_err(Refused::Missing)?;
+    if metadata.is_dir() {
+        return Err(Refused::Folder);
+    }
+    if metadata.permissions().mode() & 0o111 == 0 {
+        return Err(Refused::Permission);
+    }
+    Ok(())
+}
+
+/// As C programs and Go put it: lower case, without the number.
+pub fn words(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+        None => error.to_string(),
+    }
+}
+
+fn search_path(environment: &[CString]) -> Option<&OsStr> {
+    environment.iter().find_map(|entry| entry.to_bytes().strip_prefix(b"PATH=")).map(OsStr::from_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_or_refused_in_known_words() {
+        let path = Some(OsStr::new("/nowhere:/bin"));
+        assert_eq!(find_program("sh", path), Ok(PathBuf::from("/bin/sh")));
+        assert_eq!(find_program("/bin/sh", None), Ok(PathBuf::from("/bin/sh")));
+        for (name, words) in [
+            ("nope", "executable file not found in $PATH"),
+            ("", "executable file not found in $PATH"),
+            ("/nope", "stat /nope: no such file or directory"),
+            ("/bin", "is a directory"),
+            ("/etc/passwd", "permission denied"),
+        ] {
+            assert_eq!(find_program(name, path), Err(words.to_string()), "{name}");
+        }
+    }
+}

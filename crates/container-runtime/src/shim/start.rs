@@ -1,0 +1,185 @@
+//! Starting a container: libcontainer runs in a child of the shim, so that the shim never waits for it.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+
+use libcontainer::container::builder::ContainerBuilder;
+use libcontainer::oci_spec::runtime::Spec;
+use libcontainer::syscall::syscall::SyscallType;
+use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, ExecutorValidationError};
+use linux::process::Fork;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::confine;
+use super::errors::{self, Reports};
+use super::cgroups::Groups;
+use super::namespaces::{Held, flags};
+use super::protocol::{PROCESS, Process, ROOTFS, Start};
+
+/// The shim's ends of a container that is being started.
+pub struct Starting {
+    /// Lines of [`Reports`], until the program runs or it has failed.
+    pub reports: OwnedFd,
+    pub stdin: Option<OwnedFd>,
+    pub stdout: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
+    /// Gives the terminal's master.
+    pub console: Option<OwnedFd>,
+}
+
+/// Begins. What comes of it is read from [`Starting::reports`].
+pub fn start(request: &Start, namespaces: &Held) -> io::Result<Starting> {
+    let process: Process = super::read_json(&request.folder.join(PROCESS))?;
+    let (reports, report) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut ours = Starting { reports, stdin: None, stdout: None, stderr: None, console: None };
+    let mut theirs = Streams { stdin: null()?, stdout: null()?, stderr: null()?, console: None };
+    if request.tty {
+        let (left, right) = linux::fd_passing::pair()?;
+        ours.console = Some(left);
+        theirs.console = Some(right);
+    } else {
+        if request.stdin {
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            theirs.stdin = read;
+            ours.stdin = Some(write);
+        }
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        theirs.stdout = write;
+        ours.stdout = Some(read);
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        theirs.stderr = write;
+        ours.stderr = Some(read);
+    }
+    match linux::process::fork()? {
+        Fork::Parent(_) => Ok(ours),
+        Fork::Child => {
+            drop(ours);
+            let report = Rc::new(report);
+            if let Err(error) = create(request, namespaces, process, theirs, report.clone()) {
+                errors::report(&report, &Reports::Failed(error));
+                linux::process::exit_now(1);
+            }
+            linux::process::exit_now(0)
+        }
+    }
+}
+
+struct Streams {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    console: Option<OwnedFd>,
+}
+
+fn null() -> io::Result<OwnedFd> {
+    Ok(File::options().read(true).write(true).open("/dev/null")?.into())
+}
+
+fn create(
+    request: &Start,
+    namespaces: &Held,
+    process: Process,
+    streams: Streams,
+    report: Rc<OwnedFd>,
+) -> Result<(), String> {
+    linux::process::reset_signals();
+    Groups::join_named(&process.cgroup, std::process::id()).map_err(|error| format!("join control group: {error}"))?;
+    // Not left to libcontainer, which opens them only when it is in the pod's user namespace and may not any more.
+    namespaces.join().map_err(|error| format!("join namespaces of the pod: {error}"))?;
+    // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
+    // has nothing to clean up.
+    linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("make mount namespace: {error}"))?;
+    crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS))
+        .map_err(|error| format!("mount root file system: {error}"))?;
+    for image in &request.images {
+        crate::rootfs::mount_read_only(&image.snapshot, &image.target)
+            .map_err(|error| format!("mount image volume: {error}"))?;
+    }
+    let details = errors::collect();
+    let executor =
+        BecomeProgram { process: Rc::new(process), report: report.clone(), console: streams.console.map(Rc::new) };
+    let built = ContainerBuilder::new(request.container.clone(), SyscallType::default())
+        .with_executor(executor)
+        .with_stdin(streams.stdin)
+        .with_stdout(streams.stdout)
+        .with_stderr(streams.stderr)
+        .with_root_path(request.folder.join("libcontainer"))
+        .map_err(|error| errors::chain(&error))?
+        .as_init(&request.folder)
+        .with_systemd(false)
+        .with_detach(true)
+        .build();
+    let mut container = built.map_err(|error| details.explain(&error))?;
+    let pid = container.pid().map(|pid| pid.as_raw()).unwrap_or_default();
+    errors::report(&report, &Reports::Pid(pid));
+    container.start().map_err(|error| details.explain(&error))
+}
+
+/// What libcontainer calls when everything around the program is done.
+#[derive(Clone)]
+struct BecomeProgram {
+    process: Rc<Process>,
+    report: Rc<OwnedFd>,
+    console: Option<Rc<OwnedFd>>,
+}
+
+impl Executor for BecomeProgram {
+    fn exec(&self, _spec: &Spec) -> Result<(), ExecutorError> {
+        let reason = match self.terminal() {
+            Ok(()) => {
+                confine::own_streams(&self.process);
+                let environment: Vec<CString> = std::env::vars_os()
+                    .filter_map(|(name, value)| {
+                        let mut entry = name.into_encoded_bytes();
+                        entry.push(b'=');
+                        entry.extend(value.into_encoded_bytes());
+                        CString::new(entry).ok()
+                    })
+                    .collect();
+                confine::become_program(&self.process, confine::Begin::Container, &environment)
+            }
+            Err(error) => format!("error during container init: open terminal: {error}"),
+        };
+        errors::report(&self.report, &Reports::Failed(reason.clone()));
+        Err(ExecutorError::Other(reason))
+    }
+
+    /// Whether the program is there shows when it is run; this is told in better words then.
+    fn validate(&self, _spec: &Spec) -> Result<(), ExecutorValidationError> {
+        Ok(())
+    }
+
+    fn setup_envs(&self, environment: std::collections::HashMap<String, String>) -> Result<(), ExecutorSetEnvsError> {
+        linux::process::set_environment(environment);
+        Ok(())
+    }
+}
+
+impl BecomeProgram {
+    fn terminal(&self) -> io::Result<()> {
+        let Some(console) = &self.console else { return Ok(()) };
+        let slave = open_terminal(console)?;
+        // Programs that write to the console mean this terminal.
+        if std::fs::metadata("/dev").is_ok() {
+            let console = std::path::Path::new("/dev/console");
+            let _ = File::options().create(true).append(true).open(console);
+            use std::os::fd::AsRawFd;
+            let _ = rustix::mount::mount_bind(format!("/proc/self/fd/{}", slave.as_raw_fd()), console);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a terminal in here, sends its master to the other end of the socket, and makes it this process's own.
+pub fn open_terminal(console: impl AsFd) -> io::Result<OwnedFd> {
+    let (master, slave) = linux::pty::open()?;
+    linux::fd_passing::send(console, b"terminal", &[master.as_fd()])?;
+    rustix::process::ioctl_tiocsctty(&slave)?;
+    rustix::stdio::dup2_stdin(&slave)?;
+    rustix::stdio::dup2_stdout(&slave)?;
+    rustix::stdio::dup2_stderr(&slave)?;
+    Ok(slave)
+}

@@ -1,0 +1,121 @@
+//! Mounts.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+    UnmountFlags,
+};
+
+/// Mounts layers over each other. Layers are given one by one, so that their number and the length of their paths are
+/// not bounded by one page, as the options of `mount` are.
+pub fn overlay(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+    match overlay_by_parts(lower, upper, target) {
+        // Kernels before 6.5 do not know `lowerdir+`.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => overlay_at_once(lower, upper, target),
+        other => other,
+    }
+}
+
+fn overlay_by_parts(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+    let fs = rustix::mount::fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for layer in lower {
+        rustix::mount::fsconfig_set_string(&fs, "lowerdir+", layer.as_path())?;
+    }
+    if let Some((upper, work)) = upper {
+        rustix::mount::fsconfig_set_string(&fs, "upperdir", upper)?;
+        rustix::mount::fsconfig_set_string(&fs, "workdir", work)?;
+    }
+    rustix::mount::fsconfig_create(&fs)?;
+    let mount = rustix::mount::fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    rustix::mount::move_mount(&mount, "", rustix::fs::CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+fn overlay_at_once(lower: &[PathBuf], upper: Option<(&Path, &Path)>, target: &Path) -> io::Result<()> {
+    let mut options = b"lowerdir=".to_vec();
+    options.extend(lower.iter().map(|layer| layer.as_os_str().as_bytes()).collect::<Vec<_>>().join(&b':'));
+    if let Some((upper, work)) = upper {
+        options.extend(b",upperdir=");
+        options.extend(upper.as_os_str().as_bytes());
+        options.extend(b",workdir=");
+        options.extend(work.as_os_str().as_bytes());
+    }
+    let options = CString::new(options)?;
+    rustix::mount::mount("overlay", target, "overlay", MountFlags::empty(), Some(options.as_c_str()))?;
+    Ok(())
+}
+
+pub fn tmpfs(target: &Path, size: u64, mode: u32) -> io::Result<()> {
+    let options = CString::new(format!("mode={mode:o},size={size}"))?;
+    rustix::mount::mount(
+        "shm",
+        target,
+        "tmpfs",
+        MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC,
+        Some(options.as_c_str()),
+    )?;
+    Ok(())
+}
+
+pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    Ok(rustix::mount::mount_bind_recursive(source, target)?)
+}
+
+/// Makes the folder a mount of its own from which nothing spreads, unless it is one already.
+pub fn make_private(folder: &Path) -> io::Result<()> {
+    if !is_mount_point(folder)? {
+        rustix::mount::mount_bind(folder, folder)?;
+    }
+    Ok(rustix::mount::mount_change(folder, MountPropagationFlags::PRIVATE)?)
+}
+
+pub fn is_mount_point(folder: &Path) -> io::Result<bool> {
+    let status =
+        rustix::fs::statx(rustix::fs::CWD, folder, rustix::fs::AtFlags::empty(), rustix::fs::StatxFlags::BASIC_STATS)?;
+    Ok(status.stx_attributes.contains(rustix::fs::StatxAttributes::MOUNT_ROOT))
+}
+
+/// Takes a mount away; nothing there is fine.
+pub fn unmount(target: &Path) -> io::Result<()> {
+    match rustix::mount::unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The file as seen through a read-only mount that is in nobody's tree. Running it from there, nobody can write to it
+/// through `/proc/<pid>/exe`, and no copy of it is kept in memory.
+pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct MountAttributes {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        user_namespace: u64,
+    }
+    let tree = rustix::mount::open_tree(
+        rustix::fs::CWD,
+        file,
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
+    )?;
+    let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    // SAFETY: the path is an empty C string, the attributes are valid for reads of the size given.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &attributes as *const MountAttributes,
+            size_of::<MountAttributes>(),
+        )
+    };
+    if result == 0 { Ok(tree) } else { Err(io::Error::last_os_error()) }
+}
