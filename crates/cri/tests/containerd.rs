@@ -72,7 +72,17 @@ impl Drop for Containerd {
         for mount in mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|path| path.starts_with(&root)) {
             let _ = Command::new("umount").args(["-l", mount]).status();
         }
+        // One in each tree of version 1, or the one of version 2.
+        let trees =
+            std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
+        for tree in trees.chain([Path::new("/sys/fs/cgroup").to_owned()]) {
+            let _ = std::fs::remove_dir(tree.join(cgroup().trim_start_matches('/')));
+        }
     }
+}
+
+fn cgroup() -> String {
+    format!("/knarr-cri-test-{}", std::process::id())
 }
 
 fn configuration(root: &Path) -> String {
@@ -121,10 +131,7 @@ fn pod(containerd: &Containerd) -> v1::PodSandboxConfig {
         }),
         hostname: "web".to_owned(),
         log_directory: containerd.folder.path().join("logs").display().to_string(),
-        linux: Some(v1::LinuxPodSandboxConfig {
-            cgroup_parent: format!("/knarr-cri-test-{}", std::process::id()),
-            ..Default::default()
-        }),
+        linux: Some(v1::LinuxPodSandboxConfig { cgroup_parent: cgroup(), ..Default::default() }),
         ..Default::default()
     }
 }

@@ -153,6 +153,11 @@ async fn events_arrive_as_they_happen() {
 }
 
 #[tokio::test]
+async fn events_that_are_slow_to_begin_arrive_too() {
+    check_events(Fake::slow()).await;
+}
+
+#[tokio::test]
 async fn without_events_the_lists_are_compared() {
     check_events(Fake::silent()).await;
 }

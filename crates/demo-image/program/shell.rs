@@ -30,7 +30,16 @@ pub fn sh(arguments: &[String]) -> Outcome {
     let Some(script) = script else { return interactive() };
     let statements = parse::parse(&script)?;
     let mut shell = Shell::default();
-    match shell.run(&statements) {
+    // As other shells do: the last command takes the shell's place, and so hears the signals that are meant for it.
+    let (before, last) = match statements.split_last() {
+        Some((last @ Statement::Simple(_), before)) => (before, Some(last)),
+        _ => (statements.as_slice(), None),
+    };
+    if let Flow::Exit(code) = shell.run(before) {
+        return Ok(code);
+    }
+    shell.last = true;
+    match last.map_or(Flow::Next, |last| shell.step(last)) {
         Flow::Next => Ok(shell.code),
         Flow::Exit(code) => Ok(code),
     }
@@ -57,6 +66,8 @@ fn interactive() -> Outcome {
 #[derive(Default)]
 struct Shell {
     code: i32,
+    /// Nothing comes after this command.
+    last: bool,
     /// Set here and not exported.
     variables: HashMap<String, String>,
     exported: HashMap<String, String>,
@@ -189,7 +200,7 @@ impl Shell {
         let (name, arguments, replace) = match (name, arguments.split_first()) {
             ("exec", Some((name, arguments))) => (name.as_str(), arguments, true),
             ("exec", None) => return Ok(0),
-            _ => (name, arguments, false),
+            _ => (name, arguments, self.last),
         };
         let mut command = match find(name) {
             Some(applet) => {
@@ -203,10 +214,8 @@ impl Shell {
         streams.input.map(|file| command.stdin(Stdio::from(file)));
         streams.output.map(|file| command.stdout(Stdio::from(file)));
         streams.errors.map(|file| command.stderr(Stdio::from(file)));
-        if replace {
-            return Err(format!("{name}: {}", command.exec()));
-        }
-        match command.status() {
+        let status = if replace { Err(command.exec()) } else { command.status() };
+        match status {
             Ok(status) => Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))),
             Err(error) => {
                 eprintln!("sh: {name}: {error}");

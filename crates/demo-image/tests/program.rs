@@ -2,24 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// The program in a folder of its own, for all tests of this process.
-static PROGRAM: LazyLock<(tempfile::TempDir, PathBuf)> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("demo");
-    std::fs::write(&path, demo_image::program()).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    (folder, path)
-});
+/// The very file that is embedded.
+const PROGRAM: &str = env!("DEMO_PROGRAM");
 
 fn demo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(&PROGRAM.1);
+    let mut command = Command::new(PROGRAM);
     command.args(arguments);
     command
 }
@@ -137,6 +128,11 @@ fn ends() {
     std::thread::sleep(Duration::from_millis(200));
     sleeping.signal("-TERM");
     assert_eq!(sleeping.0.wait().unwrap().code(), Some(143));
+    // A shell's last command takes its place.
+    let mut shell = Running::start(&["sh", "-c", "echo first; sleep 100"]);
+    std::thread::sleep(Duration::from_millis(300));
+    shell.signal("-TERM");
+    assert_eq!(shell.0.wait().unwrap().code(), Some(143));
     let mut stubborn = Running::start(&["ignore-term"]);
     std::thread::sleep(Duration::from_millis(200));
     stubborn.signal("-TERM");
@@ -276,7 +272,7 @@ fn log_writes_numbered_lines() {
 
 #[test]
 fn it_is_the_command_it_is_called_as() {
-    let output = Command::new(&PROGRAM.1).arg0("/bin/echo").args(["hello", "there"]).output().unwrap();
+    let output = Command::new(PROGRAM).arg0("/bin/echo").args(["hello", "there"]).output().unwrap();
     assert_eq!(text(&output), "hello there\n");
     assert!(text(&run(&["id"])).starts_with("uid="));
     assert!(text(&run(&["stat", "/"])).contains("directory"));

@@ -71,10 +71,17 @@ struct State {
 }
 
 impl Builtin {
-    /// Reads the claims that are there; touches nothing else yet.
+    /// Reads the claims and ranges that are there; touches nothing else yet. The ranges of the last run count until new
+    /// ones are set: pods must not lose their way out because the node's object cannot be read after a restart.
     pub fn open(config: Config) -> Result<Builtin> {
         let claims = Claims::open(&config.state_dir)?;
-        Ok(Builtin { config, state: Mutex::new(State { claims, ranges: Vec::new(), written: None }) })
+        let path = ranges_path(&config);
+        let ranges = match std::fs::read_to_string(&path) {
+            Ok(text) => parse_ranges(text.trim())?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(Error::File { path, source }),
+        };
+        Ok(Builtin { config, state: Mutex::new(State { claims, ranges, written: None }) })
     }
 
     async fn attach_pod(&self, pod: &SandboxNetwork) -> Result<Addresses> {
@@ -88,7 +95,8 @@ impl Builtin {
         let ports = ports_of(&pod.port_mappings);
         let claim = state.claims.claim(&pod.sandbox, &ranges, ports, describe(pod))?;
         let linked = async {
-            if !links::bridge_is_there(&self.config).await? {
+            // Someone may have taken away either, a firewall's reload for one.
+            if !links::bridge_is_there(&self.config).await? || !rules::are_there(&self.config).await? {
                 self.set_up(&mut state).await?;
             }
             links::link_pod(&self.config, &ranges, &pod.sandbox, &pod.netns, &claim.addresses).await?;
@@ -135,6 +143,7 @@ impl Builtin {
     async fn set_ranges(&self, text: &str) -> Result<()> {
         let ranges = parse_ranges(text)?;
         let mut state = self.state.lock().await;
+        crate::write_atomically(&ranges_path(&self.config), text.as_bytes())?;
         state.ranges = ranges;
         self.set_up(&mut state).await
     }
@@ -197,9 +206,13 @@ impl Network for Builtin {
         if self.state.lock().await.ranges.is_empty() {
             return Some(Error::NoRange.to_string());
         }
-        // A bridge that someone removed comes back with the next pod; that is no reason to send none.
+        // What someone removed comes back with the next pod; that is no reason to send none.
         None
     }
+}
+
+fn ranges_path(config: &Config) -> PathBuf {
+    config.state_dir.join("ranges")
 }
 
 /// One range, or one of each family with a comma between.

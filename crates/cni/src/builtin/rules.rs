@@ -35,13 +35,16 @@ pub struct Input {
     pub pods: Vec<Claim>,
 }
 
+/// Whether our table exists.
+pub async fn are_there(config: &Config) -> Result<bool> {
+    let fail = |source| Error::Rules { table: config.table.clone(), source };
+    let tables = connect(config)?.list_tables_in(FAMILY).await.map_err(fail)?;
+    Ok(tables.iter().any(|table| table.name == config.table))
+}
+
 pub async fn write(input: &Input, config: &Config) -> Result<()> {
     let fail = |source| Error::Rules { table: input.table.clone(), source };
-    let connection: Connection<Nftables> = match &config.node_namespace {
-        Some(path) => Connection::new_in(path.as_path()),
-        None => Connection::<Nftables>::new(),
-    }
-    .map_err(fail)?;
+    let connection = connect(config)?;
     let table = input.table.as_str();
     // Making it first means that there is one to delete, on kernels that cannot delete what may not be there.
     let made = RawMessage::new(NFT_MSG_NEWTABLE, FAMILY).flags(CREATE).attrs(text_attribute(NFTA_TABLE_NAME, table));
@@ -53,6 +56,14 @@ pub async fn write(input: &Input, config: &Config) -> Result<()> {
         transaction = transaction.add_rule(rule);
     }
     transaction.commit(&connection).await.map_err(fail)
+}
+
+fn connect(config: &Config) -> Result<Connection<Nftables>> {
+    let connection = match &config.node_namespace {
+        Some(path) => Connection::new_in(path.as_path()),
+        None => Connection::<Nftables>::new(),
+    };
+    connection.map_err(|source| Error::Rules { table: config.table.clone(), source })
 }
 
 fn chains() -> [(&'static str, BaseChain); 5] {

@@ -234,7 +234,7 @@ async fn what_a_crash_left_is_cleared() {
     tool(&machine.node, &format!("ip link delete {}", links::device_name(&b.sandbox.sandbox)));
 
     let again = Machine::network(&machine.node, &machine.state);
-    again.set_pod_cidr(RANGE).await.unwrap();
+    assert_eq!(again.not_ready().await, None, "the range is known from before");
     // The pod that lost its device gets it back, under the same address.
     assert_eq!(again.attach(&b.sandbox).await.unwrap().ips, b.addresses);
     serve(&b.namespace, "0.0.0.0:80");
@@ -246,6 +246,37 @@ async fn what_a_crash_left_is_cleared() {
     assert!(links.contains(&links::device_name(&a.sandbox.sandbox)));
     assert!(!tool(&machine.node, "nft list ruleset").contains("9090"));
     assert_eq!(machine.state.path().join("claims").read_dir().unwrap().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_took_away_comes_back() {
+    let machine = Machine::start(RANGE).await;
+    let a = machine.pod("a", Vec::new()).await;
+    serve(&machine.outside, "0.0.0.0:82");
+    tool(&machine.node, "nft flush ruleset");
+    let b = machine.pod("b", Vec::new()).await;
+    assert_eq!(call(&a.namespace, format!("{OUTSIDE}:82")).unwrap(), UPLINK);
+    tool(&machine.node, "ip link delete knarr0");
+    machine.network.attach(&b.sandbox).await.unwrap();
+    assert_eq!(call(&b.namespace, format!("{OUTSIDE}:82")).unwrap(), UPLINK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sender_who_came_too_early_is_heard_once_the_port_is_there() {
+    let machine = Machine::start(RANGE).await;
+    machine.pod("other", vec![port(2, 7000, 70, "")]).await;
+    assert!(tool(&machine.node, "nft list ruleset").contains("dport 7000 dnat ip to 10.77.0.2:70"), "sctp");
+    // The node remembers a connection that it answered with a refusal, as long as the sender goes on.
+    let sender = machine.outside.run(|| UdpSocket::bind("0.0.0.0:4000").unwrap()).unwrap();
+    sender.set_read_timeout(Some(TIMEOUT)).unwrap();
+    sender.send_to(b"early", format!("{UPLINK}:5353")).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let pod = machine.pod("a", vec![port(1, 5353, 53, "")]).await;
+    serve_udp(&pod.namespace, "0.0.0.0:53");
+    sender.send_to(b"again", format!("{UPLINK}:5353")).unwrap();
+    let mut buffer = [0; 64];
+    let (length, _) = sender.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..length], OUTSIDE.as_bytes());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -74,8 +74,11 @@ impl Exec {
 
     async fn add(&self, pod: &SandboxNetwork) -> Result<Addresses> {
         check_sandbox(&pod.sandbox)?;
-        if let Some(Kept { result: Some(result), .. }) = self.kept(&pod.sandbox)? {
-            return Ok(Addresses { ips: addresses(&result) });
+        match self.kept(&pod.sandbox)? {
+            Some(Kept { result: Some(result), .. }) => return Ok(Addresses { ips: addresses(&result) }),
+            // An attempt that a crash interrupted: plugins must not be asked twice to add the same.
+            Some(_) => self.delete(&pod.sandbox).await?,
+            None => {}
         }
         crate::builtin::set_loopback_up(&pod.netns).await?;
         let mut kept = Kept {
@@ -137,7 +140,11 @@ impl Exec {
                 false => std::fs::remove_file(&path).map_err(|source| Error::File { path, source })?,
             }
         }
-        let configuration = Configuration::load(&self.config.conf_dir)?;
+        let configuration = match Configuration::load(&self.config.conf_dir) {
+            // Whoever brings the network may still be on the way, and has left nothing behind.
+            Err(Error::NoConfiguration(_)) => return Ok(()),
+            other => other?,
+        };
         if !configuration.knows(Command::Gc) || configuration.gc_disabled {
             return Ok(());
         }

@@ -12,6 +12,8 @@ use tokio::sync::broadcast;
 pub struct Fake {
     /// Has no events, as old runtimes.
     silent: bool,
+    /// Says nothing about its events for a while, as servers that send headers only with the first message.
+    slow: bool,
     /// What cannot be seen in lists.
     pub heard: Mutex<Vec<String>>,
     sandboxes: Mutex<BTreeMap<String, v1::PodSandboxStatus>>,
@@ -25,6 +27,7 @@ impl Default for Fake {
     fn default() -> Fake {
         Fake {
             silent: false,
+            slow: false,
             heard: Mutex::default(),
             sandboxes: Mutex::default(),
             containers: Mutex::default(),
@@ -37,6 +40,10 @@ impl Default for Fake {
 impl Fake {
     pub fn silent() -> Fake {
         Fake { silent: true, ..Fake::default() }
+    }
+
+    pub fn slow() -> Fake {
+        Fake { slow: true, ..Fake::default() }
     }
 
     fn hear(&self, text: String) -> Result<()> {
@@ -218,6 +225,9 @@ impl Runtime for Fake {
             return Err(Error::new(Code::Unimplemented, "no events here"));
         }
         let events = self.events.subscribe();
+        if self.slow {
+            tokio::time::sleep(std::time::Duration::from_millis(600)).await;
+        }
         Ok(unfold(events, |mut events| async { events.recv().await.ok().map(|event| (event, events)) }).boxed())
     }
 
