@@ -1,1 +1,76 @@
-//! .
+//! The pod network of one node, behind [`cri::Network`].
+//!
+//! Two implementations: [`Builtin`] needs nothing but the kernel (a bridge, a pair of devices per pod, addresses from the
+//! node's range, nftables), [`Exec`] runs third-party CNI plugins.
+
+pub mod builtin;
+pub mod exec;
+
+pub use builtin::{Builtin, Config};
+pub use exec::Exec;
+
+use std::path::PathBuf;
+
+/// What went wrong, and with what.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0:?} cannot be the name of a sandbox")]
+    Sandbox(String),
+    #[error("the node has no range for pod addresses yet")]
+    NoRange,
+    #[error("{text:?} is no address range")]
+    Range { text: String },
+    #[error("no free address in {range}")]
+    Full { range: ipnet::IpNet },
+    #[error("{path}: {source}", path = path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("{step}: {source}")]
+    Link { step: String, source: nlink::netlink::Error },
+    #[error("change the rules of table {table}: {source}")]
+    Rules { table: String, source: nlink::netlink::Error },
+    #[error("network namespace {path}: {source}", path = path.display())]
+    Namespace { path: PathBuf, source: std::io::Error },
+    #[error("network configuration {path}: {message}", path = path.display())]
+    Configuration { path: PathBuf, message: String },
+    #[error("no networks found in {}", .0.display())]
+    NoConfiguration(PathBuf),
+    #[error("plugin {plugin} not found in {searched:?}")]
+    NoPlugin { plugin: String, searched: Vec<PathBuf> },
+    #[error("plugin type=\"{plugin}\" failed ({command}): {message}")]
+    Plugin { plugin: String, command: &'static str, message: String },
+}
+
+impl From<Error> for cri::Error {
+    fn from(error: Error) -> cri::Error {
+        let code = match &error {
+            Error::Sandbox(_) | Error::Range { .. } => cri::Code::InvalidArgument,
+            Error::NoRange | Error::NoConfiguration(_) => cri::Code::Unavailable,
+            Error::Full { .. } => cri::Code::ResourceExhausted,
+            _ => cri::Code::Unknown,
+        };
+        cri::Error::new(code, error.to_string())
+    }
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Writes a file so that after a crash there is the old one or the new one, never a part.
+fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
+    use std::io::Write;
+    let fail = |source| Error::File { path: path.to_owned(), source };
+    let folder = path.parent().expect("a state file has a folder");
+    let temporary = path.with_extension("new");
+    let mut file = std::fs::File::create(&temporary).map_err(fail)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(fail)?;
+    std::fs::rename(&temporary, path).map_err(fail)?;
+    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail)
+}
+
+/// The id becomes a file name: only what cannot lead elsewhere.
+fn check_sandbox(id: &str) -> Result<()> {
+    let good = !id.is_empty()
+        && id.len() <= 200
+        && !id.starts_with('.')
+        && id.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.'));
+    if good { Ok(()) } else { Err(Error::Sandbox(id.to_owned())) }
+}

@@ -7,9 +7,11 @@
 pub mod streams;
 pub mod network;
 pub mod remote;
+pub mod serve;
 
 pub use k8s_cri::v1;
 pub use network::{Addresses, Network, SandboxNetwork};
+pub use remote::Remote;
 pub use streams::{Attached, Forwarded, Session, Streaming};
 
 use async_trait::async_trait;

@@ -8,3 +8,4 @@ pub mod pty;
 pub mod seccomp;
 pub mod capabilities;
 pub mod idmap;
+pub mod netns;

@@ -1,0 +1,256 @@
+//! The built-in network: one bridge per node, one pair of devices per pod.
+//!
+//! A pod's address has no neighbours (its prefix is a single address) and everything it sends goes to the bridge's
+//! address first. So traffic between two pods of a node is routed by the node, not switched by the bridge: rules for
+//! Services and policies see it, in both directions, whether or not the kernel has bridge netfilter.
+
+mod claims;
+mod links;
+mod rules;
+mod sysctl;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use cri::{Addresses, Network, SandboxNetwork};
+use ipnet::IpNet;
+use tokio::sync::Mutex;
+
+use crate::{Error, Result};
+use claims::{Claim, Claims, Port};
+pub(crate) use links::set_loopback_up;
+
+/// How a node's network is laid out.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The bridge's name; two networks in one namespace need two names.
+    pub bridge: String,
+    /// The nftables table, ours alone.
+    pub table: String,
+    /// Where claims are kept. Must outlive a restart, may be lost with a reboot.
+    pub state_dir: PathBuf,
+    /// All pod addresses of the cluster: traffic to them keeps its source address.
+    pub cluster_ranges: Vec<IpNet>,
+    /// Service addresses. What no rule has taken elsewhere is refused here instead of leaving the node.
+    pub service_ranges: Vec<IpNet>,
+    /// Nothing: that of the device of the default route.
+    pub mtu: Option<u32>,
+    /// The node's own network namespace when it is not that of this process.
+    pub node_namespace: Option<PathBuf>,
+}
+
+impl Config {
+    pub fn new(state_dir: impl Into<PathBuf>) -> Config {
+        Config {
+            bridge: "knarr0".to_owned(),
+            table: "knarr-cni".to_owned(),
+            state_dir: state_dir.into(),
+            cluster_ranges: Vec::new(),
+            service_ranges: Vec::new(),
+            mtu: None,
+            node_namespace: None,
+        }
+    }
+}
+
+pub struct Builtin {
+    config: Config,
+    /// One change at a time: claims, devices and rules move together.
+    state: Mutex<State>,
+}
+
+struct State {
+    claims: Claims,
+    /// The node's ranges, at most one of each family.
+    ranges: Vec<IpNet>,
+    /// The rules as they were last written, to leave them alone when nothing changes.
+    written: Option<rules::Input>,
+}
+
+impl Builtin {
+    /// Reads the claims and ranges that are there; touches nothing else yet. The ranges of the last run count until new
+    /// ones are set: pods must not lose their way out because the node's object cannot be read after a restart.
+    pub fn open(config: Config) -> Result<Builtin> {
+        let claims = Claims::open(&config.state_dir)?;
+        let path = ranges_path(&config);
+        let ranges = match std::fs::read_to_string(&path) {
+            Ok(text) => parse_ranges(text.trim())?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(Error::File { path, source }),
+        };
+        Ok(Builtin { config, state: Mutex::new(State { claims, ranges, written: None }) })
+    }
+
+    async fn attach_pod(&self, pod: &SandboxNetwork) -> Result<Addresses> {
+        crate::check_sandbox(&pod.sandbox)?;
+        let mut state = self.state.lock().await;
+        if state.ranges.is_empty() {
+            return Err(Error::NoRange);
+        }
+        let known = state.claims.get(&pod.sandbox).is_some();
+        let ranges = state.ranges.clone();
+        let ports = ports_of(&pod.port_mappings);
+        let claim = state.claims.claim(&pod.sandbox, &ranges, ports, describe(pod))?;
+        let linked = async {
+            // Someone may have taken away either, a firewall's reload for one.
+            if !links::bridge_is_there(&self.config).await? || !rules::are_there(&self.config).await? {
+                self.set_up(&mut state).await?;
+            }
+            links::link_pod(&self.config, &ranges, &pod.sandbox, &pod.netns, &claim.addresses).await?;
+            self.write_rules(&mut state).await?;
+            self.forget_connections(&claim).await;
+            Ok(())
+        };
+        if let Err(error) = linked.await {
+            // A pod that was linked before keeps its address: its containers may be using it.
+            if !known {
+                self.release(&mut state, &pod.sandbox).await?;
+            }
+            return Err(error);
+        }
+        Ok(Addresses { ips: claim.addresses })
+    }
+
+    /// Device and claim; the rules are the caller's to write.
+    async fn release(&self, state: &mut State, sandbox: &str) -> Result<()> {
+        links::unlink_pod(&self.config, sandbox).await?;
+        // Last of all: while the claim is there, nobody else gets the address.
+        state.claims.release(sandbox)
+    }
+
+    async fn detach_pod(&self, pod: &SandboxNetwork) -> Result<()> {
+        crate::check_sandbox(&pod.sandbox)?;
+        let mut state = self.state.lock().await;
+        self.release(&mut state, &pod.sandbox).await?;
+        self.write_rules(&mut state).await
+    }
+
+    async fn keep(&self, sandboxes: &[String]) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let kept: BTreeSet<&str> = sandboxes.iter().map(String::as_str).collect();
+        let gone: Vec<String> =
+            state.claims.iter().map(|(sandbox, _)| sandbox.clone()).filter(|id| !kept.contains(id.as_str())).collect();
+        for sandbox in gone {
+            self.release(&mut state, &sandbox).await?;
+        }
+        links::unlink_others(&self.config, &kept).await?;
+        self.write_rules(&mut state).await
+    }
+
+    async fn set_ranges(&self, text: &str) -> Result<()> {
+        let ranges = parse_ranges(text)?;
+        let mut state = self.state.lock().await;
+        crate::write_atomically(&ranges_path(&self.config), text.as_bytes())?;
+        state.ranges = ranges;
+        self.set_up(&mut state).await
+    }
+
+    /// The node's side of the network, from whatever is there to what should be.
+    async fn set_up(&self, state: &mut State) -> Result<()> {
+        sysctl::set_up(&self.config, &state.ranges)?;
+        links::set_up_bridge(&self.config, &state.ranges).await?;
+        // These exist only once the bridge does.
+        sysctl::set_up_bridge(&self.config)?;
+        state.written = None;
+        self.write_rules(state).await
+    }
+
+    async fn write_rules(&self, state: &mut State) -> Result<()> {
+        let input = rules::Input {
+            table: self.config.table.clone(),
+            bridge: self.config.bridge.clone(),
+            ranges: state.ranges.clone(),
+            cluster_ranges: self.config.cluster_ranges.clone(),
+            service_ranges: self.config.service_ranges.clone(),
+            pods: state.claims.iter().map(|(_, claim)| claim.clone()).filter(|claim| !claim.ports.is_empty()).collect(),
+        };
+        if state.written.as_ref() != Some(&input) {
+            rules::write(&input, &self.config).await?;
+            state.written = Some(input);
+        }
+        Ok(())
+    }
+
+    /// A sender of datagrams that tried before the port was mapped has an entry that leads nowhere, and would keep it.
+    async fn forget_connections(&self, claim: &Claim) {
+        for port in claim.ports.iter().filter(|port| port.protocol == claims::UDP) {
+            if let Err(error) = links::forget_udp(&self.config, port.host_port).await {
+                tracing::debug!(%error, port = port.host_port, "old connections of a host port stay");
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Network for Builtin {
+    async fn attach(&self, pod: &SandboxNetwork) -> cri::Result<Addresses> {
+        Ok(self.attach_pod(pod).await?)
+    }
+
+    async fn detach(&self, pod: &SandboxNetwork) -> cri::Result<()> {
+        Ok(self.detach_pod(pod).await?)
+    }
+
+    async fn keep_only(&self, sandboxes: &[String]) -> cri::Result<()> {
+        Ok(self.keep(sandboxes).await?)
+    }
+
+    async fn set_pod_cidr(&self, pod_cidr: &str) -> cri::Result<()> {
+        Ok(self.set_ranges(pod_cidr).await?)
+    }
+
+    async fn not_ready(&self) -> Option<String> {
+        if self.state.lock().await.ranges.is_empty() {
+            return Some(Error::NoRange.to_string());
+        }
+        // What someone removed comes back with the next pod; that is no reason to send none.
+        None
+    }
+}
+
+fn ranges_path(config: &Config) -> PathBuf {
+    config.state_dir.join("ranges")
+}
+
+/// One range, or one of each family with a comma between.
+fn parse_ranges(text: &str) -> Result<Vec<IpNet>> {
+    let bad = || Error::Range { text: text.to_owned() };
+    let mut ranges: Vec<IpNet> = Vec::new();
+    for part in text.split(',').map(str::trim) {
+        let range = part.parse::<IpNet>().map_err(|_| bad())?.trunc();
+        let twice = ranges.iter().any(|other| other.addr().is_ipv4() == range.addr().is_ipv4());
+        // Network, gateway, one pod, and in IPv4 the broadcast address.
+        if twice || range.max_prefix_len() - range.prefix_len() < 2 {
+            return Err(bad());
+        }
+        ranges.push(range);
+    }
+    Ok(ranges)
+}
+
+fn ports_of(mappings: &[cri::v1::PortMapping]) -> Vec<Port> {
+    let number = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
+    let port = |mapping: &cri::v1::PortMapping| {
+        let protocol = match mapping.protocol {
+            1 => claims::UDP,
+            2 => claims::SCTP,
+            _ => claims::TCP,
+        };
+        Some(Port {
+            protocol,
+            host_port: number(mapping.host_port)?,
+            container_port: number(mapping.container_port)?,
+            // The unspecified address means every address.
+            host_address: mapping.host_ip.parse().ok().filter(|address: &std::net::IpAddr| !address.is_unspecified()),
+        })
+    };
+    // Without a host port it is only a note for readers.
+    mappings.iter().filter_map(port).collect()
+}
+
+fn describe(pod: &SandboxNetwork) -> String {
+    format!("{}/{} {}", pod.namespace, pod.name, pod.uid)
+}

@@ -1,0 +1,57 @@
+//! Flags of the form `--name value` and `--name=value`, and what is left.
+
+use std::str::FromStr;
+
+pub struct Options {
+    rest: Vec<String>,
+}
+
+impl Options {
+    pub fn new(arguments: &[String]) -> Options {
+        Options { rest: arguments.to_vec() }
+    }
+
+    /// All values of a flag, which may be repeated or hold several with commas between.
+    pub fn values<T: FromStr>(&mut self, name: &str) -> Result<Vec<T>, String> {
+        let mut found = Vec::new();
+        let equals = format!("{name}=");
+        let mut index = 0;
+        while index < self.rest.len() {
+            let text = if self.rest[index] == name {
+                self.rest.remove(index);
+                if index == self.rest.len() {
+                    return Err(format!("{name} needs a value"));
+                }
+                self.rest.remove(index)
+            } else if self.rest[index].starts_with(&equals) {
+                self.rest.remove(index)[equals.len()..].to_owned()
+            } else {
+                index += 1;
+                continue;
+            };
+            for part in text.split(',') {
+                found.push(part.parse().map_err(|_| format!("{name}: {part:?} cannot be understood"))?);
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn value<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+        Ok(self.values(name)?.pop())
+    }
+
+    pub fn flag(&mut self, name: &str) -> bool {
+        let before = self.rest.len();
+        self.rest.retain(|argument| argument != name);
+        self.rest.len() < before
+    }
+
+    /// What is no flag, between so many and so many words.
+    pub fn positional(self, least: usize, most: usize) -> Result<Vec<String>, String> {
+        match self.rest.len() {
+            count if count < least => Err("too few arguments".to_owned()),
+            count if count > most => Err(format!("unexpected argument {:?}", self.rest[most])),
+            _ => Ok(self.rest),
+        }
+    }
+}
