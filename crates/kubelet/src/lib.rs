@@ -5,6 +5,7 @@ pub mod node;
 pub mod pods;
 pub mod pod;
 pub mod objects;
+pub mod tokens;
 pub mod volumes;
 pub mod probe;
 pub mod images;

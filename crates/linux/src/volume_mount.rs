@@ -50,11 +50,9 @@ pub fn mount_hugetlbfs(target: &Path, page_size: u64) -> io::Result<()> {
     mount("nodev", target, "hugetlbfs", &format!("pagesize={page_size}"))
 }
 
-/// Shows `source` at `target`. Neither is followed further than the kernel follows the paths given.
+/// Shows `source` at `target`, without what is mounted below it.
 pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
-    rustix::mount::mount_bind(source, target)?;
-    // What is mounted below a volume later must not show up in the copy, and the other way round.
-    Ok(rustix::mount::mount_change(target, MountPropagationFlags::PRIVATE)?)
+    Ok(rustix::mount::mount_bind(source, target)?)
 }
 
 /// Shows `source` and all that is mounted below it at `target`; later mounts below the source appear as well.
