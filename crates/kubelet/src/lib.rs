@@ -11,6 +11,8 @@ pub mod probe;
 pub mod images;
 pub mod resources;
 pub mod server;
+#[cfg(test)]
+mod fake_api;
 
 pub use config::Config;
 

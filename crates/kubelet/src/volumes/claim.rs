@@ -37,7 +37,7 @@ async fn mount(
 ) -> Result<Volume, Problem> {
     let namespace = request.namespace();
     let unprocessed = |text: String| Problem::Unprocessed(format!("error processing PVC {namespace}/{name}: {text}"));
-    let objects = &request.kubelet.objects;
+    let objects = request.objects;
     let claim = objects.claim(namespace, name).await;
     let claim = claim.map_err(|error| match error.is_not_found() {
         true => unprocessed(format!("failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found")),
@@ -109,7 +109,7 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let failed =
         |text: String| Problem::Message(format!("MountVolume.NodeAffinity check failed for volume {name:?} : {text}"));
-    let node = request.kubelet.objects.node(&request.kubelet.config.node_name).await;
+    let node = request.objects.node(request.node_name).await;
     let node = node.map_err(|error| failed(error.to_string()))?;
     match node_affinity::matches(required, &node) {
         true => Ok(()),

@@ -26,7 +26,7 @@ pub(super) async fn files(
     mode: i32,
 ) -> Result<Payload, String> {
     let allocatable = match items.iter().any(|item| item.resource_field_ref.is_some()) {
-        true => request.kubelet.objects.allocatable(&request.kubelet.config.node_name).await,
+        true => request.objects.allocatable(request.node_name).await,
         false => Ok(Default::default()),
     };
     payload::downward(request.pod, items, mode, &allocatable.map_err(|error| error.to_string())?)

@@ -108,7 +108,7 @@ async fn medium(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Result<
 /// Memory, limited by what is asked for, what the pod may use and what the node has.
 pub(super) async fn memory(request: &Request<'_>, limit: Option<&resource::Quantity>) -> Medium {
     // A node whose size is not known yet sets no limit.
-    let allocatable = request.kubelet.objects.allocatable(&request.kubelet.config.node_name).await.unwrap_or_default();
+    let allocatable = request.objects.allocatable(request.node_name).await.unwrap_or_default();
     let amounts = [allocatable.get("memory").and_then(bytes), memory_limit(request.pod), limit.and_then(bytes)];
     Medium::Memory { bytes_max: amounts.into_iter().flatten().filter(|amount| *amount > 0).min() }
 }

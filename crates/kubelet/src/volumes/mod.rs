@@ -22,7 +22,7 @@ mod node_affinity;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::v1;
@@ -30,6 +30,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, Pod, Volume as VolumeSpec};
 
 use crate::Kubelet;
+use crate::objects::Objects;
 use crate::tokens::Tokens;
 use folders::Folders;
 
@@ -76,7 +77,8 @@ static TYPES: &[&Type] = &[
 /// One volume of one pod that is to be made ready.
 #[derive(Clone, Copy)]
 struct Request<'a> {
-    kubelet: &'a Kubelet,
+    objects: &'a Objects,
+    node_name: &'a str,
     tokens: &'a Tokens,
     folders: &'a Folders,
     pod: &'a Pod,
@@ -131,16 +133,20 @@ impl Problem {
 }
 
 pub struct Volumes {
-    kubelet: Arc<Kubelet>,
+    objects: Arc<Objects>,
+    node_name: String,
     tokens: Tokens,
     folders: Folders,
 }
 
 impl Volumes {
     pub fn new(kubelet: Arc<Kubelet>) -> Volumes {
-        let tokens = Tokens::new(kubelet.client.clone());
-        let folders = Folders::new(&kubelet.config.root_dir);
-        Volumes { kubelet, tokens, folders }
+        Volumes::with(kubelet.objects.clone(), &kubelet.config.node_name, &kubelet.config.root_dir)
+    }
+
+    fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path) -> Volumes {
+        let tokens = Tokens::new(objects.client().clone());
+        Volumes { objects, node_name: node_name.to_owned(), tokens, folders: Folders::new(root_dir) }
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
@@ -154,7 +160,7 @@ impl Volumes {
         let mut failure = None;
         let all = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         for volume in all.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            let request = Request { kubelet: &self.kubelet, tokens: &self.tokens, folders: &self.folders, pod, volume };
+            let request = self.request(pod, volume);
             let outcome = match TYPES.iter().find(|kind| (kind.is)(volume)) {
                 _ if !folders::is_safe_name(&volume.name) => Err(Problem::SetUp("invalid volume name".into())),
                 Some(kind) => (kind.mount)(request).await,
@@ -168,6 +174,11 @@ impl Volumes {
             }
         }
         failure.map_or(Ok(mounted), |message| Err(VolumeError::Failed(message)))
+    }
+
+    fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec) -> Request<'a> {
+        let Volumes { objects, node_name, tokens, folders } = self;
+        Request { objects, node_name, tokens, folders, pod, volume }
     }
 
     /// When contents must be looked at again though no object changed: the next rotation of a token.

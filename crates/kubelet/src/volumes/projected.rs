@@ -50,7 +50,7 @@ async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> R
         return token(request, source, mode).await;
     }
     if let Some(source) = &source.cluster_trust_bundle {
-        let data = trust_bundle::certificates(&request.kubelet.objects, source).await?;
+        let data = trust_bundle::certificates(request.objects, source).await?;
         return Ok(Payload::from([(source.path.clone(), File { data, mode: mode as u32, user: None })]));
     }
     if source.pod_certificate.is_some() {

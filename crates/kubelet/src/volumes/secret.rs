@@ -28,7 +28,7 @@ pub(super) async fn files(
     mode: i32,
     optional: bool,
 ) -> Result<Payload, String> {
-    let data = match request.kubelet.objects.secret(request.namespace(), name).await {
+    let data = match request.objects.secret(request.namespace(), name).await {
         Ok(object) => payload::secret_data(&object),
         Err(error) if error.is_not_found() && optional => Default::default(),
         Err(error) => return Err(error.to_string()),
