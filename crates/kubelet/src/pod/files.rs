@@ -321,3 +321,6 @@ fn fit_searches(dns: &mut v1::DnsConfig, warnings: &mut Vec<Warning>) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
