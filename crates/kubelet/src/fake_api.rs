@@ -15,6 +15,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+/// The whole life of a token.
+const TOKEN_SECONDS: i64 = 3600;
+
 type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 #[derive(Clone, Default)]
@@ -31,7 +34,7 @@ struct State {
     watches: Vec<Watch>,
     requests: Vec<String>,
     tokens: u64,
-    /// How long the tokens live that are given out from now on.
+    /// How long the tokens still live that are given out from now on.
     token_seconds: i64,
     tokens_refused: bool,
 }
@@ -45,7 +48,7 @@ struct Watch {
 impl FakeApi {
     pub fn new() -> FakeApi {
         let api = FakeApi::default();
-        api.state.lock().token_seconds = 3600;
+        api.state.lock().token_seconds = TOKEN_SECONDS;
         api
     }
 
@@ -169,7 +172,7 @@ impl State {
         let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(self.token_seconds);
         let object = json!({
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": {},
-            "spec": {"audiences": [], "expirationSeconds": self.token_seconds},
+            "spec": {"audiences": [], "expirationSeconds": TOKEN_SECONDS},
             "status": {"token": format!("token-{}", self.tokens), "expirationTimestamp": expires.to_string()},
         });
         answer(StatusCode::CREATED, &object)

@@ -51,7 +51,7 @@ pub fn open_inside(root: impl AsFd, path: &Path) -> io::Result<Inside> {
     openat2(root, path, OFlags::PATH).map(|file| Inside { file })
 }
 
-/// Like [`open_inside`], with every missing folder made. New ones are `mode` and belong to `owner` (and `group`).
+/// Like [`open_inside`], with every missing folder made with these permissions.
 pub fn make_folders_inside(root: impl AsFd, path: &Path, mode: u32) -> io::Result<Inside> {
     let mut here = PathBuf::new();
     let mut open = open_inside(&root, Path::new("."))?;

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 
-use super::{Problem, Request, Type, Volume, host_path, local, node_affinity, unsupported};
+use super::{Problem, Request, Type, Volume, host_path, local, nfs, node_affinity, unsupported};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.persistent_volume_claim.is_some(),
@@ -130,6 +130,11 @@ async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool)
     }
     if let Some(source) = spec.local {
         return local::mount(&request, name, &source.path, read_only).await.map_err(|problem| named(problem, name));
+    }
+    if let Some(source) = spec.nfs {
+        let options = spec.mount_options.unwrap_or_default();
+        let done = nfs::mount(&request, name, &source, read_only, &options).await;
+        return done.map_err(|problem| named(problem, name));
     }
     match spec.csi {
         Some(source) => Err(named(Problem::SetUp(unsupported::no_csi_driver(&source.driver)), name)),

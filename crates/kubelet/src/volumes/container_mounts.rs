@@ -82,15 +82,10 @@ async fn prepare(
     container: &Container,
 ) -> Result<PathBuf, VolumeError> {
     let place = target.clone();
-    blocking(move || Ok(sub_path::prepare(&volume, path.as_ref(), &place)))
-        .await
-        .and_then(|done| match done {
-            Ok(()) => Ok(Ok(target)),
-            Err(error) => Ok(Err(error)),
-        })
-        .map_err(|error| error.to_string())
-        .and_then(|done| done.map_err(|error| error.message(&mount.name, &container.name)))
-        .map_err(VolumeError::Failed)
+    let done = blocking(move || Ok(sub_path::prepare(&volume, path.as_ref(), &place))).await;
+    let done = done.map_err(|error| VolumeError::Failed(error.to_string()))?;
+    done.map_err(|error| VolumeError::Failed(error.message(&mount.name, &container.name)))?;
+    Ok(target)
 }
 
 fn of_path(mount: &VolumeMount, host_path: PathBuf, volume_read_only: bool) -> Result<v1::Mount, String> {

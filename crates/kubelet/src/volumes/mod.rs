@@ -10,6 +10,7 @@ mod projected;
 mod trust_bundle;
 mod claim;
 mod local;
+mod nfs;
 mod image;
 mod unsupported;
 mod payload;
@@ -68,6 +69,7 @@ static TYPES: &[&Type] = &[
     &projected::TYPE,
     &claim::TYPE,
     &claim::EPHEMERAL,
+    &nfs::TYPE,
     &image::TYPE,
     &unsupported::GIT_REPO,
     &unsupported::CSI,
@@ -150,11 +152,12 @@ impl Volumes {
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
-    /// is the first that came up.
+    /// is the first that came up. The pod's objects are watched from here on until [`Volumes::unmount`].
     pub async fn mount(&self, pod: &Pod) -> Result<Mounted, VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let made = self.folders.make(uid);
         made.map_err(|error| VolumeError::Failed(format!("failed to make pod data directories: {error}")))?;
+        self.objects.register(pod);
         let used = used_volumes(pod);
         let mut mounted = Mounted::new();
         let mut failure = None;
@@ -181,9 +184,12 @@ impl Volumes {
         Request { objects, node_name, tokens, folders, pod, volume }
     }
 
-    /// When contents must be looked at again though no object changed: the next rotation of a token.
+    /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
+    /// trust bundles.
     pub fn next_refresh(&self, pod: &Pod) -> Option<jiff::Timestamp> {
-        self.tokens.next_refresh(pod.metadata.uid.as_deref()?)
+        let token = self.tokens.next_refresh(pod.metadata.uid.as_deref()?);
+        let bundle = shows_trust_bundles(pod).then(|| jiff::Timestamp::now() + TRUST_BUNDLES_AGE_MAX);
+        token.into_iter().chain(bundle).min()
     }
 
     /// What a container's `volumeMounts` become, subPath and subPathExpr resolved inside the volume.
@@ -201,6 +207,7 @@ impl Volumes {
     /// a mount: what cannot be taken down stays, and so does the folder until the next try.
     pub async fn unmount(&self, uid: &str) -> Result<(), VolumeError> {
         self.tokens.forget(uid);
+        self.objects.forget(uid);
         let folders = self.folders.clone();
         let pod = uid.to_owned();
         blocking(move || folders.remove(&pod)).await.map_err(|error| {
@@ -222,6 +229,15 @@ impl Volumes {
 }
 
 pub use empty_dir::Used;
+
+/// Trust bundles change rarely and are not watched.
+const TRUST_BUNDLES_AGE_MAX: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+
+fn shows_trust_bundles(pod: &Pod) -> bool {
+    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
+    let mut sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    sources.any(|source| source.cluster_trust_bundle.is_some())
+}
 
 /// The volumes that a container mounts; others are not made.
 fn used_volumes(pod: &Pod) -> BTreeSet<&str> {

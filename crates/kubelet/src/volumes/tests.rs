@@ -88,7 +88,6 @@ fn empty_dirs_live_as_long_as_the_pod() {
         let volumes = json!([
             {"name": "disk", "emptyDir": {}},
             {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-            {"name": "unused-by-nobody", "emptyDir": {}},
         ]);
         let pod = pod(volumes, json!({"securityContext": {"fsGroup": 4321}}));
         let mounted = node.volumes.mount(&pod).await.unwrap();
@@ -158,13 +157,15 @@ fn files_of_objects_follow_them() {
         assert!(mounted.values().all(|volume| matches!(volume, Volume::Path { read_only: true, .. })));
         let of = |name: &str| linux::volume_mount::file_system_at(&path(&mounted, name)).unwrap();
         assert_eq!((of("secret").as_deref(), of("config")), (Some("tmpfs"), None));
+        let mut changes = node.volumes.objects.changes();
         node.api.set("/api/v1/namespaces/default/configmaps/config", json!({"data": {"a": "new"}}));
+        assert_eq!(changes.recv().await.unwrap(), "uid-1");
         node.volumes.mount(&pod).await.unwrap();
         assert_eq!(read("config", "deep/a"), "new");
         assert!(!path(&mounted, "whole").join("b").exists());
         let mounts = linux::volume_mount::mount_points().unwrap();
-        let twice = mounts.iter().filter(|mount| mount.path.ends_with("kubernetes.io~secret/keys")).count();
-        assert!(twice <= 1, "mounted once only");
+        let twice = mounts.iter().filter(|mount| mount.path.ends_with("kubernetes.io~secret/secret")).count();
+        assert_eq!(twice, 1, "mounted once only");
         node.volumes.unmount("uid-1").await.unwrap();
         assert!(node.volumes.uids().is_empty());
     });
@@ -191,7 +192,7 @@ fn tokens_are_renewed_and_private() {
         node.volumes.unmount("uid-1").await.unwrap();
         assert_eq!(node.volumes.next_refresh(&plain), None);
 
-        node.api.set_tokens(1, false);
+        node.api.set_tokens(60, false);
         let context = json!({"securityContext": {"fsGroup": 4321, "runAsUser": 1234}});
         let owned = pod(volumes, context);
         node.volumes.mount(&owned).await.unwrap();
@@ -201,7 +202,7 @@ fn tokens_are_renewed_and_private() {
         assert_eq!((found.uid(), found.gid()), (1234, 4321));
         node.volumes.mount(&owned).await.unwrap();
         assert_eq!(fs::read_to_string(&token).unwrap(), "token-3", "too old to be kept");
-        node.api.set_tokens(1, true);
+        node.api.set_tokens(60, true);
         node.volumes.mount(&owned).await.unwrap();
         assert_eq!(
             fs::read_to_string(&token).unwrap(),
@@ -272,7 +273,7 @@ fn failures_are_told_in_upstreams_words() {
                 ),
             ),
             (
-                json!({"nfs": {"server": "s", "path": "/"}}),
+                json!({"cephfs": {"monitors": ["m"]}}),
                 unprocessed("failed to get Plugin from volumeSpec for volume \"v\" err=no volume plugin matched"),
             ),
         ];
@@ -332,5 +333,55 @@ fn images_are_left_to_the_runtime() {
         let mounts = node.volumes.container_mounts(&pod, container, &mounted, &[]).await.unwrap();
         assert_eq!(mounts[0].image.as_ref().unwrap().image, "example.com/tool:1");
         assert!(mounts[0].readonly && mounts[0].host_path.is_empty());
+    });
+}
+
+#[test]
+fn a_restart_finds_what_is_there() {
+    on_node("restart", async |node| {
+        node.api.set("/api/v1/namespaces/default/secrets/keys", json!({"data": {"a": "MQ=="}}));
+        let volumes = json!([
+            {"name": "secret", "secret": {"secretName": "keys"}},
+            {"name": "memory", "emptyDir": {"medium": "Memory"}},
+            {"name": "unused", "emptyDir": {}},
+        ]);
+        let mounts = json!([{"name": "secret", "mountPath": "/s"}, {"name": "memory", "mountPath": "/m"}]);
+        let pod = pod(volumes, json!({"containers": [{"name": "main", "volumeMounts": mounts}]}));
+        let mounted = node.volumes.mount(&pod).await.unwrap();
+        assert!(!mounted.contains_key("unused"));
+        let (secret, memory) = (path(&mounted, "secret"), path(&mounted, "memory"));
+        fs::write(memory.join("kept"), "kept").unwrap();
+        // As if it had ended while it wrote: a half-made folder and a link that was not put in place.
+        fs::create_dir(secret.join("..2020_01_01_00_00_00.1")).unwrap();
+        std::os::unix::fs::symlink("..2020_01_01_00_00_00.1", secret.join("..data_tmp")).unwrap();
+        let again = Volumes::with(Objects::new(node.api.client()), "node-1", &node.folder.0.join("kubelet"));
+        node.api.set("/api/v1/namespaces/default/secrets/keys", json!({"data": {"a": "Mg=="}}));
+        assert_eq!(again.mount(&pod).await.unwrap(), mounted);
+        assert_eq!(fs::read_to_string(secret.join("a")).unwrap(), "2");
+        assert_eq!(fs::read_to_string(memory.join("kept")).unwrap(), "kept");
+        assert_eq!(fs::read_dir(&secret).unwrap().count(), 3, "nothing half-made is left");
+        assert_eq!(again.uids(), ["uid-1"]);
+        again.unmount("uid-1").await.unwrap();
+        let pods = node.folder.0.join("kubelet/pods");
+        let left = linux::volume_mount::mount_points().unwrap().into_iter().any(|mount| mount.path.starts_with(&pods));
+        assert!(!left && again.uids().is_empty());
+    });
+}
+
+#[test]
+fn huge_pages_are_mounted_in_their_size() {
+    on_node("huge-pages", async |node| {
+        let volumes = json!([{"name": "v", "emptyDir": {"medium": "HugePages"}}]);
+        let error = node.volumes.mount(&pod(volumes.clone(), json!({}))).await.unwrap_err().to_string();
+        assert!(error.ends_with("there is no resource request for huge pages"), "{error}");
+        let container = json!({
+            "name": "main", "volumeMounts": [{"name": "v", "mountPath": "/m"}],
+            "resources": {"requests": {"hugepages-2Mi": "4Mi"}},
+        });
+        let pod = pod(volumes, json!({"containers": [container]}));
+        let mounted = node.volumes.mount(&pod).await.unwrap();
+        let found = linux::volume_mount::file_system_at(&path(&mounted, "v")).unwrap();
+        assert_eq!(found.as_deref(), Some("hugetlbfs"));
+        node.volumes.unmount("uid-1").await.unwrap();
     });
 }
