@@ -20,7 +20,7 @@ mod container_mounts;
 mod sub_path;
 mod node_affinity;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -13,7 +13,7 @@ use super::*;
 use crate::fake_api::FakeApi;
 
 /// A folder of one test.
-pub(super) struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
@@ -26,6 +26,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        // A test that fails may leave mounts; nothing is removed through them.
+        drop(linux::volume_mount::unmount_below(&self.0));
         drop(linux::tree::remove_tree(&self.0));
     }
 }

@@ -206,3 +206,35 @@ fn expansion() {
     let words = expand_all(&["echo".into(), "$(A)".into()], &[("A".into(), "x".into())]);
     assert_eq!(words, ["echo", "x"]);
 }
+
+#[tokio::test]
+async fn values_from_files_of_a_volume() {
+    let folder = crate::volumes::tests::Folder::new("env-file");
+    let root = folder.0.join("volume");
+    std::fs::create_dir(&root).unwrap();
+    let text = "# made at start\n\nTOKEN='a b'\nLINES='one\ntwo' # said\nEMPTY=''\n";
+    std::fs::write(root.join("good.env"), text).unwrap();
+    std::fs::write(root.join("bad.env"), "FINE='1'\nTOKEN=plain\n").unwrap();
+    std::fs::write(folder.0.join("outside.env"), "TOKEN='outside'\n").unwrap();
+    std::os::unix::fs::symlink("../outside.env", root.join("link.env")).unwrap();
+    let volume = crate::volumes::Volume::Path { path: root, read_only: false };
+    let mounted = Mounted::from([("work".to_owned(), volume)]);
+    let objects = Objects::new(api().client());
+    let value = async |path: &str, key: &str, optional: bool| {
+        let reference = json!({"volumeName": "work", "path": path, "key": key, "optional": optional});
+        let container = container(json!({"name": "c", "env": [{"name": "V", "valueFrom": {"fileKeyRef": reference}}]}));
+        let pod = pod(json!({"containers": []}));
+        let sources = sources::read(&objects, "node-1", &pod, &container, &mounted).await.unwrap();
+        let made = make(&pod, &container, &Addresses::default(), &sources).map_err(|error| error.to_string())?;
+        Ok::<_, String>(made.variables.into_iter().find(|(name, _)| name == "V").map(|(_, value)| value))
+    };
+    assert_eq!(value("good.env", "TOKEN", false).await.unwrap().as_deref(), Some("a b"));
+    assert_eq!(value("good.env", "LINES", false).await.unwrap().as_deref(), Some("one\ntwo"));
+    assert_eq!(value("good.env", "EMPTY", false).await.unwrap().as_deref(), Some(""));
+    assert_eq!(value("good.env", "NONE", true).await.unwrap(), None);
+    assert_eq!(value("none.env", "TOKEN", true).await.unwrap(), None);
+    let missing = "environment variable key \"TOKEN\" not found in file \"link.env\" of volume \"work\"";
+    assert_eq!(value("link.env", "TOKEN", false).await.unwrap_err(), missing);
+    let bad = "failed to parse environment file bad.env: invalid line 2";
+    assert_eq!(value("bad.env", "FINE", false).await.unwrap_err(), bad);
+}

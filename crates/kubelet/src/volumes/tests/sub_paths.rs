@@ -77,6 +77,15 @@ fn paths_that_lead_out_are_refused() {
     });
 }
 
+/// Ends the swapping also when the test fails; otherwise it would be waited for for ever.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn swapping_links_never_shows_the_outside() {
     on_node("sub-path-swap", async |node| {
@@ -99,6 +108,7 @@ fn swapping_links_never_shows_the_outside() {
                 }
                 swapped
             });
+            let ending = Ending(&stop);
             let place = node.folder.0.join("kubelet/pods/uid-1/volume-subpaths/v/main/0");
             let mut shown = 0;
             for _ in 0..2000 {
@@ -111,7 +121,7 @@ fn swapping_links_never_shows_the_outside() {
                     shown += 1;
                 }
             }
-            stop.store(true, Ordering::Relaxed);
+            drop(ending);
             (swapper.join().unwrap(), shown)
         });
         assert!(swapped > 1000 && shown > 100, "{swapped} swaps, {shown} shown");
