@@ -9,3 +9,6 @@ pub mod seccomp;
 pub mod capabilities;
 pub mod idmap;
 pub mod netns;
+pub mod path;
+pub mod tree;
+pub mod volume_mount;
