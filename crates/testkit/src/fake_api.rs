@@ -196,9 +196,8 @@ impl FakeApi {
 
     fn store(&self, state: &mut State, verb: &'static str, path: &str, mut object: Value) -> Value {
         state.revision += 1;
-        let kept = |field: &str| {
-            state.objects.get(path).and_then(|old| old.pointer(&format!("/metadata/{field}"))).cloned()
-        };
+        let kept =
+            |field: &str| state.objects.get(path).and_then(|old| old.pointer(&format!("/metadata/{field}"))).cloned();
         let uid = kept("uid").unwrap_or_else(|| match object.pointer("/metadata/uid") {
             Some(uid) => uid.clone(),
             None => json!(format!("uid-{}", state.revision)),
@@ -273,8 +272,12 @@ fn selected(collection: &str, query: &BTreeMap<String, String>, path: &str, obje
 }
 
 fn list(state: &State, path: &str, query: &BTreeMap<String, String>) -> Value {
-    let items: Vec<&Value> =
-        state.objects.iter().filter(|(at, object)| selected(path, query, at, object)).map(|(_, object)| object).collect();
+    let items: Vec<&Value> = state
+        .objects
+        .iter()
+        .filter(|(at, object)| selected(path, query, at, object))
+        .map(|(_, object)| object)
+        .collect();
     json!({ "apiVersion": "v1", "kind": "List", "metadata": { "resourceVersion": state.revision.to_string() }, "items": items })
 }
 

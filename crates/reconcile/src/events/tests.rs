@@ -48,7 +48,10 @@ fn the_same_event_is_counted() {
     assert_eq!(told(&mut correlator, "p", 9, "BackOff", "other"), "create other");
     assert_eq!(told(&mut correlator, "q", 9, "BackOff", "again"), "create again");
     let (_, Decision::Count(third)) = correlator.decide(event("p", 10, "BackOff", "again"), at(10)) else { panic!() };
-    assert_eq!((third.count, third.first_timestamp, third.last_timestamp), (Some(3), Some(Time(at(0))), Some(Time(at(10)))));
+    assert_eq!(
+        (third.count, third.first_timestamp, third.last_timestamp),
+        (Some(3), Some(Time(at(0))), Some(Time(at(10))))
+    );
     let name = format!("p.{:x}", at(0).as_nanosecond());
     assert_eq!(third.metadata.name, Some(name), "the count stays on the first event's object");
 }
@@ -62,7 +65,11 @@ fn ten_similar_events_become_one() {
     assert_eq!(told(&mut correlator, "p", 9, "Failed", "m9"), "create (combined from similar events): m9");
     assert_eq!(told(&mut correlator, "p", 10, "Failed", "m10"), "count 2 (combined from similar events): m10");
     assert_eq!(told(&mut correlator, "p", 11, "Other", "m11"), "create m11");
-    assert_eq!(told(&mut correlator, "p", 700, "Failed", "m12"), "create m12", "after ten quiet minutes it begins anew");
+    assert_eq!(
+        told(&mut correlator, "p", 700, "Failed", "m12"),
+        "create m12",
+        "after ten quiet minutes it begins anew"
+    );
 }
 
 #[test]
