@@ -7,6 +7,9 @@ pub mod capacity;
 pub mod conditions;
 pub mod machine;
 pub mod health;
+pub mod manifest;
+pub mod static_pods;
+pub mod mirror;
 mod addresses;
 mod status;
 mod lease;
@@ -16,6 +19,7 @@ pub(crate) mod tests;
 pub use conditions::Pressure;
 pub use health::Health;
 pub use object::KUBELET_VERSION;
+pub use static_pods::StaticPods;
 pub(crate) use status::about;
 
 use std::pin::pin;
