@@ -64,7 +64,8 @@ fn pod(mut value: Value, path: &str, node: &str, now: Timestamp) -> Result<Pod, 
     let mut errors = Errors::default();
     (kind.validate)(&Node::root(&value), &mut errors);
     if !errors.is_empty() {
-        let errors: Vec<String> = errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
+        let errors: Vec<String> =
+            errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
         return Err(errors.join("; "));
     }
     value["status"] = json!({ "phase": "Pending" });

@@ -75,6 +75,7 @@ pub(crate) struct FakeRuntime {
     pub removed_images: Mutex<Vec<String>>,
     pub containers: Mutex<Vec<v1::Container>>,
     pub stats: Mutex<Vec<v1::ContainerStats>>,
+    pub stats_fail: Mutex<bool>,
     pub pod_stats: Mutex<Vec<v1::PodSandboxStats>>,
     pub pod_cidrs: Mutex<Vec<String>>,
     pub network_problem: Mutex<Option<String>>,
@@ -174,6 +175,9 @@ impl cri::Runtime for FakeRuntime {
         unused()
     }
     async fn list_container_stats(&self) -> Result<Vec<v1::ContainerStats>> {
+        if *self.stats_fail.lock() {
+            return unused();
+        }
         self.copy(&self.stats).await
     }
     async fn list_pod_sandbox_stats(&self) -> Result<Vec<v1::PodSandboxStats>> {
