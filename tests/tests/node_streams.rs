@@ -113,7 +113,9 @@ fn a_log_is_followed_until_its_container_ends() {
 fn commands_run_with_their_streams_and_exit_codes() {
     let node = FakeNode::start();
     for kubectl in node.kubectls() {
-        let exec = |arguments: &[&str]| [&["exec", "web", "-c", "app", "--"], arguments].concat();
+        fn exec<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+            [&["exec", "web", "-c", "app", "--"], arguments].concat()
+        }
         assert_eq!(kubectl.ok(&exec(&["echo", "hello", "you & me"])), "hello you & me\n");
         let both = kubectl.run(&exec(&["both"])).unwrap();
         assert_eq!(String::from_utf8_lossy(&both.stdout), "to stdout\n");
