@@ -48,6 +48,9 @@ pub struct Flags {
     /// Static tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
     token_auth_file: Option<PathBuf>,
+    /// Believe whatever certificate a kubelet shows, not only those of the cluster's own authority.
+    #[arg(long, env = "KNARR_KUBELET_INSECURE_TLS")]
+    kubelet_insecure_tls: bool,
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
@@ -82,6 +85,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         token_auth_file: flags.token_auth_file.clone(),
         event_ttl: Duration::from_secs(flags.event_ttl),
         shared_store: !flags.etcd_servers.is_empty(),
+        kubelet_insecure_tls: flags.kubelet_insecure_tls,
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
     let stop_components = CancellationToken::new();

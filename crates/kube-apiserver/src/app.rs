@@ -14,6 +14,7 @@ use crate::key_locks::KeyLocks;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
 use crate::resources::Table;
+use crate::subresources::kubelet::Nodes;
 use crate::views::Views;
 
 pub struct App {
@@ -27,6 +28,8 @@ pub struct App {
     pub health: Health,
     pub metrics: Metrics,
     pub openapi: Documents,
+    /// The way to kubelets and what proxies reach.
+    pub nodes: Nodes,
     pub settings: Settings,
     pub clock: Clock,
 }

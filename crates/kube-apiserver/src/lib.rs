@@ -66,6 +66,8 @@ pub struct Config {
     pub event_ttl: Duration,
     /// Other API servers use the same store.
     pub shared_store: bool,
+    /// Kubelets may show any certificate; otherwise only one of the cluster's own authority.
+    pub kubelet_insecure_tls: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -150,6 +152,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
         health: Default::default(),
         metrics: Default::default(),
         openapi: Default::default(),
+        nodes: subresources::kubelet::Nodes::new(&material, !config.kubelet_insecure_tls)?,
         settings,
         clock,
     });
@@ -171,6 +174,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
     tokio::spawn(renew(material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
+    tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();
     tokio::spawn(async move {
@@ -225,6 +229,8 @@ fn views(table: &resources::Table) -> views::Views {
         ("", "limitranges"),
         ("", "resourcequotas"),
         ("", "services"),
+        ("", "endpoints"),
+        ("discovery.k8s.io", "endpointslices"),
         ("rbac.authorization.k8s.io", "roles"),
         ("rbac.authorization.k8s.io", "rolebindings"),
         ("rbac.authorization.k8s.io", "clusterroles"),
@@ -278,6 +284,7 @@ fn write_private(path: &std::path::Path, text: &str) -> Result<(), Error> {
 
 /// Keeps certificates fresh, and the administrator's kubeconfig with them.
 async fn renew(
+    app: Arc<App>,
     material: pki::Material,
     options: pki::Options,
     serving: Arc<pki::ServingCertificate>,
@@ -288,7 +295,11 @@ async fn renew(
     let (sender, mut renewed) = tokio::sync::watch::channel(Arc::new(material));
     let follow = async {
         while renewed.changed().await.is_ok() {
-            let text = renewed.borrow_and_update().kubeconfig(pki::Leaf::Admin, &url);
+            let material = renewed.borrow_and_update().clone();
+            if let Err(error) = app.nodes.renew(&material) {
+                tracing::error!(%error, "the certificate for kubelets could not be renewed");
+            }
+            let text = material.kubeconfig(pki::Leaf::Admin, &url);
             if let Err(error) = write_private(&kubeconfig, &text) {
                 tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
             }

@@ -32,6 +32,13 @@ pub struct Answer {
     pub gzip: bool,
 }
 
+impl Answer {
+    /// What is sent where nothing else was agreed on.
+    pub fn json() -> Answer {
+        Answer { media: Media::Json, form: Form::Object, meta_version: "v1", pretty: false, gzip: false }
+    }
+}
+
 /// The form in the Accept header that the client likes best and the server can make. What it cannot make is 406, as
 /// upstream.
 pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {

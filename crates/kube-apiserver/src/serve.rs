@@ -103,7 +103,8 @@ async fn steps(
         false => Some(admit_load(app, &user, mutating)?),
     };
     authorize(app, &attributes_of(&user, &target, path, &query))?;
-    if target.verb.is_empty() {
+    let elsewhere = target.is_resource && subresources::kubelet::is_elsewhere(&target.subresource);
+    if target.verb.is_empty() && !elsewhere {
         return Err(Status::method_not_allowed());
     }
     if !target.is_resource {
@@ -113,7 +114,11 @@ async fn steps(
     let Some(resource) = table.get(&target.group, &target.version, &target.resource) else {
         return Err(Status::no_such_resource());
     };
-    let answer = answer.clone()?;
+    let answer = match answer {
+        // What is answered elsewhere is in whatever form it has there.
+        Err(_) if elsewhere => Answer::json(),
+        answer => answer.clone()?,
+    };
     let resource = resource.clone();
     drop(table);
     let headers = std::mem::take(&mut parts.headers);
@@ -122,6 +127,17 @@ async fn steps(
         api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
     {
         noted.warnings.push(text.to_string());
+    }
+    if elsewhere {
+        let caller = subresources::kubelet::Caller {
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            body: incoming,
+            upgrade: parts.extensions.remove(),
+        };
+        let outcome = subresources::kubelet::connect(&call, caller).await;
+        noted.warnings.append(&mut call.warnings.lock());
+        return outcome;
     }
     if call.target.verb == "watch" {
         // Nothing is warned of behind this point.
@@ -158,7 +174,7 @@ fn is_served(app: &App, target: &Target) -> bool {
 }
 
 fn is_long_running(target: &Target) -> bool {
-    target.verb == "watch" || matches!(target.subresource.as_str(), "log" | "exec" | "attach" | "portforward" | "proxy")
+    target.verb == "watch" || subresources::kubelet::is_elsewhere(&target.subresource)
 }
 
 /// Administrators are never asked to come again; others are when the server is full.

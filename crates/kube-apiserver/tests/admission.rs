@@ -50,6 +50,7 @@ impl Cluster {
             token_auth_file: None,
             event_ttl: Duration::from_secs(60),
             shared_store: false,
+            kubelet_insecure_tls: false,
         };
         let store: Arc<dyn Store> = self.store.clone();
         let running = kube_apiserver::start(config, store, self.shutdown.clone()).await.expect("the server starts");

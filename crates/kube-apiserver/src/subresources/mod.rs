@@ -5,7 +5,7 @@ mod binding;
 mod component_status;
 mod eviction;
 mod finalize;
-mod kubelet;
+pub mod kubelet;
 mod pod_changes;
 mod proposal;
 mod reviews;
@@ -40,7 +40,6 @@ pub async fn dispatch(call: &Call, body: Bytes) -> Result<Reply, Status> {
         ("token", "create") => token::create(call, body).await,
         ("approval", verb) => approval::write(call, verb, body).await,
         ("ephemeralcontainers" | "resize", verb) => pod_changes::write(call, known.name, verb, body).await,
-        ("log" | "exec" | "attach" | "portforward" | "proxy", _) => kubelet::connect(call).await,
         _ => Err(Status::method_not_allowed()),
     }
 }

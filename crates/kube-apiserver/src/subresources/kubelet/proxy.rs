@@ -1,0 +1,245 @@
+//! Proxies: any HTTP request to a node's, pod's or Service's own server, and the answer with its addresses rewritten.
+
+use std::net::IpAddr;
+
+use http::header::{HeaderValue, LOCATION};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, StatusCode};
+use machinery::status::Status;
+use serde_json::Value;
+
+use super::dial::{Place, Running, Security};
+use super::{Caller, kubelet_of, pod_of, relay, service as services};
+use crate::body::Body;
+use crate::call::Call;
+use crate::respond::Reply;
+
+/// `name`, `name:port` or `scheme:name:port`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Asked<'a> {
+    scheme: &'a str,
+    name: &'a str,
+    port: &'a str,
+}
+
+fn asked(text: &str) -> Option<Asked<'_>> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let asked = match parts.as_slice() {
+        [name] => Asked { scheme: "", name, port: "" },
+        [name, port] => Asked { scheme: "", name, port },
+        [scheme @ ("" | "http" | "https"), name, port] => Asked { scheme, name, port },
+        _ => return None,
+    };
+    (!asked.name.is_empty()).then_some(asked)
+}
+
+impl Asked<'_> {
+    fn security(&self) -> Security {
+        if self.scheme == "https" { Security::Anyone } else { Security::Plain }
+    }
+}
+
+/// Whether this server lets itself be sent there: never to itself, and not to what only its own host reaches.
+pub fn is_allowed(address: IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(address.is_loopback() || address.is_multicast() || link_local || address.is_unspecified())
+}
+
+fn checked(place: Place) -> Result<Place, Status> {
+    match place.host.parse::<IpAddr>() {
+        Ok(address) if !is_allowed(address) => Err(Status::bad_request("address not allowed")),
+        _ => Ok(place),
+    }
+}
+
+fn port_number(text: &str) -> Result<u16, Status> {
+    text.parse().map_err(|_| Status::bad_request(format!("invalid port {text:?}")))
+}
+
+pub async fn node(call: &Call, caller: Caller, running: Running) -> Result<Reply, Status> {
+    let name = &call.target.name;
+    let asked = asked(name).ok_or_else(|| Status::bad_request(format!("invalid node request {name:?}")))?;
+    if !call.app.views.exists("nodes", "", asked.name) {
+        return Err(Status::not_found(call.resource.group_resource(), asked.name));
+    }
+    let kubelet = kubelet_of(call, asked.name)?;
+    let place = match asked.port {
+        "" => kubelet,
+        port if port_number(port)? == kubelet.port => kubelet,
+        port => Place { port: port_number(port)?, security: asked.security(), ..kubelet },
+    };
+    pass(call, caller, checked(place)?, running).await
+}
+
+pub async fn pod(call: &Call, caller: Caller, running: Running) -> Result<Reply, Status> {
+    let name = &call.target.name;
+    let asked = asked(name).ok_or_else(|| Status::bad_request(format!("invalid pod request {name:?}")))?;
+    let pod = pod_of(call, asked.name)?;
+    let port = match asked.port {
+        "" => {
+            let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+            let ports = containers.into_iter().flatten().filter_map(|container| container["ports"].as_array());
+            let first = ports.flatten().find_map(|port| port["containerPort"].as_u64());
+            let usual = if asked.scheme == "https" { 443 } else { 80 };
+            first.and_then(|port| u16::try_from(port).ok()).unwrap_or(usual)
+        }
+        port => port_number(port)?,
+    };
+    let address = pod.pointer("/status/podIP").and_then(Value::as_str).unwrap_or("");
+    if address.is_empty() {
+        return Err(Status::bad_request("address not allowed"));
+    }
+    let place = checked(Place { host: address.into(), port, security: asked.security() })?;
+    pass(call, caller, place, running).await
+}
+
+pub async fn service(call: &Call, caller: Caller, running: Running) -> Result<Reply, Status> {
+    let name = &call.target.name;
+    let asked = asked(name).ok_or_else(|| Status::bad_request(format!("invalid service request {name:?}")))?;
+    let namespace = &call.target.namespace;
+    if !call.app.views.exists("services", namespace, asked.name) {
+        return Err(Status::not_found(call.resource.group_resource(), asked.name));
+    }
+    let (host, port) = services::endpoint(&call.app.views, namespace, asked.name, asked.port, name)?;
+    pass(call, caller, Place { host, port, security: asked.security() }, running).await
+}
+
+/// The path of the proxy itself, and what stands behind it, both as the client wrote them.
+fn split(path: &str, namespaced: bool) -> (&str, &str) {
+    // `/api/v1/nodes/<name>/proxy`, `/api/v1/namespaces/<namespace>/pods/<name>/proxy`.
+    let parts = if namespaced { 7 } else { 5 };
+    let mut ends = path.match_indices('/').map(|(place, _)| place).skip(1);
+    match ends.nth(parts - 1) {
+        Some(end) => path.split_at(end),
+        None => (path, ""),
+    }
+}
+
+async fn pass(call: &Call, caller: Caller, place: Place, running: Running) -> Result<Reply, Status> {
+    let (prefix, rest) = split(caller.uri.path(), call.resource.kind.namespaced());
+    let (prefix, rest) = (prefix.to_string(), rest.to_string());
+    let query = caller.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let upgrades = relay::wants_upgrade(&call.headers);
+    if rest.is_empty() && !upgrades {
+        // Relative links of a page would otherwise lead astray.
+        let mut reply = Reply::new(Body::Empty);
+        *reply.status_mut() = StatusCode::MOVED_PERMANENTLY;
+        let location = HeaderValue::from_str(&format!("{prefix}/{query}"));
+        reply.headers_mut().insert(LOCATION, location.map_err(|error| Status::bad_request(error.to_string()))?);
+        return Ok(reply);
+    }
+    let path = if rest.is_empty() { "/" } else { &rest };
+    let path: PathAndQuery =
+        format!("{path}{query}").parse().map_err(|error| Status::bad_request(format!("{path}: {error}")))?;
+    let mut request = Request::new(relay::empty());
+    *request.method_mut() = caller.method.clone();
+    *request.uri_mut() = path.into();
+    *request.headers_mut() = headers(call, &prefix, &rest, upgrades);
+    if upgrades {
+        let sent = relay::send(call, &place, request).await.map_err(unreachable)?;
+        return relay::joined(caller, sent, running);
+    }
+    let request = request.map(|_| relay::of_sent(caller.body));
+    let response = relay::send(call, &place, request).await.map_err(unreachable)?;
+    let (mut head, body) = response.into_parts();
+    for name in relay::HOP_HEADERS {
+        head.headers.remove(*name);
+    }
+    // Whether other sites may read this is for this server to say.
+    let cross: Vec<_> =
+        head.headers.keys().filter(|name| name.as_str().starts_with("access-control-allow-")).cloned().collect();
+    cross.iter().for_each(|name| {
+        head.headers.remove(name);
+    });
+    head.headers.remove("access-control-expose-headers");
+    if let Some(location) = head.headers.get(LOCATION).and_then(|value| value.to_str().ok())
+        && let Some(rewritten) = rewritten(location, &place, &prefix)
+        && let Ok(value) = HeaderValue::from_str(&rewritten)
+    {
+        head.headers.insert(LOCATION, value);
+    }
+    Ok(Reply::from_parts(head, relay::pieces(body, running)))
+}
+
+fn headers(call: &Call, prefix: &str, rest: &str, upgrades: bool) -> HeaderMap {
+    let mut headers = relay::passed_on(&call.headers);
+    if upgrades {
+        headers.insert(http::header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        if let Some(wanted) = call.headers.get(http::header::UPGRADE) {
+            headers.insert(http::header::UPGRADE, wanted.clone());
+        }
+    }
+    headers.insert("x-forwarded-proto", HeaderValue::from_static("https"));
+    if let Ok(value) = HeaderValue::from_str(&format!("{prefix}{rest}")) {
+        headers.insert("x-forwarded-uri", value);
+    }
+    if let Some(host) = call.headers.get(http::header::HOST) {
+        headers.insert("x-forwarded-host", host.clone());
+    }
+    headers
+}
+
+/// A redirect within the same server leads through the proxy again.
+fn rewritten(location: &str, place: &Place, prefix: &str) -> Option<String> {
+    if location.starts_with('/') && !location.starts_with("//") {
+        return Some(format!("{prefix}{location}"));
+    }
+    let rest = location.strip_prefix("http://").or_else(|| location.strip_prefix("https://"))?;
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let usual = if place.scheme() == "https" { 443 } else { 80 };
+    let same = host == place.authority() || (place.port == usual && host == place.host);
+    same.then(|| format!("{prefix}{}", if path.is_empty() { "/" } else { path }))
+}
+
+fn unreachable(error: String) -> Status {
+    Status::unavailable(format!("error trying to reach service: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_carry_scheme_and_port() {
+        assert_eq!(asked("web"), Some(Asked { scheme: "", name: "web", port: "" }));
+        assert_eq!(asked("web:80"), Some(Asked { scheme: "", name: "web", port: "80" }));
+        assert_eq!(asked("https:web:"), Some(Asked { scheme: "https", name: "web", port: "" }));
+        assert_eq!(asked("ftp:web:1"), None);
+        assert_eq!(asked("a:b:c:d"), None);
+        assert_eq!(asked(":80"), None);
+    }
+
+    #[test]
+    fn the_rest_of_a_path_is_left_as_it_is() {
+        let check = |path: &str, namespaced, expected: (&str, &str)| assert_eq!(split(path, namespaced), expected);
+        check("/api/v1/nodes/n/proxy", false, ("/api/v1/nodes/n/proxy", ""));
+        check("/api/v1/nodes/n/proxy/", false, ("/api/v1/nodes/n/proxy", "/"));
+        check("/api/v1/nodes/n/proxy/a%2Fb//c/", false, ("/api/v1/nodes/n/proxy", "/a%2Fb//c/"));
+        let pod = "/api/v1/namespaces/a/pods/b:80/proxy";
+        check(&format!("{pod}/x"), true, (pod, "/x"));
+    }
+
+    #[test]
+    fn redirects_stay_within_the_proxy() {
+        let place = Place { host: "10.0.0.5".into(), port: 8080, security: Security::Plain };
+        let check = |location: &str, expected: Option<&str>| {
+            assert_eq!(rewritten(location, &place, "/p").as_deref(), expected, "{location}");
+        };
+        check("/login", Some("/p/login"));
+        check("http://10.0.0.5:8080/x?y", Some("/p/x?y"));
+        check("http://10.0.0.5:8080", Some("/p/"));
+        check("http://elsewhere/x", None);
+        check("//elsewhere/x", None);
+        check("relative", None);
+    }
+
+    #[test]
+    fn some_addresses_are_never_reached() {
+        for (text, allowed) in [("127.0.0.1", false), ("::1", false), ("169.254.1.1", false), ("10.0.0.1", true)] {
+            assert_eq!(is_allowed(text.parse().unwrap()), allowed, "{text}");
+        }
+    }
+}

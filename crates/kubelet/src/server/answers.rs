@@ -1,0 +1,48 @@
+//! Answers of the server: text, JSON, and pieces that are sent as they come.
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body::Frame;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use tokio::sync::mpsc;
+
+pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+pub type Answer = Response<Body>;
+
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+pub fn answer(status: StatusCode, content_type: &'static str, bytes: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(full(bytes));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
+
+pub fn text(status: StatusCode, text: impl Into<String>) -> Answer {
+    answer(status, "text/plain; charset=utf-8", text.into())
+}
+
+pub fn json(bytes: impl Into<Bytes>) -> Answer {
+    answer(StatusCode::OK, "application/json", bytes)
+}
+
+pub fn not_found() -> Answer {
+    text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// Each piece goes out when it is there.
+pub fn pieces(content_type: &'static str, pieces: mpsc::Receiver<std::io::Result<Bytes>>) -> Answer {
+    let stream = futures::stream::unfold(pieces, |mut pieces| async {
+        let piece = pieces.recv().await?;
+        Some((piece, pieces))
+    });
+    let body = StreamBody::new(stream.map(|piece| piece.map(Frame::data)));
+    let mut answer = Response::new(BodyExt::boxed_unsync(body));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}

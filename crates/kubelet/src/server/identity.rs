@@ -1,0 +1,156 @@
+//! Who asks: a client certificate of the cluster's authority, or a token that the API server knows (TokenReview).
+//! Nobody is let in without either.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{WebPkiSupportedAlgorithms, ring as tls_ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{DigitallySignedStruct, DistinguishedName, RootCertStore, SignatureScheme};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// How long the API server's word about a token counts, as upstream's default.
+const TOKEN_LIFETIME: Duration = Duration::from_secs(120);
+const TOKENS_MAX: usize = 4096;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct User {
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+    /// When the certificate ends that proved this, in seconds since 1970; connections may live longer.
+    pub until: Option<i64>,
+}
+
+/// Believes certificates of one authority. As upstream, the handshake takes any certificate the client has the key of: a
+/// client with an outdated one reads "Unauthorized", and one that also sends a good token is let in.
+#[derive(Debug)]
+pub struct ClientAuthority {
+    verifier: Arc<dyn ClientCertVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientAuthority {
+    pub fn new(bundle_pem: &str) -> Result<ClientAuthority, String> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(bundle_pem.as_bytes()) {
+            let certificate = certificate.map_err(|error| format!("read the client CA: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("use the client CA: {error}"))?;
+        }
+        let provider = Arc::new(tls_ring::default_provider());
+        let algorithms = provider.signature_verification_algorithms;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        Ok(ClientAuthority { verifier: verifier.map_err(|error| format!("use the client CA: {error}"))?, algorithms })
+    }
+
+    /// The user a connection's certificate stands for; nobody where there is none or it is not believed.
+    pub fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<User> {
+        let (leaf, intermediates) = chain.split_first()?;
+        self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).ok()?;
+        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+        let subject = certificate.subject();
+        let name = subject.iter_common_name().last().and_then(|name| name.as_str().ok()).unwrap_or("");
+        let mut groups: Vec<String> =
+            subject.iter_organization().filter_map(|name| name.as_str().ok()).map(str::to_string).collect();
+        groups.push("system:authenticated".into());
+        let until = Some(certificate.validity().not_after.timestamp());
+        (!name.is_empty()).then(|| User { name: name.into(), groups, until, ..User::default() })
+    }
+}
+
+impl ClientCertVerifier for ClientAuthority {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.verifier.root_hint_subjects()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn verify_client_cert(
+        &self,
+        _leaf: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        // `identify` decides.
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// What the API server said about tokens lately. Kept by their hashes, never by themselves.
+#[derive(Default)]
+pub struct Tokens(Mutex<HashMap<[u8; 32], (Instant, Arc<User>)>>);
+
+impl Tokens {
+    /// The user of the request's bearer token; nobody where there is none or the API server does not know it.
+    pub async fn identify(&self, client: &kube::Client, headers: &HeaderMap) -> Result<Option<Arc<User>>, kube::Error> {
+        let Some(token) = bearer(headers) else { return Ok(None) };
+        let mut key = [0; 32];
+        key.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());
+        if let Some((until, user)) = self.0.lock().get(&key)
+            && *until > Instant::now()
+        {
+            return Ok(Some(user.clone()));
+        }
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.to_string(), ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
+        let reviews = kube::Api::<TokenReview>::all(client.clone());
+        let status = reviews.create(&Default::default(), &review).await?.status.unwrap_or_default();
+        let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else { return Ok(None) };
+        let user = Arc::new(User {
+            name: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default(),
+            until: None,
+        });
+        let mut known = self.0.lock();
+        if known.len() >= TOKENS_MAX {
+            known.clear();
+        }
+        known.insert(key, (Instant::now() + TOKEN_LIFETIME, user.clone()));
+        Ok(Some(user))
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(http::header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}

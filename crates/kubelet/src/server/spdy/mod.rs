@@ -1,0 +1,13 @@
+//! SPDY/3.1 as Kubernetes clients speak it behind an upgrade: streams of one exec, attach or port-forward.
+
+mod connection;
+mod dictionary;
+mod frames;
+mod headers;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+pub use connection::{Connection, Stream, StreamOutput};
+pub use frames::{Decoder, Encoder, Frame, FrameError};
+pub use headers::Headers;
