@@ -1,3 +1,4 @@
 //! What the kernel offers, with the unsafe calls kept here: cgroups, mounts, namespaces, paths that cannot climb out.
 
 pub mod cgroup;
+pub mod path;

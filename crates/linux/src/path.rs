@@ -1,0 +1,116 @@
+//! Paths that cannot climb out: what a container may have put into its volume is walked by the kernel, inside the volume.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+
+/// Symbolic links are followed as if the folder were `/`; magic links (such as `/proc/*/fd`) are refused.
+const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
+
+/// How often a walk is tried again when something is renamed at the same time.
+const RETRIES_MAX: usize = 64;
+
+/// A folder or file below a root, held open, so that nobody can put another in its place.
+#[derive(Debug)]
+pub struct Inside {
+    file: OwnedFd,
+}
+
+impl Inside {
+    /// Where the kernel reaches the very same thing, for as long as this value lives: the source of a bind mount.
+    pub fn magic_path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    pub fn is_dir(&self) -> io::Result<bool> {
+        Ok(FileType::from_raw_mode(self.stat()?.st_mode) == FileType::Directory)
+    }
+
+    pub fn stat(&self) -> io::Result<Stat> {
+        Ok(rustix::fs::fstat(&self.file)?)
+    }
+}
+
+impl AsFd for Inside {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The root itself, with no symbolic link followed at its end.
+pub fn open_root(root: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// What `path` names inside `root`.
+pub fn open_inside(root: impl AsFd, path: &Path) -> io::Result<Inside> {
+    openat2(root, path, OFlags::PATH).map(|file| Inside { file })
+}
+
+/// Like [`open_inside`], with every missing folder made. New ones are `mode` and belong to `owner` (and `group`).
+pub fn make_folders_inside(root: impl AsFd, path: &Path, mode: u32) -> io::Result<Inside> {
+    let mut here = PathBuf::new();
+    let mut open = open_inside(&root, Path::new("."))?;
+    for component in path.components() {
+        let name = match component {
+            Component::Normal(name) => name,
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => continue,
+            Component::ParentDir => return Err(io::Error::other(format!("{} must not contain '..'", path.display()))),
+        };
+        here.push(name);
+        open = match open_inside(&root, &here) {
+            Ok(next) => next,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => make_folder(&open, name, mode)?,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(open)
+}
+
+/// One folder in an open folder. A link of that name that leads nowhere is an error, never followed.
+fn make_folder(parent: &Inside, name: &OsStr, mode: u32) -> io::Result<Inside> {
+    let made = match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => true,
+        Err(rustix::io::Errno::EXIST) => false,
+        Err(error) => return Err(error.into()),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    if made {
+        // The umask must not take away what was asked for. A setgid bit that came from the parent stays.
+        let inherited = rustix::fs::fstat(&file)?.st_mode & 0o2000;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode | inherited))?;
+    }
+    Ok(Inside { file })
+}
+
+/// The content of a regular file below `root`, at most `max` bytes.
+pub fn read_inside(root: &Path, path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    // Without NONBLOCK a pipe in the file's place would hold us up for ever.
+    let file = openat2(open_root(root)?, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut content = Vec::new();
+    File::from(file).take(max + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
+    }
+    Ok(content)
+}
+
+fn openat2(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    for _ in 0..RETRIES_MAX {
+        match rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), INSIDE) {
+            // The kernel could not be sure that `..` stayed inside, because of a rename at the same time.
+            Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
+            other => return Ok(other?),
+        }
+    }
+    Err(io::Error::from(rustix::io::Errno::AGAIN))
+}
