@@ -11,6 +11,7 @@ mod discovery;
 mod driver;
 pub mod events;
 mod key;
+pub mod lease;
 mod plan;
 mod queue;
 

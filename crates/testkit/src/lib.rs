@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod etcd;
+pub mod fake_api;
 pub mod kubectl;
 pub mod server;
 pub mod session;
@@ -10,6 +11,7 @@ pub mod watch;
 
 pub use client::{Client, Reply};
 pub use etcd::Etcd;
+pub use fake_api::{FakeApi, Fault, Link};
 pub use kubectl::Kubectl;
 pub use server::{Options, Server};
 pub use watch::Watch;
