@@ -361,11 +361,20 @@ fn terminated(input: &Input, seen: &observed::Container) -> ContainerStateTermin
         container_id: Some(format!("{}://{}", input.runtime, seen.id)),
         exit_code: seen.exit_code,
         reason: Some(reason.to_owned()),
-        message: Some(seen.message.clone()).filter(|message| !message.is_empty()),
+        message: Some(seen.message.clone()).filter(|message| !message.is_empty()).or_else(|| shown_message(input, &seen.id)),
         started_at: Some(Time(seen.started_at)),
         finished_at: Some(Time(seen.finished_at)),
         signal: None,
     }
+}
+
+/// The file with the message may be gone while the container is still there; what was shown stays.
+fn shown_message(input: &Input, id: &str) -> Option<String> {
+    let lists = [&input.previous.init_container_statuses, &input.previous.container_statuses];
+    let states = lists.into_iter().flatten().flatten().flat_map(|status| [&status.state, &status.last_state]);
+    let mut ends = states.flatten().filter_map(|state| state.terminated.as_ref());
+    let same = |ended: &&ContainerStateTerminated| ended.container_id.as_deref().is_some_and(|full| full.ends_with(id));
+    ends.find(same)?.message.clone()
 }
 
 fn lost(input: &Input, seen: &observed::Container) -> ContainerStateTerminated {
