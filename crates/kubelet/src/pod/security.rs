@@ -122,7 +122,6 @@ pub fn container_context(
         readonly_paths: paths(READ_ONLY_PATHS),
         seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(of_pod.seccomp_profile.as_ref()), seccomp_folder)),
         apparmor: armor.map(apparmor),
-        apparmor_profile: armor.map(apparmor_word).unwrap_or_default(),
         ..Default::default()
     }
 }
@@ -211,15 +210,6 @@ fn apparmor(profile: &AppArmorProfile) -> v1::SecurityProfile {
     };
     let reference = profile.localhost_profile.clone().unwrap_or_default();
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: reference }
-}
-
-/// The same in the one word that older runtimes read.
-fn apparmor_word(profile: &AppArmorProfile) -> String {
-    match profile.type_.as_str() {
-        "RuntimeDefault" => "runtime/default".to_owned(),
-        "Localhost" => format!("localhost/{}", profile.localhost_profile.as_deref().unwrap_or_default()),
-        _ => "unconfined".to_owned(),
-    }
 }
 
 fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {

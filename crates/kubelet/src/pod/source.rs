@@ -39,7 +39,9 @@ pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<P
     let mut objects = shared.kubelet.objects.changes();
 
     let mut workers = Workers { shared, by_uid: HashMap::new(), of_api: HashMap::new(), api_seen: false };
-    workers.static_pods(&static_pods.borrow_and_update().clone()).await;
+    let pods = static_pods.borrow_and_update().clone();
+    workers.static_pods(&pods).await;
+    let mut files = true;
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
@@ -49,13 +51,13 @@ pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<P
                 Some(Change::Gone(pod)) => workers.gone(pod).await,
                 None => break,
             },
-            changed = static_pods.changed() => match changed {
+            changed = static_pods.changed(), if files => match changed {
                 Ok(()) => {
                     let pods = static_pods.borrow_and_update().clone();
                     workers.static_pods(&pods).await;
                 }
                 // Nobody reads files any more; what they said stays.
-                Err(_) => static_pods = watch::channel(Vec::new()).1,
+                Err(_) => files = false,
             },
             uid = woken.recv() => match uid {
                 Some(Woken::Pod(uid)) => workers.wake(&uid),

@@ -152,7 +152,8 @@ impl Worker {
     async fn run(mut self) {
         self.shared.kubelet.objects.register(&self.wish.pod);
         let uid = spec::uid(&self.wish.pod).to_owned();
-        self.publish();
+        // Nothing is said about the pod before the runtime has been looked at.
+        self.show();
         while !self.shared.kubelet.shutdown.is_cancelled() {
             match self.observer.look().await {
                 Ok(observed) => self.observed = observed,
