@@ -5,11 +5,14 @@ pub mod node;
 pub mod pods;
 pub mod pod;
 pub mod objects;
+pub mod tokens;
 pub mod volumes;
 pub mod probe;
 pub mod images;
 pub mod resources;
 pub mod server;
+#[cfg(test)]
+mod fake_api;
 
 pub use config::Config;
 

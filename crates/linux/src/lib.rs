@@ -2,3 +2,5 @@
 
 pub mod cgroup;
 pub mod path;
+pub mod tree;
+pub mod volume_mount;

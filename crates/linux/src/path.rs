@@ -51,7 +51,7 @@ pub fn open_inside(root: impl AsFd, path: &Path) -> io::Result<Inside> {
     openat2(root, path, OFlags::PATH).map(|file| Inside { file })
 }
 
-/// Like [`open_inside`], with every missing folder made. New ones are `mode` and belong to `owner` (and `group`).
+/// Like [`open_inside`], with every missing folder made with these permissions.
 pub fn make_folders_inside(root: impl AsFd, path: &Path, mode: u32) -> io::Result<Inside> {
     let mut here = PathBuf::new();
     let mut open = open_inside(&root, Path::new("."))?;
@@ -113,4 +113,59 @@ fn openat2(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
         }
     }
     Err(io::Error::from(rustix::io::Errno::AGAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("linux-path-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(path.join("root/in")).unwrap();
+            std::fs::create_dir_all(path.join("outside")).unwrap();
+            std::fs::write(path.join("outside/secret"), "outside").unwrap();
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            drop(std::fs::remove_dir_all(&self.0));
+        }
+    }
+
+    #[test]
+    fn links_lead_no_further_than_the_root() {
+        let folder = Folder::new("links");
+        let root = folder.0.join("root");
+        std::fs::write(root.join("in/file"), "inside").unwrap();
+        symlink(folder.0.join("outside"), root.join("absolute")).unwrap();
+        symlink("../outside", root.join("climbing")).unwrap();
+        symlink("/in/file", root.join("fine")).unwrap();
+        let read = |path: &str| read_inside(&root, Path::new(path), 100);
+        assert_eq!(read("fine").unwrap(), b"inside");
+        assert_eq!(read("absolute/secret").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read("climbing/secret").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read("../outside/secret").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read_inside(&root, Path::new("fine"), 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(read("in").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn folders_are_made_inside_only() {
+        let folder = Folder::new("make");
+        let root = open_root(&folder.0.join("root")).unwrap();
+        symlink(folder.0.join("outside"), folder.0.join("root/link")).unwrap();
+        let made = make_folders_inside(&root, Path::new("in/a/b"), 0o777).unwrap();
+        assert!(made.is_dir().unwrap());
+        assert_eq!(made.stat().unwrap().st_mode & 0o777, 0o777);
+        assert!(folder.0.join("root/in/a/b").is_dir());
+        make_folders_inside(&root, Path::new("link/new"), 0o777).unwrap_err();
+        make_folders_inside(&root, Path::new("../new"), 0o777).unwrap_err();
+        assert_eq!(std::fs::read_dir(folder.0.join("outside")).unwrap().count(), 1);
+    }
 }

@@ -155,6 +155,8 @@ async fn follow<K: Kind>(
             }
         };
         let finished = now.as_ref().is_ok_and(|object| object.immutable());
+        // Who asks first waits for the first answer; only later ones are news.
+        let first = answer.borrow().is_none();
         let changed = answer.send_if_modified(|before| {
             let same = match (&before, &now) {
                 (Some(Ok(before)), Ok(now)) => before.meta().resource_version == now.meta().resource_version,
@@ -166,7 +168,7 @@ async fn follow<K: Kind>(
             }
             !same
         });
-        if changed {
+        if changed && !first {
             tell();
         }
         if finished {

@@ -47,7 +47,7 @@ pub async fn environment(
     addresses: &Addresses,
     mounted: &Mounted,
 ) -> Result<Environment, EnvironmentError> {
-    let sources = sources::read(kubelet, pod, container, mounted).await?;
+    let sources = sources::read(&kubelet.objects, &kubelet.config.node_name, pod, container, mounted).await?;
     make(pod, container, addresses, &sources)
 }
 

@@ -246,16 +246,18 @@ fn append(dns: &mut v1::DnsConfig, wished: &PodDNSConfig) {
     dns.servers = without_repeats(std::mem::take(&mut dns.servers));
     dns.searches = without_repeats(std::mem::take(&mut dns.searches));
     for option in wished.options.iter().flatten() {
-        let name = option.name.clone().unwrap_or_default();
-        let text = match &option.value {
-            Some(value) if !value.is_empty() => format!("{name}:{value}"),
-            _ => name.clone(),
-        };
-        let same = |known: &&mut String| known.split_once(':').map_or(known.as_str(), |(name, _)| name) == name;
-        match dns.options.iter_mut().find(same) {
-            Some(known) => *known = text,
-            None => dns.options.push(text),
-        }
+        let name = option.name.as_deref().unwrap_or_default();
+        let value = option.value.as_deref().filter(|value| !value.is_empty());
+        set_option(&mut dns.options, value.map_or(name.to_owned(), |value| format!("{name}:{value}")));
+    }
+}
+
+/// A later option of the same name takes the place of an earlier one.
+fn set_option(options: &mut Vec<String>, option: String) {
+    let name = |option: &str| option.split_once(':').map_or(option, |(name, _)| name).to_owned();
+    match options.iter_mut().find(|known| name(known) == name(&option)) {
+        Some(known) => *known = option,
+        None => options.push(option),
     }
 }
 
@@ -276,7 +278,7 @@ fn parse_resolv_conf(text: &str) -> v1::DnsConfig {
             Some("nameserver") => dns.servers.extend(words.next().map(str::to_owned)),
             // The last search line counts, as in the C library.
             Some("search") => dns.searches = words.map(without_root).collect(),
-            Some("options") => dns.options = words.map(str::to_owned).collect(),
+            Some("options") => words.for_each(|option| set_option(&mut dns.options, option.to_owned())),
             _ => {}
         }
     }
@@ -321,3 +323,6 @@ fn fit_searches(dns: &mut v1::DnsConfig, warnings: &mut Vec<Warning>) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,39 @@
 //! A pod's volumes, one file per type. Mounting is repeatable: it also brings contents up to date.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+mod folders;
+mod empty_dir;
+mod host_path;
+mod config_map;
+mod secret;
+mod downward_api;
+mod projected;
+mod trust_bundle;
+mod claim;
+mod local;
+mod nfs;
+mod image;
+mod unsupported;
+mod payload;
+mod atomic_writer;
+mod ownership;
+mod container_mounts;
+mod sub_path;
+mod node_affinity;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::v1;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::{Container, Pod, Volume as VolumeSpec};
 
 use crate::Kubelet;
+use crate::objects::Objects;
+use crate::tokens::Tokens;
+use folders::Folders;
 
 /// Why a volume is not there yet; the text is the message of a FailedMount event.
 #[derive(Debug, thiserror::Error)]
@@ -27,25 +53,143 @@ pub enum Volume {
     Image { reference: String },
 }
 
+/// A type of volume.
+struct Type {
+    is: fn(&VolumeSpec) -> bool,
+    mount: for<'a> fn(Request<'a>) -> BoxFuture<'a, Result<Volume, Problem>>,
+}
+
+/// The types there are. A volume of none of them was made by a newer API and is refused.
+static TYPES: &[&Type] = &[
+    &empty_dir::TYPE,
+    &host_path::TYPE,
+    &config_map::TYPE,
+    &secret::TYPE,
+    &downward_api::TYPE,
+    &projected::TYPE,
+    &claim::TYPE,
+    &claim::EPHEMERAL,
+    &nfs::TYPE,
+    &image::TYPE,
+    &unsupported::GIT_REPO,
+    &unsupported::CSI,
+    &unsupported::TYPE,
+];
+
+/// One volume of one pod that is to be made ready.
+#[derive(Clone, Copy)]
+struct Request<'a> {
+    objects: &'a Objects,
+    node_name: &'a str,
+    tokens: &'a Tokens,
+    folders: &'a Folders,
+    pod: &'a Pod,
+    volume: &'a VolumeSpec,
+}
+
+impl Request<'_> {
+    fn namespace(&self) -> &str {
+        self.pod.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    fn uid(&self) -> &str {
+        self.pod.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// `pods/<uid>/volumes/<plugin>/<name>`
+    fn path(&self, plugin: &str) -> PathBuf {
+        self.folders.volume(self.uid(), plugin, &self.volume.name)
+    }
+
+    /// A file that says that this volume has been made ready once; its content belongs to the containers from then on.
+    fn ready_mark(&self, plugin: &str) -> PathBuf {
+        self.folders.plugin(self.uid(), plugin, &self.volume.name).join("ready")
+    }
+}
+
+/// What went wrong with one volume.
+#[derive(Debug, PartialEq, Eq)]
+enum Problem {
+    /// While it was set up.
+    SetUp(String),
+    /// It cannot even be said what should be mounted.
+    Unprocessed(String),
+    /// A whole message of its own.
+    Message(String),
+}
+
+impl Problem {
+    fn io(step: impl std::fmt::Display, error: std::io::Error) -> Problem {
+        Problem::SetUp(format!("{step}: {error}"))
+    }
+
+    fn message(self, volume: &str) -> String {
+        match self {
+            Problem::SetUp(text) => format!("MountVolume.SetUp failed for volume {volume:?} : {text}"),
+            Problem::Unprocessed(text) => format!(
+                "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {text}"
+            ),
+            Problem::Message(text) => text,
+        }
+    }
+}
+
 pub struct Volumes {
-    kubelet: Arc<Kubelet>,
+    objects: Arc<Objects>,
+    node_name: String,
+    tokens: Tokens,
+    folders: Folders,
 }
 
 impl Volumes {
     pub fn new(kubelet: Arc<Kubelet>) -> Volumes {
-        Volumes { kubelet }
+        Volumes::with(kubelet.objects.clone(), &kubelet.config.node_name, &kubelet.config.root_dir)
     }
 
-    /// Makes every volume of the pod ready, or brings its content up to date.
+    fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path) -> Volumes {
+        let tokens = Tokens::new(objects.client().clone());
+        Volumes { objects, node_name: node_name.to_owned(), tokens, folders: Folders::new(root_dir) }
+    }
+
+    /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
+    /// is the first that came up. The pod's objects are watched from here on until [`Volumes::unmount`].
     pub async fn mount(&self, pod: &Pod) -> Result<Mounted, VolumeError> {
-        let _ = (pod, &self.kubelet);
-        Ok(Mounted::new())
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let made = self.folders.make(uid);
+        made.map_err(|error| VolumeError::Failed(format!("failed to make pod data directories: {error}")))?;
+        self.objects.register(pod);
+        let used = used_volumes(pod);
+        let mut mounted = Mounted::new();
+        let mut failure = None;
+        let all = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
+        for volume in all.iter().filter(|volume| used.contains(volume.name.as_str())) {
+            let request = self.request(pod, volume);
+            let outcome = match TYPES.iter().find(|kind| (kind.is)(volume)) {
+                _ if !folders::is_safe_name(&volume.name) => Err(Problem::SetUp("invalid volume name".into())),
+                Some(kind) => (kind.mount)(request).await,
+                None => Err(Problem::SetUp("no volume plugin matched".into())),
+            };
+            match outcome {
+                Ok(place) => drop(mounted.insert(volume.name.clone(), place)),
+                Err(problem) => {
+                    failure.get_or_insert(problem.message(&volume.name));
+                }
+            }
+        }
+        failure.map_or(Ok(mounted), |message| Err(VolumeError::Failed(message)))
     }
 
-    /// When contents must be looked at again though no object changed: the next rotation of a token.
+    fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec) -> Request<'a> {
+        let Volumes { objects, node_name, tokens, folders } = self;
+        Request { objects, node_name, tokens, folders, pod, volume }
+    }
+
+    /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
+    /// trust bundles.
     pub fn next_refresh(&self, pod: &Pod) -> Option<jiff::Timestamp> {
-        let _ = pod;
-        None
+        let token = self.tokens.next_refresh(pod.metadata.uid.as_deref()?);
+        let bundle = shows_trust_bundles(pod).then(|| jiff::Timestamp::now() + TRUST_BUNDLES_AGE_MAX);
+        token.into_iter().chain(bundle).min()
     }
 
     /// What a container's `volumeMounts` become, subPath and subPathExpr resolved inside the volume.
@@ -56,18 +200,65 @@ impl Volumes {
         mounted: &Mounted,
         environment: &[(String, String)],
     ) -> Result<Vec<v1::Mount>, VolumeError> {
-        let _ = (pod, container, mounted, environment);
-        Ok(Vec::new())
+        container_mounts::container_mounts(&self.folders, pod, container, mounted, environment).await
     }
 
-    /// Takes everything down once no container of the pod is left, and removes the pod's folder.
+    /// Takes everything down once no container of the pod is left, and removes the pod's folder. Nothing is removed through
+    /// a mount: what cannot be taken down stays, and so does the folder until the next try.
     pub async fn unmount(&self, uid: &str) -> Result<(), VolumeError> {
-        let _ = uid;
-        Ok(())
+        self.tokens.forget(uid);
+        self.objects.forget(uid);
+        let folders = self.folders.clone();
+        let pod = uid.to_owned();
+        blocking(move || folders.remove(&pod)).await.map_err(|error| {
+            VolumeError::Failed(format!("orphaned pod {uid:?} found, but failed to remove its volumes: {error}"))
+        })
     }
 
     /// Pods with folders here, to find what a crash left behind.
     pub fn uids(&self) -> Vec<String> {
-        Vec::new()
+        self.folders.uids()
+    }
+
+    /// What the emptyDir volumes of a pod take, for eviction and statistics. One that cannot be measured is left out.
+    pub async fn usage(&self, pod: &Pod) -> Vec<empty_dir::Used> {
+        let (folders, pod) = (self.folders.clone(), pod.clone());
+        let measured = tokio::task::spawn_blocking(move || empty_dir::usage(&folders, &pod)).await;
+        measured.unwrap_or_default()
+    }
+}
+
+pub use empty_dir::Used;
+
+/// Trust bundles change rarely and are not watched.
+const TRUST_BUNDLES_AGE_MAX: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+
+fn shows_trust_bundles(pod: &Pod) -> bool {
+    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
+    let mut sources = volumes.filter_map(|volume| volume.projected.as_ref()?.sources.as_ref()).flatten();
+    sources.any(|source| source.cluster_trust_bundle.is_some())
+}
+
+/// The volumes that a container mounts; others are not made.
+fn used_volumes(pod: &Pod) -> BTreeSet<&str> {
+    let Some(spec) = &pod.spec else { return BTreeSet::new() };
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let of_containers = containers.map(|container| (&container.volume_mounts, &container.volume_devices));
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let of_ephemeral = ephemeral.map(|container| (&container.volume_mounts, &container.volume_devices));
+    of_containers
+        .chain(of_ephemeral)
+        .flat_map(|(mounts, devices)| {
+            let mounts = mounts.iter().flatten().map(|mount| mount.name.as_str());
+            mounts.chain(devices.iter().flatten().map(|device| device.name.as_str()))
+        })
+        .collect()
+}
+
+/// Work on files, away from the threads that must not wait.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> std::io::Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => Err(std::io::Error::other(error)),
     }
 }

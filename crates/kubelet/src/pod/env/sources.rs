@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, FileKeySele
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::{Addresses, EnvironmentError, downward};
-use crate::Kubelet;
-use crate::objects::ObjectError;
+use crate::objects::{ObjectError, Objects};
 use crate::volumes::{Mounted, Volume};
 
 #[derive(Default)]
@@ -35,13 +34,13 @@ pub(super) struct EnvFrom {
 const FILE_MAX: u64 = 64 * 1024;
 
 pub(super) async fn read(
-    kubelet: &Kubelet,
+    objects: &Objects,
+    node_name: &str,
     pod: &Pod,
     container: &Container,
     mounted: &Mounted,
 ) -> Result<Sources, EnvironmentError> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let objects = &kubelet.objects;
     let mut sources = Sources { services: objects.services().await.map_err(failed)?, ..Default::default() };
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.clone().unwrap_or_default();
@@ -71,7 +70,7 @@ pub(super) async fn read(
             sources.secrets.insert(reference.name.clone(), found);
         }
         if source.resource_field_ref.is_some() && sources.allocatable.is_empty() {
-            sources.allocatable = objects.allocatable(&kubelet.config.node_name).await.map_err(failed)?;
+            sources.allocatable = objects.allocatable(node_name).await.map_err(failed)?;
         }
         if let Some(reference) = &source.file_key_ref {
             let text = read_file(mounted, reference).await?;

@@ -1,0 +1,148 @@
+//! `persistentVolumeClaim` and `ephemeral`: the volume that a claim is bound to, when this node can reach it.
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+
+use super::{Problem, Request, Type, Volume, host_path, local, nfs, node_affinity, unsupported};
+
+pub(super) static TYPE: Type = Type {
+    is: |volume| volume.persistent_volume_claim.is_some(),
+    mount: |request| {
+        async move {
+            let source = request.volume.persistent_volume_claim.clone().unwrap_or_default();
+            let read_only = source.read_only.unwrap_or(false);
+            mount(request, &source.claim_name, read_only, |_, _| Ok(())).await
+        }
+        .boxed()
+    },
+};
+
+/// A claim made for this pod alone, `<pod>-<volume>`.
+pub(super) static EPHEMERAL: Type = Type {
+    is: |volume| volume.ephemeral.is_some(),
+    mount: |request| {
+        async move {
+            let name = format!("{}-{}", request.pod.metadata.name.as_deref().unwrap_or_default(), request.volume.name);
+            mount(request, &name, false, owned_by_pod).await
+        }
+        .boxed()
+    },
+};
+
+async fn mount(
+    request: Request<'_>,
+    name: &str,
+    read_only: bool,
+    allowed: fn(&PersistentVolumeClaim, &Pod) -> Result<(), String>,
+) -> Result<Volume, Problem> {
+    let namespace = request.namespace();
+    let unprocessed = |text: String| Problem::Unprocessed(format!("error processing PVC {namespace}/{name}: {text}"));
+    let objects = request.objects;
+    let claim = objects.claim(namespace, name).await;
+    let claim = claim.map_err(|error| match error.is_not_found() {
+        true => unprocessed(format!("failed to fetch PVC from API server: persistentvolumeclaims {name:?} not found")),
+        false => unprocessed(format!("failed to fetch PVC from API server: {error}")),
+    })?;
+    allowed(&claim, request.pod).map_err(unprocessed)?;
+    let bound = bound_volume(&claim).map_err(unprocessed)?;
+    let volume = objects.persistent_volume(bound).await;
+    let volume = volume.map_err(|error| {
+        unprocessed(match error.is_not_found() {
+            true => format!("failed to fetch PV {bound} from API server: persistentvolumes {bound:?} not found"),
+            false => format!("failed to fetch PV {bound} from API server: {error}"),
+        })
+    })?;
+    for_claim(&volume, &claim).map_err(unprocessed)?;
+    check_node(&request, &volume).await?;
+    place(request, &volume, read_only).await
+}
+
+/// The name of the claim's volume, when claim and volume have found each other for good.
+fn bound_volume(claim: &PersistentVolumeClaim) -> Result<&str, String> {
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Err("PVC is being deleted".into());
+    }
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let name = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();
+    match (phase, name) {
+        (Some("Bound"), name) if !name.is_empty() => Ok(name),
+        _ => Err("PVC is not bound".into()),
+    }
+}
+
+fn for_claim(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Result<(), String> {
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let reference = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    match reference {
+        None => Err(format!("found PV object {name} with nil ClaimRef")),
+        Some(reference) if reference.uid != claim.metadata.uid => Err(format!(
+            "found PV object {name} with an unexpected pv.Spec.ClaimRef.UID {:?}; expected {:?}",
+            reference.uid.as_deref().unwrap_or_default(),
+            claim.metadata.uid.as_deref().unwrap_or_default()
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// A claim of that name that somebody else made must not be used: its data are not the pod's.
+fn owned_by_pod(claim: &PersistentVolumeClaim, pod: &Pod) -> Result<(), String> {
+    let owners = claim.metadata.owner_references.iter().flatten();
+    let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+    match controllers.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref()) {
+        true => Ok(()),
+        false => {
+            let text = |value: &Option<String>| value.clone().unwrap_or_default();
+            Err(format!(
+                "PVC {}/{} was not created for pod {}/{} (pod is not owner)",
+                text(&claim.metadata.namespace),
+                text(&claim.metadata.name),
+                text(&pod.metadata.namespace),
+                text(&pod.metadata.name)
+            ))
+        }
+    }
+}
+
+async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<(), Problem> {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let Some(required) = affinity.and_then(|affinity| affinity.required.as_ref()) else { return Ok(()) };
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let failed =
+        |text: String| Problem::Message(format!("MountVolume.NodeAffinity check failed for volume {name:?} : {text}"));
+    let node = request.objects.node(request.node_name).await;
+    let node = node.map_err(|error| failed(error.to_string()))?;
+    match node_affinity::matches(required, &node) {
+        true => Ok(()),
+        false => Err(failed("no matching NodeSelectorTerms".into())),
+    }
+}
+
+async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool) -> Result<Volume, Problem> {
+    let name = volume.metadata.name.as_deref().unwrap_or_default();
+    let spec = volume.spec.clone().unwrap_or_default();
+    if spec.volume_mode.as_deref() == Some("Block") {
+        return Err(Problem::Message(format!(
+            "MapVolume.SetUpDevice failed for volume {name:?} : no block volume plugin matched"
+        )));
+    }
+    if let Some(source) = spec.host_path {
+        return host_path::place(source, read_only).await.map_err(|problem| named(problem, name));
+    }
+    if let Some(source) = spec.local {
+        return local::mount(&request, name, &source.path, read_only).await.map_err(|problem| named(problem, name));
+    }
+    if let Some(source) = spec.nfs {
+        let options = spec.mount_options.unwrap_or_default();
+        let done = nfs::mount(&request, name, &source, read_only, &options).await;
+        return done.map_err(|problem| named(problem, name));
+    }
+    match spec.csi {
+        Some(source) => Err(named(Problem::SetUp(unsupported::no_csi_driver(&source.driver)), name)),
+        None => Err(unsupported::no_plugin(&request.volume.name)),
+    }
+}
+
+/// Messages about what a claim stands for carry the name of the persistent volume.
+fn named(problem: Problem, volume: &str) -> Problem {
+    Problem::Message(problem.message(volume))
+}

@@ -1,0 +1,94 @@
+//! `projected`: ConfigMaps, Secrets, downward API, tokens and trust bundles in one folder. Also how every volume of files is shown.
+
+use futures::FutureExt;
+use k8s_openapi::api::core::v1::{ServiceAccountTokenProjection, VolumeProjection};
+
+use super::empty_dir::{self, Medium};
+use super::payload::{DEFAULT_MODE, File, Payload, joined};
+use super::{
+    Problem, Request, Type, Volume, atomic_writer, blocking, config_map, downward_api, ownership, secret, trust_bundle,
+};
+
+pub(super) static TYPE: Type =
+    Type { is: |volume| volume.projected.is_some(), mount: |request| mount(request).boxed() };
+
+const PLUGIN: &str = "kubernetes.io~projected";
+
+/// What only the user of a pod may read, when that user is known.
+const PRIVATE_MODE: u32 = 0o600;
+
+async fn mount(request: Request<'_>) -> Result<Volume, Problem> {
+    let source = request.volume.projected.clone().unwrap_or_default();
+    let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+    let mut payload = Payload::new();
+    let mut errors = Vec::new();
+    for source in source.sources.iter().flatten() {
+        match files(&request, source, mode).await {
+            Ok(files) => payload.extend(files),
+            Err(error) => errors.push(error),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Problem::SetUp(joined(errors)));
+    }
+    show(&request, PLUGIN, empty_dir::memory(&request, None).await, payload).await
+}
+
+async fn files(request: &Request<'_>, source: &VolumeProjection, mode: i32) -> Result<Payload, String> {
+    if let Some(source) = &source.config_map {
+        let optional = source.optional.unwrap_or(false);
+        return config_map::files(request, &source.name, source.items.as_deref(), mode, optional).await;
+    }
+    if let Some(source) = &source.secret {
+        let optional = source.optional.unwrap_or(false);
+        return secret::files(request, &source.name, source.items.as_deref(), mode, optional).await;
+    }
+    if let Some(source) = &source.downward_api {
+        return downward_api::files(request, source.items.as_deref().unwrap_or_default(), mode).await;
+    }
+    if let Some(source) = &source.service_account_token {
+        return token(request, source, mode).await;
+    }
+    if let Some(source) = &source.cluster_trust_bundle {
+        let data = trust_bundle::certificates(request.objects, source).await?;
+        return Ok(Payload::from([(source.path.clone(), File { data, mode: mode as u32, user: None })]));
+    }
+    if source.pod_certificate.is_some() {
+        return Err("pod certificates are not served by this node".into());
+    }
+    Ok(Payload::new())
+}
+
+async fn token(request: &Request<'_>, source: &ServiceAccountTokenProjection, mode: i32) -> Result<Payload, String> {
+    let audience = source.audience.as_deref().unwrap_or_default();
+    let token = request.tokens.get(request.pod, audience, source.expiration_seconds.unwrap_or(3600)).await;
+    let token = token.map_err(|error| error.to_string())?;
+    let (user, group) = (ownership::fs_user(request.pod), ownership::fs_group(request.pod));
+    // With an fsGroup the group is let in later, when the volume is given to it.
+    let mode = if user.is_some() || group.is_some() { PRIVATE_MODE } else { mode as u32 };
+    Ok(Payload::from([(source.path.clone(), File { data: token.into_bytes(), mode, user })]))
+}
+
+/// Shows these files in the request's volume, all at once.
+pub(super) async fn show(
+    request: &Request<'_>,
+    plugin: &str,
+    medium: Medium,
+    payload: Payload,
+) -> Result<Volume, Problem> {
+    let path = request.path(plugin);
+    let group = ownership::fs_group(request.pod);
+    let folder = path.clone();
+    blocking(move || {
+        let fresh = !folder.join("..data").exists();
+        empty_dir::make(&folder, medium)?;
+        atomic_writer::write(&folder, &payload, |new| ownership::give(new, group, true))?;
+        match fresh {
+            true => ownership::give(&folder, group, true),
+            false => Ok(()),
+        }
+    })
+    .await
+    .map_err(|error| Problem::SetUp(error.to_string()))?;
+    Ok(Volume::Path { path, read_only: true })
+}

@@ -1,0 +1,38 @@
+//! Volumes that this node cannot make, with the words that upstream has for a plugin that is not there.
+
+use futures::FutureExt;
+use futures::future::ready;
+
+use super::{Problem, Type};
+
+/// Containers could run code on the node through it, which is why upstream ended it.
+pub(super) static GIT_REPO: Type = Type {
+    is: |volume| volume.git_repo.is_some(),
+    mount: |_| {
+        let text = "git-repo volume plugin has been disabled; if necessary, it may be re-enabled by setting the feature-gate `GitRepoVolumeDriver` to true";
+        ready(Err(Problem::SetUp(text.into()))).boxed()
+    },
+};
+
+pub(super) static CSI: Type = Type {
+    is: |volume| volume.csi.is_some(),
+    mount: |request| {
+        let driver = request.volume.csi.as_ref().map(|source| source.driver.as_str()).unwrap_or_default();
+        ready(Err(Problem::SetUp(no_csi_driver(driver)))).boxed()
+    },
+};
+
+pub(super) static TYPE: Type =
+    Type { is: |_| true, mount: |request| ready(Err(no_plugin(&request.volume.name))).boxed() };
+
+pub(super) fn no_csi_driver(driver: &str) -> String {
+    format!(
+        "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {driver} not found in the list of registered CSI drivers"
+    )
+}
+
+pub(super) fn no_plugin(volume: &str) -> Problem {
+    Problem::Unprocessed(format!(
+        "failed to get Plugin from volumeSpec for volume {volume:?} err=no volume plugin matched"
+    ))
+}
