@@ -68,6 +68,10 @@ pub struct ExecSync {
 pub trait Runtime: Send + Sync {
     async fn version(&self) -> Result<v1::VersionResponse>;
     async fn status(&self) -> Result<v1::RuntimeStatus>;
+    /// The status with what the runtime's handlers can do; runtimes that have nothing to say there leave this as it is.
+    async fn status_response(&self) -> Result<v1::StatusResponse> {
+        Ok(v1::StatusResponse { status: Some(self.status().await?), ..v1::StatusResponse::default() })
+    }
 
     async fn run_pod_sandbox(&self, config: v1::PodSandboxConfig, runtime_handler: &str) -> Result<String>;
     /// Ends all its containers, and gives its addresses back.

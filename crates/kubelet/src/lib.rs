@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod node;
+pub mod stats;
 pub mod pods;
 pub mod pod;
 pub mod objects;

@@ -132,6 +132,11 @@ impl<K: Kind> Cache<K> {
         self.seen(|cache| *cache.revision.borrow() > 0).await;
     }
 
+    /// Changes whenever the watch has brought something.
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.revision.subscribe()
+    }
+
     /// Until the watch has brought this revision, or a while has passed: then it lags, and waiting longer helps nobody.
     pub(crate) async fn seen_revision(&self, revision: u64) {
         let seen = self.seen(|cache| *cache.revision.borrow() >= revision);

@@ -66,7 +66,9 @@ impl Link {
 
 impl Default for FakeApi {
     fn default() -> FakeApi {
-        FakeApi { state: Arc::default(), changes: broadcast::channel(1024).0 }
+        // As in a real one, an empty list already has a revision.
+        let state = State { revision: 1, ..State::default() };
+        FakeApi { state: Arc::new(Mutex::new(state)), changes: broadcast::channel(1024).0 }
     }
 }
 
@@ -216,15 +218,21 @@ impl FakeApi {
         let (path, query) = (path.to_owned(), query.clone());
         let asked: u64 = query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
         let changes = self.changes.subscribe();
-        let missed: Vec<Bytes> = {
+        let streamed = query.get("sendInitialEvents").is_some_and(|send| send == "true");
+        let mut missed: Vec<Bytes> = {
             let state = self.state.lock();
             let newer = state.objects.iter().filter(|(at, object)| {
                 let revision = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
                 let revision: u64 = revision.and_then(|text| text.parse().ok()).unwrap_or(0);
-                revision > asked && selected(&path, &query, at, object)
+                (streamed || revision > asked) && selected(&path, &query, at, object)
             });
-            newer.map(|(_, object)| line("MODIFIED", object)).collect()
+            newer.map(|(_, object)| line(if streamed { "ADDED" } else { "MODIFIED" }, object)).collect()
         };
+        if streamed {
+            let annotations = json!({ "k8s.io/initial-events-end": "true" });
+            let metadata = json!({ "resourceVersion": self.state.lock().revision.to_string(), "annotations": annotations });
+            missed.push(line("BOOKMARK", &json!({ "apiVersion": "v1", "kind": "Bookmark", "metadata": metadata })));
+        }
         let later = stream::unfold(changes, move |mut changes| {
             let (path, query) = (path.clone(), query.clone());
             async move {

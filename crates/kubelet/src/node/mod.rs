@@ -1,1 +1,151 @@
-//! .
+//! This machine as a Node of the cluster: registered, described, its heartbeat kept, and its static pods.
+//!
+//! `object`, `capacity` and `conditions` decide; `status` and `lease` write; `health` is where other parts say what ails the node.
+
+pub mod object;
+pub mod capacity;
+pub mod conditions;
+pub mod machine;
+pub mod health;
+pub mod manifest;
+pub mod static_pods;
+pub mod mirror;
+mod addresses;
+mod status;
+mod lease;
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub use conditions::Pressure;
+pub use health::Health;
+pub use object::KUBELET_VERSION;
+pub use static_pods::StaticPods;
+pub(crate) use status::about;
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use tokio::sync::watch;
+
+use crate::Kubelet;
+
+/// The Node object as the API shows it.
+#[derive(Clone, Debug)]
+pub enum Seen {
+    Unknown,
+    Gone,
+    Here(Arc<Node>),
+}
+
+impl Seen {
+    pub fn uid(&self) -> Option<String> {
+        match self {
+            Seen::Here(node) => node.metadata.uid.clone(),
+            Seen::Unknown | Seen::Gone => None,
+        }
+    }
+}
+
+/// This node's object, for all parts that want to know it.
+pub struct NodeWatch {
+    seen: watch::Sender<Seen>,
+}
+
+impl Default for NodeWatch {
+    fn default() -> NodeWatch {
+        NodeWatch { seen: watch::Sender::new(Seen::Unknown) }
+    }
+}
+
+impl NodeWatch {
+    pub fn seen(&self) -> watch::Receiver<Seen> {
+        self.seen.subscribe()
+    }
+}
+
+/// Registers the node and keeps it alive until shutdown.
+pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch>) {
+    let (client, config) = (kubelet.client.clone(), &kubelet.config);
+    // A task of its own, so that nothing that takes long here keeps it waiting.
+    let heartbeat = lease::run(client, config.node_name.clone(), config.node_lease_duration, node.seen());
+    let heartbeat = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(heartbeat));
+    tokio::select! {
+        () = kubelet.shutdown.cancelled() => {}
+        () = follow(&kubelet, &node) => {}
+        () = status::run(kubelet.clone(), health, node.seen()) => {}
+        () = hand_over_pod_cidr(&kubelet, node.seen()) => {}
+    }
+    drop(heartbeat);
+}
+
+/// Keeps what is seen of the Node object up to date.
+async fn follow(kubelet: &Kubelet, node: &NodeWatch) {
+    let nodes: Api<Node> = Api::all(kubelet.client.clone());
+    let selected = watcher::Config::default().fields(&format!("metadata.name={}", kubelet.config.node_name));
+    let mut events = pin!(watch_objects(nodes, selected).default_backoff());
+    let mut listed = None;
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed = None,
+            Ok(Event::InitApply(object)) => listed = Some(object),
+            Ok(Event::InitDone) => node.set(listed.take()),
+            Ok(Event::Apply(object)) => node.set(Some(object)),
+            Ok(Event::Delete(_)) => node.set(None),
+            Err(error) => tracing::warn!(%error, "the watch of the Node object failed; it begins again"),
+        }
+    }
+}
+
+impl NodeWatch {
+    fn set(&self, object: Option<Node>) {
+        self.seen.send_modify(|seen| {
+            *seen = match (object, &*seen) {
+                (Some(object), _) => Seen::Here(Arc::new(object)),
+                // Before it has registered for the first time, a missing Node is nothing to tell.
+                (None, Seen::Unknown) => Seen::Unknown,
+                (None, _) => Seen::Gone,
+            }
+        });
+    }
+}
+
+/// Tells the runtime where the pods' addresses come from: the configured range until the cluster has given one.
+async fn hand_over_pod_cidr(kubelet: &Kubelet, mut seen: watch::Receiver<Seen>) {
+    let mut told: Option<String> = None;
+    loop {
+        let given = match &*seen.borrow_and_update() {
+            Seen::Here(node) => pod_cidr(node),
+            Seen::Unknown | Seen::Gone => None,
+        };
+        let range = given.or_else(|| told.clone()).or_else(|| kubelet.config.pod_cidr.clone());
+        let mut failed = false;
+        if let Some(range) = range.filter(|range| told.as_ref() != Some(range)) {
+            match kubelet.runtime.update_pod_cidr(&range).await {
+                Ok(()) => {
+                    tracing::info!(range, "pods get their addresses from this range");
+                    told = Some(range);
+                }
+                Err(error) => {
+                    tracing::error!(%error, range, "the runtime did not take the range of pod addresses");
+                    failed = true;
+                }
+            }
+        }
+        tokio::select! {
+            changed = seen.changed() => if changed.is_err() { std::future::pending::<()>().await },
+            () = tokio::time::sleep(kubelet.config.node_status_update_frequency), if failed => {}
+        }
+    }
+}
+
+/// The ranges of both families in one text, as the CRI takes them.
+fn pod_cidr(node: &Node) -> Option<String> {
+    let spec = node.spec.as_ref()?;
+    let ranges = spec.pod_cidrs.as_ref().filter(|ranges| !ranges.is_empty()).map(|ranges| ranges.join(","));
+    ranges.or_else(|| spec.pod_cidr.clone()).filter(|ranges| !ranges.is_empty())
+}

@@ -1,0 +1,167 @@
+//! What the parts of the kubelet say about the node: eviction about pressures, others why it is not ready. The status loop
+//! listens and reports a change at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cri::v1;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::conditions::Pressure;
+
+/// A runtime that has not answered for so long counts as down.
+const RUNTIME_SILENT_MAX: Duration = Duration::from_secs(30);
+
+pub struct Health {
+    state: Mutex<State>,
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    pressures: BTreeSet<Pressure>,
+    /// Why the node is not ready, by who says so.
+    problems: BTreeMap<&'static str, String>,
+    volumes_in_use: Vec<String>,
+    port: u16,
+    runtime: Option<RuntimeSeen>,
+    shutting_down: bool,
+}
+
+struct RuntimeSeen {
+    at: Instant,
+    /// Its own conditions that do not hold.
+    problems: Vec<String>,
+}
+
+impl Health {
+    /// `port` is where the kubelet's server listens.
+    pub fn new(port: u16) -> Health {
+        let state = State { port, ..State::default() };
+        Health { state: Mutex::new(state), changes: watch::Sender::new(0) }
+    }
+
+    pub fn set_pressures(&self, pressures: BTreeSet<Pressure>) {
+        self.change(|state| std::mem::replace(&mut state.pressures, pressures.clone()) != pressures);
+    }
+
+    pub fn pressures(&self) -> Vec<Pressure> {
+        self.state.lock().pressures.iter().copied().collect()
+    }
+
+    /// Says, or takes back with `None`, why the node is not ready; `who` may say one thing at a time.
+    pub fn set_problem(&self, who: &'static str, problem: Option<String>) {
+        self.change(|state| match problem {
+            Some(problem) => state.problems.insert(who, problem.clone()) != Some(problem),
+            None => state.problems.remove(who).is_some(),
+        });
+    }
+
+    /// From now on the node is not ready and takes no pods.
+    pub fn set_shutting_down(&self) {
+        self.change(|state| !std::mem::replace(&mut state.shutting_down, true));
+    }
+
+    pub fn is_shutting_down(&self) -> bool {
+        self.state.lock().shutting_down
+    }
+
+    pub fn set_volumes_in_use(&self, volumes: Vec<String>) {
+        self.change(|state| std::mem::replace(&mut state.volumes_in_use, volumes.clone()) != volumes);
+    }
+
+    pub fn volumes_in_use(&self) -> Vec<String> {
+        self.state.lock().volumes_in_use.clone()
+    }
+
+    /// Where the server really listens, when a free port was asked for.
+    pub fn set_port(&self, port: u16) {
+        self.change(|state| std::mem::replace(&mut state.port, port) != port);
+    }
+
+    pub fn port(&self) -> u16 {
+        self.state.lock().port
+    }
+
+    /// The runtime has answered with its conditions.
+    pub fn runtime_answered(&self, status: &v1::RuntimeStatus) {
+        let problems = runtime_problems(status);
+        self.state.lock().runtime = Some(RuntimeSeen { at: Instant::now(), problems });
+    }
+
+    /// Why the node is not ready now; empty when it is.
+    pub fn problems(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let mut problems = match &state.runtime {
+            None => vec!["container runtime status check may not have completed yet".to_owned()],
+            Some(seen) if seen.at.elapsed() > RUNTIME_SILENT_MAX => vec!["container runtime is down".to_owned()],
+            Some(seen) => seen.problems.clone(),
+        };
+        problems.extend(state.problems.values().cloned());
+        if state.shutting_down {
+            problems.push("node is shutting down".into());
+        }
+        problems
+    }
+
+    /// Counts up with every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State) -> bool) {
+        if change(&mut self.state.lock()) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+fn runtime_problems(status: &v1::RuntimeStatus) -> Vec<String> {
+    let words =
+        [("RuntimeReady", "container runtime not ready"), ("NetworkReady", "container runtime network not ready")];
+    let problem = |(kind, text): (&str, &str)| match status.conditions.iter().find(|it| it.r#type == kind) {
+        None => Some(format!("{text}: condition {kind} is not set")),
+        Some(it) if it.status => None,
+        Some(it) => Some(format!("{text}: {kind}=false reason:{} message:{}", it.reason, it.message)),
+    };
+    words.into_iter().filter_map(problem).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(network: bool) -> v1::RuntimeStatus {
+        let condition = |kind: &str, status, reason: &str, message: &str| v1::RuntimeCondition {
+            r#type: kind.into(),
+            status,
+            reason: reason.into(),
+            message: message.into(),
+        };
+        let network = condition("NetworkReady", network, "NetworkPluginNotReady", "no range yet");
+        v1::RuntimeStatus { conditions: vec![condition("RuntimeReady", true, "", ""), network] }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn problems_in_upstreams_words() {
+        let health = Health::new(10250);
+        assert_eq!(health.problems(), ["container runtime status check may not have completed yet"]);
+        health.runtime_answered(&status(false));
+        let network =
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:no range yet";
+        assert_eq!(health.problems(), [network]);
+        health.runtime_answered(&status(true));
+        assert!(health.problems().is_empty());
+        tokio::time::advance(Duration::from_secs(31)).await;
+        assert_eq!(health.problems(), ["container runtime is down"]);
+        health.runtime_answered(&status(true));
+        let changes = health.changes();
+        health.set_problem("pleg", Some("PLEG is not healthy: pleg has yet to be successful".into()));
+        health.set_shutting_down();
+        health.set_shutting_down();
+        assert_eq!(health.problems(), ["PLEG is not healthy: pleg has yet to be successful", "node is shutting down"]);
+        assert_eq!(*changes.borrow(), 2);
+    }
+}

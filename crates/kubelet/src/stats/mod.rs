@@ -1,0 +1,409 @@
+//! What the node, its pods and their containers use: the Summary API, and the same in the words of metrics.
+
+pub mod types;
+pub mod host;
+pub mod disk;
+pub mod metrics;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cri::v1;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use self::disk::Usage;
+use self::types::*;
+use crate::pods::{PodState, Pods};
+use crate::{Error, Kubelet};
+
+/// Between two readings of a counter from which a rate is worked out.
+const RATE_OVER_MIN: Duration = Duration::from_secs(1);
+/// How old the known size of a folder may be; counting it again means walking it.
+const USAGE_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Remembers earlier readings, from which rates follow.
+#[derive(Default)]
+pub struct Stats {
+    rates: Mutex<HashMap<String, Reading>>,
+    folders: Mutex<HashMap<PathBuf, (Instant, Usage)>>,
+}
+
+struct Reading {
+    at_nanos: i64,
+    usage: u64,
+    rate: Option<u64>,
+}
+
+impl Stats {
+    /// Everything, as `/stats/summary` shows it.
+    pub async fn summary(&self, kubelet: &Kubelet, pods: &Pods) -> Result<Summary, Error> {
+        let failed = |step: &str| {
+            let step = step.to_owned();
+            move |source| Error::Runtime { step, source }
+        };
+        let containers = kubelet.runtime.list_container_stats().await.map_err(failed("list container stats"))?;
+        let known = kubelet.runtime.list_containers(None).await.map_err(failed("list containers"))?;
+        // Not every runtime tells about sandboxes; what it does not tell is summed up from the containers.
+        let sandboxes = kubelet.runtime.list_pod_sandbox_stats().await.unwrap_or_default();
+        let node = self.node(kubelet).await;
+        let mut stats = Vec::new();
+        for state in pods.list() {
+            stats.push(self.pod(kubelet, &state, &containers, &known, &sandboxes, &node).await);
+        }
+        stats.sort_by(|a, b| (&a.pod_ref.namespace, &a.pod_ref.name).cmp(&(&b.pod_ref.namespace, &b.pod_ref.name)));
+        self.forget_old();
+        Ok(Summary { node, pods: stats })
+    }
+
+    /// The node alone: a few small files.
+    pub async fn node(&self, kubelet: &Kubelet) -> NodeStats {
+        let now = kubelet.now();
+        let time = stamp(now);
+        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let memory = host::memory(&text("/proc/meminfo"));
+        let stat = text("/proc/stat");
+        let cpu = host::cpu_nanoseconds(&stat);
+        let processes = host::processes(
+            &text("/proc/loadavg"),
+            &text("/proc/sys/kernel/pid_max"),
+            &text("/proc/sys/kernel/threads-max"),
+        );
+        let fs = disk::filesystem(&kubelet.config.root_dir, &time).unwrap_or_default();
+        let info = kubelet.runtime.image_fs_info().await.unwrap_or_default();
+        let usage_of = |all: &[v1::FilesystemUsage]| filesystem_of(all, &time).unwrap_or_else(|| fs.clone());
+        NodeStats {
+            node_name: kubelet.config.node_name.clone(),
+            start_time: seconds(host::boot_time(&stat).unwrap_or(0)),
+            cpu: CpuStats {
+                usage_nano_cores: cpu.and_then(|usage| self.rate("node", nanos(now), usage)),
+                usage_core_nano_seconds: cpu,
+                time: time.clone(),
+            },
+            memory: MemoryStats {
+                time: time.clone(),
+                available_bytes: Some(memory.available),
+                usage_bytes: Some(memory.usage),
+                working_set_bytes: Some(memory.working_set),
+                ..MemoryStats::default()
+            },
+            network: host::network(&text("/proc/net/dev"), &text("/proc/net/route"), &time),
+            runtime: RuntimeStats {
+                image_fs: usage_of(&info.image_filesystems),
+                container_fs: usage_of(match info.container_filesystems.is_empty() {
+                    true => &info.image_filesystems,
+                    false => &info.container_filesystems,
+                }),
+            },
+            rlimit: RlimitStats {
+                time: time.clone(),
+                maxpid: processes.map_or(0, |(_, limit)| limit),
+                curproc: processes.map_or(0, |(running, _)| running),
+            },
+            swap: SwapStats {
+                time,
+                swap_available_bytes: Some(memory.swap_free),
+                swap_usage_bytes: Some(memory.swap_total.saturating_sub(memory.swap_free)),
+            },
+            fs,
+        }
+    }
+
+    async fn pod(
+        &self,
+        kubelet: &Kubelet,
+        state: &PodState,
+        stats: &[v1::ContainerStats],
+        known: &[v1::Container],
+        sandboxes: &[v1::PodSandboxStats],
+        node: &NodeStats,
+    ) -> PodStats {
+        let (metadata, now) = (&state.pod.metadata, kubelet.now());
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let pod_ref =
+            PodReference { name: text(&metadata.name), namespace: text(&metadata.namespace), uid: text(&metadata.uid) };
+        let mut containers = Vec::new();
+        for container in state.containers.iter().filter(|container| container.running) {
+            let id_of = |it: &&v1::ContainerStats| it.attributes.as_ref().is_some_and(|it| it.id == container.id);
+            let Some(stats) = stats.iter().find(id_of) else { continue };
+            let known = known.iter().find(|known| known.id == container.id);
+            let logs = self.folder(log_folder(&container.log_path)).await;
+            containers.push(self.container(&container.name, stats, known, logs, node, now));
+        }
+        let sandbox = sandboxes.iter().find(|it| it.attributes.as_ref().map(|it| &it.id) == state.sandbox.as_ref());
+        let linux = sandbox.and_then(|it| it.linux.as_ref());
+        let volumes = self.volumes(kubelet, &state.pod, &pod_ref.uid, node, now).await;
+        let time = stamp(now);
+        PodStats {
+            cpu: match linux.and_then(|linux| linux.cpu.as_ref()) {
+                Some(cpu) => self.cpu(&pod_ref.uid, cpu),
+                None => sum_cpu(&containers, &time),
+            },
+            memory: match linux.and_then(|linux| linux.memory.as_ref()) {
+                Some(memory) => memory_stats(memory),
+                None => sum_memory(&containers, &time),
+            },
+            network: linux.and_then(|linux| linux.network.as_ref()).and_then(network_stats),
+            process_stats: linux
+                .and_then(|linux| Some(ProcessStats { count: linux.process.as_ref()?.process_count.as_ref()?.value })),
+            ephemeral_storage: ephemeral(&state.pod, &containers, &volumes, node, &time),
+            swap: SwapStats {
+                swap_usage_bytes: sum(containers.iter().map(|it| it.swap.swap_usage_bytes)),
+                swap_available_bytes: sum(containers.iter().map(|it| it.swap.swap_available_bytes)),
+                time,
+            },
+            start_time: state.status.start_time.as_ref().map(|time| stamp(time.0)),
+            pod_ref,
+            containers,
+            volumes,
+        }
+    }
+
+    fn container(
+        &self,
+        name: &str,
+        stats: &v1::ContainerStats,
+        known: Option<&v1::Container>,
+        logs: Usage,
+        node: &NodeStats,
+        now: Timestamp,
+    ) -> ContainerStats {
+        let id = stats.attributes.as_ref().map(|it| it.id.clone()).unwrap_or_default();
+        let value = |value: &Option<v1::UInt64Value>| value.as_ref().map(|it| it.value);
+        let image_fs = &node.runtime.container_fs;
+        let layer = stats.writable_layer.as_ref();
+        let swap = stats.swap.as_ref();
+        ContainerStats {
+            name: name.to_owned(),
+            start_time: known.map(|known| stamp(from_nanos(known.created_at))).unwrap_or_default(),
+            cpu: stats.cpu.as_ref().map(|cpu| self.cpu(&id, cpu)).unwrap_or_default(),
+            memory: stats.memory.as_ref().map(memory_stats).unwrap_or_default(),
+            rootfs: FsStats {
+                used_bytes: layer.and_then(|layer| value(&layer.used_bytes)),
+                inodes_used: layer.and_then(|layer| value(&layer.inodes_used)),
+                ..image_fs.clone()
+            },
+            logs: on(&node.fs, logs, now),
+            swap: SwapStats {
+                time: stamp(now),
+                swap_available_bytes: swap.and_then(|swap| value(&swap.swap_available_bytes)),
+                swap_usage_bytes: swap.and_then(|swap| value(&swap.swap_usage_bytes)),
+            },
+            image: known.and_then(|known| Some(known.image.as_ref()?.image.clone())).unwrap_or_default(),
+            id,
+        }
+    }
+
+    async fn volumes(
+        &self,
+        kubelet: &Kubelet,
+        pod: &Pod,
+        uid: &str,
+        node: &NodeStats,
+        now: Timestamp,
+    ) -> Vec<VolumeStats> {
+        let mut stats = Vec::new();
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        for (name, claim, path) in volume_folders(&kubelet.config.root_dir, pod, uid) {
+            if !path.exists() {
+                continue;
+            }
+            let own = disk::filesystem(&path, &stamp(now)).unwrap_or_default();
+            let used = self.folder(path).await;
+            // A volume on the node's own disk has that disk's size; one with a filesystem of its own has its own.
+            let fs = if own.capacity_bytes == node.fs.capacity_bytes { &node.fs } else { &own };
+            let pvc_ref = claim.map(|name| PvcReference { name, namespace: namespace.clone() });
+            stats.push(VolumeStats { fs: on(fs, used, now), name, pvc_ref });
+        }
+        stats
+    }
+
+    /// The size of a folder, counted again when what is known is older than a minute.
+    async fn folder(&self, path: PathBuf) -> Usage {
+        if let Some((at, usage)) = self.folders.lock().get(&path)
+            && at.elapsed() < USAGE_AGE_MAX
+        {
+            return *usage;
+        }
+        let walked = path.clone();
+        let usage = tokio::task::spawn_blocking(move || disk::usage(&walked)).await.unwrap_or_default();
+        self.folders.lock().insert(path, (Instant::now(), usage));
+        usage
+    }
+
+    fn cpu(&self, id: &str, cpu: &v1::CpuUsage) -> CpuStats {
+        let usage = cpu.usage_core_nano_seconds.as_ref().map(|it| it.value);
+        let told = cpu.usage_nano_cores.as_ref().map(|it| it.value);
+        CpuStats {
+            time: stamp(from_nanos(cpu.timestamp)),
+            usage_nano_cores: told.or_else(|| self.rate(id, cpu.timestamp, usage?)),
+            usage_core_nano_seconds: usage,
+        }
+    }
+
+    /// Nanoseconds per second since the reading before; unknown at the first.
+    fn rate(&self, id: &str, at_nanos: i64, usage: u64) -> Option<u64> {
+        let mut rates = self.rates.lock();
+        let Some(before) = rates.get_mut(id) else {
+            rates.insert(id.to_owned(), Reading { at_nanos, usage, rate: None });
+            return None;
+        };
+        let passed = at_nanos.saturating_sub(before.at_nanos);
+        if passed >= RATE_OVER_MIN.as_nanos() as i64 {
+            let used = u128::from(usage.saturating_sub(before.usage));
+            let rate = used * 1_000_000_000 / passed as u128;
+            *before = Reading { at_nanos, usage, rate: u64::try_from(rate).ok() };
+        }
+        before.rate
+    }
+
+    /// Readings of what has long been gone.
+    fn forget_old(&self) {
+        self.folders.lock().retain(|_, (at, _)| at.elapsed() < USAGE_AGE_MAX * 10);
+        let mut rates = self.rates.lock();
+        let newest = rates.values().map(|reading| reading.at_nanos).max().unwrap_or(0);
+        let kept = i64::try_from((USAGE_AGE_MAX * 10).as_nanos()).unwrap_or(i64::MAX);
+        rates.retain(|_, reading| newest - reading.at_nanos < kept);
+    }
+}
+
+/// The volumes of a pod that have folders of their own here: name, claim, path.
+pub(crate) fn volume_folders(root: &Path, pod: &Pod, uid: &str) -> Vec<(String, Option<String>, PathBuf)> {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.clone()).unwrap_or_default();
+    let folder = |kind: &str, name: &str| root.join("pods").join(uid).join("volumes").join(kind).join(name);
+    let mut found = Vec::new();
+    for volume in volumes {
+        let name = volume.name.clone();
+        let kind = match () {
+            () if volume.empty_dir.is_some() => "kubernetes.io~empty-dir",
+            () if volume.config_map.is_some() => "kubernetes.io~configmap",
+            () if volume.secret.is_some() => "kubernetes.io~secret",
+            () if volume.downward_api.is_some() => "kubernetes.io~downward-api",
+            () if volume.projected.is_some() => "kubernetes.io~projected",
+            () => continue,
+        };
+        found.push((name.clone(), None, folder(kind, &name)));
+    }
+    found
+}
+
+pub(crate) fn log_folder(log_path: &str) -> PathBuf {
+    Path::new(log_path).parent().map(Path::to_owned).unwrap_or_default()
+}
+
+fn filesystem_of(all: &[v1::FilesystemUsage], time: &str) -> Option<FsStats> {
+    let first = all.first()?;
+    let mut fs = disk::filesystem(Path::new(&first.fs_id.as_ref()?.mountpoint), time)?;
+    // How full the disk is stands in the free bytes; the used ones are those of images alone.
+    fs.used_bytes = first.used_bytes.as_ref().map(|it| it.value).or(fs.used_bytes);
+    fs.inodes_used = first.inodes_used.as_ref().map(|it| it.value).or(fs.inodes_used);
+    Some(fs)
+}
+
+/// A folder's usage on its filesystem.
+fn on(fs: &FsStats, used: Usage, now: Timestamp) -> FsStats {
+    FsStats { time: stamp(now), used_bytes: Some(used.bytes), inodes_used: Some(used.inodes), ..fs.clone() }
+}
+
+/// What counts against the node's ephemeral storage: writable layers, logs, and volumes on the node's disk.
+fn ephemeral(
+    pod: &Pod,
+    containers: &[ContainerStats],
+    volumes: &[VolumeStats],
+    node: &NodeStats,
+    time: &str,
+) -> FsStats {
+    let local = volumes.iter().filter(|volume| is_local_ephemeral(pod, &volume.name));
+    let parts: Vec<&FsStats> =
+        containers.iter().flat_map(|it| [&it.rootfs, &it.logs]).chain(local.map(|volume| &volume.fs)).collect();
+    FsStats {
+        time: time.to_owned(),
+        used_bytes: sum(parts.iter().map(|fs| fs.used_bytes)).or(Some(0)),
+        inodes_used: sum(parts.iter().map(|fs| fs.inodes_used)).or(Some(0)),
+        ..node.fs.clone()
+    }
+}
+
+/// Memory-backed volumes are memory, and what a claim brings is not the node's.
+pub(crate) fn is_local_ephemeral(pod: &Pod, name: &str) -> bool {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+    volumes.filter(|volume| volume.name == name).any(|volume| match &volume.empty_dir {
+        Some(empty_dir) => empty_dir.medium.as_deref().unwrap_or("").is_empty(),
+        None => volume.config_map.is_some() || volume.downward_api.is_some(),
+    })
+}
+
+fn memory_stats(memory: &v1::MemoryUsage) -> MemoryStats {
+    let value = |value: &Option<v1::UInt64Value>| value.as_ref().map(|it| it.value);
+    MemoryStats {
+        time: stamp(from_nanos(memory.timestamp)),
+        available_bytes: value(&memory.available_bytes),
+        usage_bytes: value(&memory.usage_bytes),
+        working_set_bytes: value(&memory.working_set_bytes),
+        rss_bytes: value(&memory.rss_bytes),
+        page_faults: value(&memory.page_faults),
+        major_page_faults: value(&memory.major_page_faults),
+    }
+}
+
+fn network_stats(network: &v1::NetworkUsage) -> Option<NetworkStats> {
+    let value = |value: &Option<v1::UInt64Value>| value.as_ref().map_or(0, |it| it.value);
+    let interface = |it: &v1::NetworkInterfaceUsage| InterfaceStats {
+        name: it.name.clone(),
+        rx_bytes: value(&it.rx_bytes),
+        rx_errors: value(&it.rx_errors),
+        tx_bytes: value(&it.tx_bytes),
+        tx_errors: value(&it.tx_errors),
+    };
+    let default = network.default_interface.as_ref().map(interface)?;
+    let mut interfaces = vec![default.clone()];
+    interfaces.extend(network.interfaces.iter().map(interface).filter(|it| it.name != default.name));
+    Some(NetworkStats { time: stamp(from_nanos(network.timestamp)), default, interfaces })
+}
+
+fn sum_cpu(containers: &[ContainerStats], time: &str) -> CpuStats {
+    CpuStats {
+        time: time.to_owned(),
+        usage_nano_cores: sum(containers.iter().map(|it| it.cpu.usage_nano_cores)),
+        usage_core_nano_seconds: sum(containers.iter().map(|it| it.cpu.usage_core_nano_seconds)),
+    }
+}
+
+fn sum_memory(containers: &[ContainerStats], time: &str) -> MemoryStats {
+    let total = |of: fn(&MemoryStats) -> Option<u64>| sum(containers.iter().map(|it| of(&it.memory)));
+    MemoryStats {
+        time: time.to_owned(),
+        available_bytes: total(|it| it.available_bytes),
+        usage_bytes: total(|it| it.usage_bytes),
+        working_set_bytes: total(|it| it.working_set_bytes),
+        rss_bytes: total(|it| it.rss_bytes),
+        page_faults: total(|it| it.page_faults),
+        major_page_faults: total(|it| it.major_page_faults),
+    }
+}
+
+/// The sum of what is known; unknown when nothing is.
+fn sum(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    values.flatten().reduce(u64::saturating_add)
+}
+
+fn stamp(time: Timestamp) -> String {
+    seconds(time.as_second())
+}
+
+fn seconds(second: i64) -> String {
+    Timestamp::from_second(second).unwrap_or_default().to_string()
+}
+
+fn nanos(time: Timestamp) -> i64 {
+    i64::try_from(time.as_nanosecond()).unwrap_or(i64::MAX)
+}
+
+fn from_nanos(nanos: i64) -> Timestamp {
+    Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
+}
