@@ -5,6 +5,7 @@
 pub mod image;
 pub mod spec;
 pub mod shim;
+pub mod stats;
 
 use std::path::PathBuf;
 use std::sync::Arc;

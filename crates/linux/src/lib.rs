@@ -4,3 +4,5 @@ pub mod cgroup;
 pub mod path;
 pub mod tree;
 pub mod volume_mount;
+pub mod seccomp;
+pub mod capabilities;
