@@ -1,7 +1,7 @@
 //! What the whole kubelet knows about its pods: the wish (API or file), and the last status that was worked out.
 //! Written by the pod workers, read by the server, eviction, garbage collection and statistics.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -50,6 +50,7 @@ pub struct EvictionCondition {
 #[derive(Default)]
 pub struct Pods {
     by_uid: RwLock<HashMap<String, Entry>>,
+    allocatable: RwLock<BTreeMap<String, i128>>,
 }
 
 struct Entry {
@@ -78,6 +79,15 @@ impl Pods {
             .collect();
         named.sort_by_key(|entry| entry.state.pod.metadata.deletion_timestamp.is_some());
         named.first().map(|entry| entry.state.clone())
+    }
+
+    /// What the node has for pods, in thousandths; empty until it is known.
+    pub fn allocatable(&self) -> BTreeMap<String, i128> {
+        self.allocatable.read().clone()
+    }
+
+    pub fn set_allocatable(&self, allocatable: BTreeMap<String, i128>) {
+        *self.allocatable.write() = allocatable;
     }
 
     /// Tells a pod's worker; false when there is no such pod any more.

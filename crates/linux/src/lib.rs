@@ -12,3 +12,8 @@ pub mod netns;
 pub mod path;
 pub mod tree;
 pub mod volume_mount;
+pub mod path;
+pub mod tree;
+pub mod volume_mount;
+pub mod seccomp;
+pub mod capabilities;

@@ -1,0 +1,125 @@
+//! The container a pod asks the runtime for.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::security::{self, UserRange};
+use super::{env, labels, linux_resources, spec};
+use crate::Config;
+
+/// Everything that was found out for the container before it is made.
+pub struct Parts<'a> {
+    pub config: &'a Config,
+    pub pod: &'a Pod,
+    pub container: &'a Container,
+    pub attempt: u32,
+    pub image: &'a v1::Image,
+    pub environment: Vec<(String, String)>,
+    /// Volumes, hosts file and termination log.
+    pub mounts: Vec<v1::Mount>,
+    /// The container whose processes an ephemeral one sees.
+    pub target: Option<String>,
+    pub users: Option<UserRange>,
+    pub granted: &'a k8s_openapi::api::core::v1::ResourceRequirements,
+    pub node_memory_bytes: i64,
+}
+
+pub fn config(parts: Parts) -> v1::ContainerConfig {
+    let Parts { config, pod, container, attempt, image, environment, .. } = parts;
+    let words = |list: &Option<Vec<String>>| env::expand_all(list.as_deref().unwrap_or_default(), &environment);
+    let command = words(&container.command);
+    let args = words(&container.args);
+    let security = security::container_context(
+        pod,
+        container,
+        image,
+        parts.target.as_deref(),
+        parts.users,
+        &config.root_dir.join("seccomp"),
+    );
+    let resources = linux_resources::container(pod, container, parts.granted, parts.node_memory_bytes);
+    v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
+        image: Some(v1::ImageSpec {
+            image: image.id.clone(),
+            user_specified_image: container.image.clone().unwrap_or_default(),
+            ..Default::default()
+        }),
+        command,
+        args,
+        working_dir: container.working_dir.clone().unwrap_or_default(),
+        envs: environment.into_iter().map(|(key, value)| v1::KeyValue { key, value }).collect(),
+        mounts: parts.mounts,
+        labels: marks(pod, container),
+        annotations: notes(pod, container, attempt),
+        log_path: format!("{}/{attempt}.log", container.name),
+        stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
+        tty: container.tty == Some(true),
+        linux: Some(v1::LinuxContainerConfig { resources: Some(resources), security_context: Some(security) }),
+        ..Default::default()
+    }
+}
+
+fn marks(pod: &Pod, container: &Container) -> HashMap<String, String> {
+    [
+        (labels::POD_NAME, spec::name(pod)),
+        (labels::POD_NAMESPACE, spec::namespace(pod)),
+        (labels::POD_UID, spec::uid(pod)),
+        (labels::CONTAINER_NAME, container.name.as_str()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+fn notes(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, String> {
+    let mut notes: HashMap<String, String> = HashMap::new();
+    let mut note = |key: &str, value: String| drop(notes.insert(key.to_owned(), value));
+    note(labels::CONTAINER_HASH, spec::hash(container));
+    note(labels::RESTART_COUNT, attempt.to_string());
+    note(labels::TERMINATION_MESSAGE_PATH, message_path(container).to_owned());
+    let policy = container.termination_message_policy.as_deref().unwrap_or("File");
+    note(labels::TERMINATION_MESSAGE_POLICY, policy.to_owned());
+    if let Some(seconds) = pod.metadata.deletion_grace_period_seconds {
+        note(labels::POD_DELETION_GRACE_PERIOD, seconds.to_string());
+    }
+    note(labels::POD_TERMINATION_GRACE_PERIOD, spec::termination_grace_seconds(pod).to_string());
+    let lifecycle = container.lifecycle.as_ref();
+    if let Some(hook) = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref()) {
+        note(labels::PRE_STOP_HANDLER, serde_json::to_string(hook).unwrap_or_default());
+    }
+    if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty()) {
+        note(labels::CONTAINER_PORTS, serde_json::to_string(ports).unwrap_or_default());
+    }
+    if let Some(signal) = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_ref()) {
+        note(cri::annotations::STOP_SIGNAL, signal.clone());
+    }
+    notes
+}
+
+pub fn message_path(container: &Container) -> &str {
+    container.termination_message_path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/dev/termination-log")
+}
+
+/// An empty file of its own for each try, which the container finds at its termination message path.
+pub fn termination_log(root: &Path, pod: &Pod, container: &Container, attempt: u32) -> std::io::Result<v1::Mount> {
+    let folder = message_folder(root, spec::uid(pod)).join(&container.name);
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join(format!("{attempt:08x}"));
+    std::fs::write(&file, "")?;
+    // Any user may be the container's.
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666))?;
+    Ok(v1::Mount {
+        container_path: message_path(container).to_owned(),
+        host_path: file.to_string_lossy().into_owned(),
+        ..Default::default()
+    })
+}
+
+pub fn message_folder(root: &Path, uid: &str) -> PathBuf {
+    root.join("pods").join(uid).join("containers")
+}

@@ -1,0 +1,70 @@
+//! What a pod's worker remembers between two looks. All of it may be lost with a restart: nothing here is needed to know the
+//! pod's containers again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+
+use super::backoff::Backoffs;
+use crate::pods::EvictionCondition;
+use crate::probe::Results;
+
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    pub backoffs: Backoffs,
+    /// Why a container waits, by its name: the last try to start it failed, or it must wait before the next.
+    pub waiting: BTreeMap<String, Waiting>,
+    /// When what failed may be tried again, by the container's name.
+    pub retry_at: HashMap<String, Timestamp>,
+    /// When making a sandbox may be tried again.
+    pub sandbox_retry_at: Option<Timestamp>,
+    /// By the container's id.
+    pub probes: HashMap<String, Results>,
+    /// The containers that are being ended, by id.
+    pub killing: HashSet<String>,
+    /// The container that is being started, by name. One at a time, in the pod's order.
+    pub starting: Option<String>,
+    /// A sandbox is being made or ended.
+    pub sandbox_busy: bool,
+    /// Why the pod is to end although its object does not say so.
+    pub failed: Option<Failed>,
+    /// When ending the pod began.
+    pub ending_since: Option<Timestamp>,
+    /// Volumes are there.
+    pub volumes_ready: bool,
+    pub volumes_retry_at: Option<Timestamp>,
+    /// What the node has granted to each container, by name.
+    pub allocated: HashMap<String, ResourceRequirements>,
+    /// What the running containers were last told, by id.
+    pub actuated: HashMap<String, ResourceRequirements>,
+    pub resize: Option<ResizeState>,
+    pub start_time: Option<Timestamp>,
+    /// Each container's hash of the wish that was waited for; a new wish is tried at once.
+    pub hashes: HashMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub reason: String,
+    pub message: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Failed {
+    pub reason: String,
+    pub message: String,
+    pub condition: Option<EvictionCondition>,
+    pub grace_seconds: Option<i64>,
+    /// Whether the node never took it: its containers are then not shown.
+    pub refused: bool,
+}
+
+/// How far a change of resources is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResizeState {
+    /// Not granted: `Deferred` or `Infeasible`.
+    Pending { reason: String, message: String },
+    /// Granted, not yet in effect; the message is set when the last try failed.
+    InProgress { error: Option<String> },
+}

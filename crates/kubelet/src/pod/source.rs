@@ -1,0 +1,350 @@
+//! Which pods there are: from the API, from files, and what the runtime still has of earlier ones. Keeps one worker for each.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::v1;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Api;
+use kube::runtime::{WatchStreamExt, watcher};
+use reconcile::events::EventType;
+use tokio::sync::{mpsc, watch};
+
+use super::admission::{self, NodeView};
+use super::memory::Failed;
+use super::worker::{self, Handle, Wish};
+use super::{Shared, labels, spec};
+
+const EVENTS_RETRY: Duration = Duration::from_secs(1);
+const CHANGES_MAX: usize = 256;
+
+/// What the API says about the node's pods.
+enum Change {
+    /// All of them, at first and whenever the watch begins anew.
+    All(Vec<Arc<Pod>>),
+    Set(Arc<Pod>),
+    Gone(Arc<Pod>),
+}
+
+/// Looks after the node's pods until told to stop. Containers go on running after it.
+pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<Pod>>>) {
+    let shutdown = shared.kubelet.shutdown.clone();
+    let (tx, mut changes) = mpsc::channel(CHANGES_MAX);
+    let api: Api<Pod> = Api::all(shared.kubelet.client.clone());
+    let watching = tokio::spawn(watch_api(api, shared.kubelet.config.node_name.clone(), tx));
+    let (woken_tx, mut woken) = mpsc::channel(CHANGES_MAX);
+    let listening = tokio::spawn(listen(shared.clone(), woken_tx));
+    let mut objects = shared.kubelet.objects.changes();
+
+    let mut workers = Workers { shared, by_uid: HashMap::new(), of_api: HashMap::new(), api_seen: false };
+    let pods = static_pods.borrow_and_update().clone();
+    workers.static_pods(&pods).await;
+    let mut files = true;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            change = changes.recv() => match change {
+                Some(Change::All(pods)) => workers.all(pods).await,
+                Some(Change::Set(pod)) => workers.set(pod).await,
+                Some(Change::Gone(pod)) => workers.gone(pod).await,
+                None => break,
+            },
+            changed = static_pods.changed(), if files => match changed {
+                Ok(()) => {
+                    let pods = static_pods.borrow_and_update().clone();
+                    workers.static_pods(&pods).await;
+                }
+                // Nobody reads files any more; what they said stays.
+                Err(_) => files = false,
+            },
+            uid = woken.recv() => match uid {
+                Some(Woken::Pod(uid)) => workers.wake(&uid),
+                Some(Woken::All) => workers.wake_all(),
+                None => break,
+            },
+            uid = objects.recv() => match uid {
+                Ok(uid) => workers.wake(&uid),
+                Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => workers.wake_all(),
+                Err(tokio::sync::broadcast::error::RecvError::Closed) => break,
+            },
+        }
+    }
+    watching.abort();
+    listening.abort();
+    for worker in workers.by_uid.values() {
+        worker.abort();
+    }
+}
+
+async fn watch_api(api: Api<Pod>, node: String, changes: mpsc::Sender<Change>) {
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let mut stream = watcher(api, config).default_backoff().boxed();
+    let mut initial = Vec::new();
+    while let Some(event) = stream.next().await {
+        let change = match event {
+            Ok(watcher::Event::Init) => {
+                initial = Vec::new();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(pod)) => {
+                initial.push(Arc::new(pod));
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => Change::All(std::mem::take(&mut initial)),
+            Ok(watcher::Event::Apply(pod)) => Change::Set(Arc::new(pod)),
+            Ok(watcher::Event::Delete(pod)) => Change::Gone(Arc::new(pod)),
+            Err(error) => {
+                tracing::debug!(%error, "watch of the node's pods");
+                continue;
+            }
+        };
+        if changes.send(change).await.is_err() {
+            return;
+        }
+    }
+}
+
+enum Woken {
+    Pod(String),
+    /// Events may have been missed.
+    All,
+}
+
+/// Hears of the runtime and says whose pod it is about.
+async fn listen(shared: Arc<Shared>, woken: mpsc::Sender<Woken>) {
+    loop {
+        match shared.kubelet.runtime.events().await {
+            Ok(mut events) => {
+                if woken.send(Woken::All).await.is_err() {
+                    return;
+                }
+                while let Some(event) = events.next().await {
+                    let status = event.pod_sandbox_status;
+                    let uid = status.and_then(|status| status.metadata).map(|metadata| metadata.uid);
+                    // A runtime that does not say which pod it is about makes all look.
+                    let about = uid.filter(|uid| !uid.is_empty()).map_or(Woken::All, Woken::Pod);
+                    if woken.send(about).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "runtime gives no events"),
+        }
+        tokio::time::sleep(EVENTS_RETRY).await;
+    }
+}
+
+struct Workers {
+    shared: Arc<Shared>,
+    by_uid: HashMap<String, Handle>,
+    /// The pods of the API by namespace and name, mirrors of static ones among them.
+    of_api: HashMap<(String, String), Arc<Pod>>,
+    api_seen: bool,
+}
+
+impl Workers {
+    async fn all(&mut self, pods: Vec<Arc<Pod>>) {
+        let uids: HashSet<String> = pods.iter().map(|pod| spec::uid(pod).to_owned()).collect();
+        let missing: Vec<Arc<Pod>> =
+            self.of_api.values().filter(|pod| !uids.contains(spec::uid(pod))).cloned().collect();
+        for pod in missing {
+            self.gone(pod).await;
+        }
+        // The oldest are taken in first, so that after a restart those that ran keep their places.
+        let mut pods = pods;
+        pods.sort_by_key(|pod| pod.metadata.creation_timestamp.as_ref().map(|time| time.0));
+        for pod in pods {
+            self.set(pod).await;
+        }
+        if !std::mem::replace(&mut self.api_seen, true) {
+            self.end_orphans().await;
+        }
+    }
+
+    async fn set(&mut self, pod: Arc<Pod>) {
+        let key = (spec::namespace(&pod).to_owned(), spec::name(&pod).to_owned());
+        let before = self.of_api.insert(key, pod.clone());
+        // Another pod of the same name: the earlier one's end was missed.
+        if let Some(before) = before.filter(|before| spec::uid(before) != spec::uid(&pod)) {
+            self.end(spec::uid(&before), &before);
+        }
+        if spec::is_mirror(&pod) {
+            self.mirror(&pod, Some(pod.clone()));
+            return;
+        }
+        self.wish(Wish { pod, mirror: None, gone: false }).await;
+    }
+
+    async fn gone(&mut self, pod: Arc<Pod>) {
+        let key = (spec::namespace(&pod).to_owned(), spec::name(&pod).to_owned());
+        if self.of_api.get(&key).is_some_and(|known| spec::uid(known) == spec::uid(&pod)) {
+            self.of_api.remove(&key);
+        }
+        if spec::is_mirror(&pod) {
+            self.mirror(&pod, None);
+            return;
+        }
+        self.end(spec::uid(&pod), &pod);
+    }
+
+    /// Tells the static pod of that name about its object in the API.
+    fn mirror(&mut self, of: &Pod, mirror: Option<Arc<Pod>>) {
+        for worker in self.by_uid.values() {
+            let wish = worker.wish();
+            let same = spec::name(&wish.pod) == spec::name(of) && spec::namespace(&wish.pod) == spec::namespace(of);
+            if same && spec::is_static(&wish.pod) && !wish.gone {
+                worker.set(Wish { mirror: mirror.clone(), ..wish });
+            }
+        }
+    }
+
+    async fn static_pods(&mut self, pods: &[Arc<Pod>]) {
+        let uids: HashSet<&str> = pods.iter().map(|pod| spec::uid(pod)).collect();
+        let missing: Vec<Arc<Pod>> = self
+            .by_uid
+            .values()
+            .map(|worker| worker.wish())
+            .filter(|wish| spec::is_static(&wish.pod) && !wish.gone && !uids.contains(spec::uid(&wish.pod)))
+            .map(|wish| wish.pod)
+            .collect();
+        for pod in missing {
+            self.end(spec::uid(&pod), &pod);
+        }
+        for pod in pods {
+            let key = (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
+            let mirror = self.of_api.get(&key).filter(|mirror| spec::is_mirror(mirror)).cloned();
+            self.wish(Wish { pod: pod.clone(), mirror, gone: false }).await;
+        }
+    }
+
+    fn end(&mut self, uid: &str, last: &Arc<Pod>) {
+        if let Some(worker) = self.by_uid.get(uid) {
+            worker.set(Wish { pod: last.clone(), mirror: None, gone: true });
+        }
+    }
+
+    async fn wish(&mut self, wish: Wish) {
+        self.by_uid.retain(|_, worker| !worker.is_finished());
+        let uid = spec::uid(&wish.pod).to_owned();
+        if let Some(worker) = self.by_uid.get(&uid) {
+            worker.set(wish);
+            return;
+        }
+        let refused = self.judge(&wish.pod).await;
+        let worker = worker::start(self.shared.clone(), wish, refused);
+        self.by_uid.insert(uid, worker);
+    }
+
+    /// A pod that was taken once is not judged again.
+    async fn judge(&self, pod: &Pod) -> Option<Failed> {
+        let status = pod.status.as_ref();
+        let known = status.is_some_and(|status| status.start_time.is_some());
+        if known || pod.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        // Without the node's object only what needs no object is checked: a static pod must run when the API is away.
+        let name = &self.shared.kubelet.config.node_name;
+        let node = self.shared.kubelet.objects.node(name).await.ok();
+        let mut view = NodeView::new(node.as_deref(), &self.shared);
+        if node.is_none() {
+            view.labels = self.shared.kubelet.config.node_labels.clone().into_iter().collect();
+        }
+        if !view.allocatable.is_empty() {
+            self.shared.pods.set_allocatable(view.allocatable.clone());
+        }
+        let states: Vec<_> = self.by_uid.values().filter(|worker| !worker.is_finished()).map(Handle::wish).collect();
+        let others: Vec<&Pod> = states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
+        let refusal = admission::admit(&view, pod, &others).err()?;
+        self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
+        Some(Failed {
+            reason: refusal.reason,
+            message: format!("Pod was rejected: {}", refusal.message),
+            condition: None,
+            grace_seconds: None,
+            refused: true,
+        })
+    }
+
+    fn wake(&mut self, uid: &str) {
+        if let Some(worker) = self.by_uid.get(uid) {
+            worker.wake();
+        }
+    }
+
+    fn wake_all(&mut self) {
+        self.by_uid.values().for_each(Handle::wake);
+    }
+
+    /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
+    async fn end_orphans(&mut self) {
+        let sandboxes = match self.shared.kubelet.runtime.list_pod_sandboxes(None).await {
+            Ok(sandboxes) => sandboxes,
+            Err(error) => {
+                tracing::warn!(%error, "what is left of earlier pods is not known");
+                return;
+            }
+        };
+        let containers = self.shared.kubelet.runtime.list_containers(None).await.unwrap_or_default();
+        for sandbox in &sandboxes {
+            let Some(uid) = sandbox.labels.get(labels::POD_UID) else { continue };
+            if self.by_uid.contains_key(uid) {
+                continue;
+            }
+            let pod = Arc::new(orphan(sandbox, &containers));
+            tracing::info!(pod = spec::full_name(&pod), "ending what is left of a pod that is gone");
+            let worker = worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None);
+            self.by_uid.insert(uid.clone(), worker);
+        }
+        for uid in self.shared.volumes.uids() {
+            if self.by_uid.contains_key(&uid) {
+                continue;
+            }
+            if let Err(error) = self.shared.volumes.unmount(&uid).await {
+                tracing::warn!(uid, %error, "volumes of a pod that is gone are not taken down");
+            }
+        }
+    }
+}
+
+/// Whether a pod takes room on the node.
+fn counts(shared: &Shared, pod: &Pod) -> bool {
+    let Some(state) = shared.pods.by_uid(spec::uid(pod)) else { return true };
+    !state.finished && !matches!(state.status.phase.as_deref(), Some("Failed" | "Succeeded"))
+}
+
+/// As much of a pod as the runtime's labels tell.
+fn orphan(sandbox: &v1::PodSandbox, containers: &[v1::Container]) -> Pod {
+    let mark = |key: &str| sandbox.labels.get(key).cloned();
+    let mut pod = Pod::default();
+    pod.metadata.name = mark(labels::POD_NAME);
+    pod.metadata.namespace = mark(labels::POD_NAMESPACE);
+    pod.metadata.uid = mark(labels::POD_UID);
+    let own: Vec<&v1::Container> =
+        containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id).collect();
+    let grace = own.iter().find_map(|container| {
+        container.annotations.get(labels::POD_TERMINATION_GRACE_PERIOD)?.parse::<i64>().ok()
+    });
+    let mut spec = k8s_openapi::api::core::v1::PodSpec { termination_grace_period_seconds: grace, ..Default::default() };
+    let mut names: HashSet<&str> = HashSet::new();
+    for container in own {
+        let Some(name) = container.labels.get(labels::CONTAINER_NAME).filter(|name| names.insert(name)) else {
+            continue;
+        };
+        let pre_stop = container.annotations.get(labels::PRE_STOP_HANDLER);
+        let pre_stop = pre_stop.and_then(|text| serde_json::from_str(text).ok());
+        let ports = container.annotations.get(labels::CONTAINER_PORTS);
+        spec.containers.push(k8s_openapi::api::core::v1::Container {
+            name: name.clone(),
+            lifecycle: pre_stop.map(|hook| k8s_openapi::api::core::v1::Lifecycle {
+                pre_stop: Some(hook),
+                ..Default::default()
+            }),
+            ports: ports.and_then(|text| serde_json::from_str(text).ok()),
+            ..Default::default()
+        });
+    }
+    pod.spec = Some(spec);
+    pod
+}

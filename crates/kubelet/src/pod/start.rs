@@ -1,0 +1,211 @@
+//! Starting what a pod needs: its sandbox, and one container with all that it is made of.
+
+use std::sync::Arc;
+
+use cri::v1;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::Api;
+use reconcile::events::EventType;
+
+use super::memory::Waiting;
+use super::plan::RETRY_SECONDS;
+use super::security::UserRange;
+use super::spec::{self, Kind};
+use super::{Shared, container, env, files, hooks, sandbox, security};
+use crate::images::NotThere;
+use crate::volumes::{Mounted, Volume};
+
+/// A container to start.
+pub struct Task {
+    pub shared: Arc<Shared>,
+    pub pod: Arc<Pod>,
+    pub name: String,
+    pub attempt: u32,
+    pub sandbox: String,
+    pub sandbox_attempt: u32,
+    pub pod_ips: Vec<String>,
+    pub mounted: Arc<Mounted>,
+    pub granted: ResourceRequirements,
+    /// The container an ephemeral one looks at, if it runs.
+    pub target: Option<String>,
+}
+
+/// Why a container does not run.
+#[derive(Debug)]
+pub struct NotStarted {
+    pub waiting: Waiting,
+    /// Nothing when the runtime shows it as ended: then the back-off for crashes counts.
+    pub retry_at: Option<Timestamp>,
+}
+
+pub async fn run(task: Task) -> Result<String, NotStarted> {
+    let Some((kind, wished)) = spec::container(&task.pod, &task.name) else {
+        return Err(failed("CreateContainerError", "the container is not in the pod any more".to_owned(), None));
+    };
+    let shared = task.shared.clone();
+    let pod = task.pod.clone();
+    let field_path = kind.field_path(&task.name);
+    let tell = |kind: EventType, reason: &str, message: String| {
+        shared.tell(&pod, Some(field_path.clone()), kind, reason, message);
+    };
+    let result = start(&task, kind, &wished, &tell).await;
+    if let Err(error) = &result {
+        let image = matches!(
+            error.waiting.reason.as_str(),
+            "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError"
+        );
+        let text = if image { error.waiting.reason.clone() } else { error.waiting.message.clone().unwrap_or_default() };
+        if error.waiting.reason != "PostStartHookError" {
+            tell(EventType::Warning, "Failed", format!("Error: {text}"));
+        }
+    }
+    result
+}
+
+type Tell<'a> = &'a (dyn Fn(EventType, &str, String) + Send + Sync);
+
+async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> Result<String, NotStarted> {
+    let shared = &task.shared;
+    let kubelet = &shared.kubelet;
+    let pod = &*task.pod;
+    let retry = Some(kubelet.now() + SignedDuration::from_secs(RETRY_SECONDS));
+    let unconfigured = |message: String| failed("CreateContainerConfigError", message, retry);
+
+    let users = user_range(shared, pod).map_err(|error| unconfigured(error.to_string()))?;
+    let (sandbox_config, _) =
+        sandbox::config(&kubelet.config, pod, task.sandbox_attempt, users).map_err(unconfigured)?;
+    let image = wished.image.as_deref().unwrap_or_default();
+    let policy = wished.image_pull_policy.as_deref();
+    let image = shared.images.ensure(pod, image, policy, Some(sandbox_config.clone()), tell).await.map_err(not_there)?;
+    pull_volumes(task, &sandbox_config, tell).await?;
+    security::verify_non_root(pod, wished, &image).map_err(unconfigured)?;
+
+    let addresses = env::Addresses { pod_ips: task.pod_ips.clone(), host_ips: shared.host_ips.clone() };
+    let environment = env::environment(kubelet, pod, wished, &addresses, &task.mounted)
+        .await
+        .map_err(|error| unconfigured(error.to_string()))?;
+    for warning in &environment.warnings {
+        shared.tell(pod, None, EventType::Warning, warning.reason, warning.message.clone());
+    }
+    let mut mounts = shared
+        .volumes
+        .container_mounts(pod, wished, &task.mounted, &environment.variables)
+        .await
+        .map_err(|error| unconfigured(error.to_string()))?;
+    own_files(task, wished, &mut mounts).map_err(|error| unconfigured(error.to_string()))?;
+
+    let config = container::config(container::Parts {
+        config: &kubelet.config,
+        pod,
+        container: wished,
+        attempt: task.attempt,
+        image: &image,
+        environment: environment.variables,
+        mounts,
+        target: task.target.clone(),
+        users,
+        granted: &task.granted,
+        node_memory_bytes: shared.node_memory_bytes,
+    });
+    let id = kubelet
+        .runtime
+        .create_container(&task.sandbox, config, sandbox_config)
+        .await
+        .map_err(|error| failed("CreateContainerError", error.message, retry))?;
+    tell(EventType::Normal, "Created", "Container created".to_owned());
+    if let Err(error) = kubelet.runtime.start_container(&id).await {
+        return Err(failed("RunContainerError", error.message, None));
+    }
+    tell(EventType::Normal, "Started", "Container started".to_owned());
+    post_start(task, kind, wished, &id, tell).await?;
+    Ok(id)
+}
+
+/// The hook runs beside the container's process; when it fails, the container is ended.
+async fn post_start(task: &Task, kind: Kind, wished: &Container, id: &str, tell: Tell<'_>) -> Result<(), NotStarted> {
+    let _ = kind;
+    let Some(hook) = wished.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref()) else {
+        return Ok(());
+    };
+    let runtime = &*task.shared.kubelet.runtime;
+    let pod_ip = task.pod_ips.first().map(String::as_str).unwrap_or_default();
+    let Err(error) = hooks::run(runtime, id, wished, pod_ip, hook).await else { return Ok(()) };
+    tell(EventType::Warning, "FailedPostStartHook", "PostStartHook failed".to_owned());
+    tell(EventType::Normal, "Killing", "FailedPostStartHook".to_owned());
+    if let Err(stop) = runtime.stop_container(id, spec::termination_grace_seconds(&task.pod)).await {
+        tracing::warn!(container = task.name, error = %stop, "container with a failed postStart hook is not ended");
+    }
+    Err(failed("PostStartHookError", error, None))
+}
+
+/// Images that are mounted as volumes are there before the container is.
+async fn pull_volumes(task: &Task, sandbox: &v1::PodSandboxConfig, tell: Tell<'_>) -> Result<(), NotStarted> {
+    for (name, volume) in task.mounted.iter() {
+        let Volume::Image { reference } = volume else { continue };
+        let volumes = spec::wishes(&task.pod).volumes.iter().flatten();
+        let source = volumes.filter(|volume| volume.name == *name).find_map(|volume| volume.image.as_ref());
+        let policy = source.and_then(|source| source.pull_policy.as_deref());
+        let images = &task.shared.images;
+        images.ensure(&task.pod, reference, policy, Some(sandbox.clone()), tell).await.map_err(not_there)?;
+    }
+    Ok(())
+}
+
+/// /etc/hosts and the termination log, unless the container mounts something of its own there.
+fn own_files(task: &Task, wished: &Container, mounts: &mut Vec<v1::Mount>) -> std::io::Result<()> {
+    let config = &task.shared.kubelet.config;
+    let taken = |mounts: &[v1::Mount], path: &str| mounts.iter().any(|mount| mount.container_path == path);
+    if !taken(mounts, "/etc/hosts") && !taken(mounts, "/etc") {
+        let name = files::host_name(&task.pod, &config.cluster_domain).map_err(std::io::Error::other)?;
+        mounts.push(files::write_hosts(config, &task.pod, &task.pod_ips, &name)?);
+    }
+    if !taken(mounts, container::message_path(wished)) {
+        mounts.push(container::termination_log(&config.root_dir, &task.pod, wished, task.attempt)?);
+    }
+    Ok(())
+}
+
+/// Makes the pod's sandbox; the error is told as FailedCreatePodSandBox.
+pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, String> {
+    let kubelet = &shared.kubelet;
+    let fail = |error: String| format!("Failed to create pod sandbox: {error}");
+    let users = user_range(shared, pod).map_err(|error| fail(error.to_string()))?;
+    let (config, warnings) = sandbox::config(&kubelet.config, pod, attempt, users).map_err(fail)?;
+    for warning in warnings {
+        shared.tell(pod, None, EventType::Warning, warning.reason, warning.message);
+    }
+    let logs = std::path::Path::new(&config.log_directory);
+    std::fs::create_dir_all(logs).map_err(|error| fail(format!("create log folder {}: {error}", logs.display())))?;
+    let handler = runtime_handler(kubelet, pod).await.map_err(fail)?;
+    let made = kubelet.runtime.run_pod_sandbox(config, &handler).await;
+    made.map_err(|error| format!("Failed to create pod sandbox: {}", error.message))
+}
+
+async fn runtime_handler(kubelet: &crate::Kubelet, pod: &Pod) -> Result<String, String> {
+    let Some(name) = spec::wishes(pod).runtime_class_name.as_deref().filter(|name| !name.is_empty()) else {
+        return Ok(String::new());
+    };
+    let api: Api<RuntimeClass> = Api::all(kubelet.client.clone());
+    match api.get_opt(name).await {
+        Ok(Some(class)) => Ok(class.handler),
+        Ok(None) => Err(format!("failed to get RuntimeClass \"{name}\": RuntimeClass not found")),
+        Err(error) => Err(format!("failed to get RuntimeClass \"{name}\": {error}")),
+    }
+}
+
+fn user_range(shared: &Shared, pod: &Pod) -> std::io::Result<Option<UserRange>> {
+    match spec::wishes(pod).host_users {
+        Some(false) => shared.users.of(spec::uid(pod)).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn failed(reason: &str, message: String, retry_at: Option<Timestamp>) -> NotStarted {
+    NotStarted { waiting: Waiting { reason: reason.to_owned(), message: Some(message) }, retry_at }
+}
+
+fn not_there(error: NotThere) -> NotStarted {
+    NotStarted { waiting: error.waiting, retry_at: Some(error.retry_at) }
+}

@@ -1,0 +1,4 @@
+//! Statuses against those that upstream wrote.
+
+mod status;
+mod workers;

@@ -1,0 +1,131 @@
+//! After the last container has ended: volumes go, the object goes when it is to be deleted, and then everything else.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, Preconditions};
+
+use super::Worker;
+use super::jobs::Done;
+use crate::pod::{Shared, container, spec};
+
+/// In this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Volumes,
+    Object,
+    Runtime,
+}
+
+#[derive(Default)]
+pub(super) struct Finish {
+    volumes: bool,
+    object: bool,
+    runtime: bool,
+    busy: bool,
+}
+
+impl Finish {
+    pub fn is_done(&self) -> bool {
+        self.runtime
+    }
+
+    pub fn take(&mut self, step: Step, result: Result<(), String>) {
+        self.busy = false;
+        match result {
+            Ok(()) => match step {
+                Step::Volumes => self.volumes = true,
+                Step::Object => self.object = true,
+                Step::Runtime => self.runtime = true,
+            },
+            Err(error) => tracing::warn!(?step, error, "pod is not cleaned up yet"),
+        }
+    }
+}
+
+impl Worker {
+    pub(super) fn finish_up(&mut self) {
+        if self.finish.busy || !self.jobs.is_empty() {
+            return;
+        }
+        let uid = spec::uid(&self.wish.pod).to_owned();
+        let shared = self.shared.clone();
+        let pod = self.wish.pod.clone();
+        if !self.finish.volumes {
+            self.step_of(Step::Volumes, async move {
+                shared.volumes.unmount(&uid).await.map_err(|error| error.to_string())
+            });
+        } else if self.wish.gone {
+            let ids: Vec<String> = self.observed.containers.iter().map(|container| container.id.clone()).collect();
+            let sandboxes: Vec<String> = self.observed.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
+            self.step_of(Step::Runtime, async move { remove_all(&shared, &pod, ids, sandboxes).await });
+        } else if pod.metadata.deletion_timestamp.is_some() && !self.finish.object && !spec::is_static(&pod) {
+            // The end of every container is in the API before the object goes.
+            if *self.written.borrow_and_update() < self.wanted.borrow().number {
+                return;
+            }
+            self.step_of(Step::Object, async move { delete(&shared, &pod).await });
+        }
+    }
+
+    fn step_of(&mut self, step: Step, work: impl Future<Output = Result<(), String>> + Send + 'static) {
+        self.finish.busy = true;
+        self.jobs.spawn(async move {
+            let result = work.await;
+            if result.is_err() {
+                tokio::time::sleep(super::RUNTIME_RETRY).await;
+            }
+            Done::Finished(step, result)
+        });
+    }
+}
+
+/// Ends the object's life, if it is still the same pod.
+async fn delete(shared: &Shared, pod: &Pod) -> Result<(), String> {
+    let api: Api<Pod> = Api::namespaced(shared.kubelet.client.clone(), spec::namespace(pod));
+    let same = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+    let parameters = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(same), ..Default::default() };
+    match api.delete(spec::name(pod), &parameters).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => Ok(()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Containers, sandboxes, logs, ids and folders of a pod that is gone.
+async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<String>, sandboxes: Vec<String>) -> Result<(), String> {
+    let runtime = &shared.kubelet.runtime;
+    for id in containers {
+        runtime.remove_container(&id).await.map_err(|error| error.message)?;
+    }
+    for id in sandboxes {
+        runtime.remove_pod_sandbox(&id).await.map_err(|error| error.message)?;
+    }
+    let config = &shared.kubelet.config;
+    let uid = spec::uid(pod);
+    remove(&config.log_dir.join(spec::log_folder(pod)))?;
+    shared.users.release(uid);
+    remove(&container::message_folder(&config.root_dir, uid))?;
+    let hosts = crate::pod::files::hosts_path(config, uid);
+    if let Err(error) = std::fs::remove_file(&hosts) {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            return Err(format!("remove {}: {error}", hosts.display()));
+        }
+    }
+    // Only when empty: what volumes still need stays.
+    if let Some(folder) = hosts.parent() {
+        if let Err(error) = std::fs::remove_dir(folder) {
+            tracing::debug!(%error, folder = %folder.display(), "pod folder stays");
+        }
+    }
+    Ok(())
+}
+
+fn remove(folder: &Path) -> Result<(), String> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("remove {}: {error}", folder.display()))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,227 @@
+//! The slow work of a pod's worker, and what becomes of it.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use reconcile::events::EventType;
+
+use super::Worker;
+use crate::pod::memory::ResizeState;
+use crate::pod::observed::State;
+use crate::pod::plan::{self, Kill, Progress, RETRY_SECONDS};
+use crate::pod::spec::{self, Kind};
+use crate::pod::start::NotStarted;
+use crate::pod::{kill, linux_resources, resize, start};
+use crate::volumes::{Mounted, VolumeError};
+
+const MOUNT_RETRY_MAX: SignedDuration = SignedDuration::from_secs(122);
+
+/// What a job ended with.
+pub(super) enum Done {
+    Sandbox(Result<String, String>),
+    SandboxStopped(cri::Result<()>),
+    Started { name: String, hash: String, result: Result<String, NotStarted> },
+    Killed { id: String, result: cri::Result<()> },
+    Mounted(Result<Mounted, VolumeError>),
+    Resized { id: String, granted: ResourceRequirements, result: cri::Result<()> },
+    Removed(cri::Result<()>),
+    /// A step of taking the pod away.
+    Finished(super::finish::Step, Result<(), String>),
+}
+
+impl Worker {
+    pub(super) fn begin_sandbox(&mut self, attempt: u32) {
+        if attempt > 0 {
+            let message = "Pod sandbox changed, it will be killed and re-created.";
+            self.shared.tell(&self.wish.pod, None, EventType::Normal, "SandboxChanged", message.to_owned());
+        }
+        self.memory.sandbox_busy = true;
+        let (shared, pod) = (self.shared.clone(), self.wish.pod.clone());
+        self.jobs.spawn(async move { Done::Sandbox(start::sandbox(&shared, &pod, attempt).await) });
+    }
+
+    pub(super) fn begin_sandbox_stop(&mut self, id: String) {
+        if std::mem::replace(&mut self.memory.sandbox_busy, true) {
+            return;
+        }
+        let runtime = self.shared.kubelet.runtime.clone();
+        self.jobs.spawn(async move { Done::SandboxStopped(runtime.stop_pod_sandbox(&id).await) });
+    }
+
+    pub(super) fn begin_start(&mut self, name: String, kind: Kind, attempt: u32, now: Timestamp) {
+        let pod = self.wish.pod.clone();
+        let sandbox = self.observed.current_sandbox(spec::host_network(&pod)).cloned();
+        let (Some(sandbox), Some((_, wished))) = (sandbox, spec::container(&pod, &name)) else { return };
+        let last = self.observed.latest(&name).filter(|last| last.state == State::Exited);
+        if let Some(last) = last.filter(|_| kind != Kind::Ephemeral) {
+            self.memory.backoffs.next(&plan::backoff_key(&wished), last.finished_at, now);
+        }
+        self.memory.starting = Some(name.clone());
+        let target = spec::target_of(&pod, &name).and_then(|target| self.observed.latest(target));
+        let target = target.filter(|target| target.state == State::Running).map(|target| target.id.clone());
+        let task = start::Task {
+            shared: self.shared.clone(),
+            pod_ips: self.pod_ips(),
+            granted: resize::granted(&self.memory, &wished),
+            mounted: self.mounted.clone(),
+            sandbox: sandbox.id,
+            sandbox_attempt: sandbox.attempt,
+            name: name.clone(),
+            attempt,
+            pod,
+            target,
+        };
+        let hash = spec::hash(&wished);
+        self.jobs.spawn(async move { Done::Started { name, hash, result: start::run(task).await } });
+    }
+
+    pub(super) fn begin_kill(&mut self, kill: Kill) {
+        self.memory.killing.insert(kill.id.clone());
+        let id = kill.id.clone();
+        let task = kill::Task {
+            shared: self.shared.clone(),
+            pod: self.wish.pod.clone(),
+            pod_ip: self.pod_ips().into_iter().next().unwrap_or_default(),
+            running: self.running.subscribe(),
+            pod_ends_at: self.ends_at.subscribe(),
+            told: !self.told_kills.insert(kill.id.clone()),
+            kill,
+        };
+        self.jobs.spawn(async move { Done::Killed { id, result: kill::run(task).await } });
+    }
+
+    pub(super) fn begin_resize(&mut self, id: String, name: String) {
+        let pod = self.wish.pod.clone();
+        let Some((_, wished)) = spec::container(&pod, &name) else { return };
+        let granted = resize::granted(&self.memory, &wished);
+        let linux = linux_resources::container(&pod, &wished, &granted, self.shared.node_memory_bytes);
+        // Counted as told at once, so that it is not begun twice; taken back if it fails.
+        let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
+        let runtime = self.shared.kubelet.runtime.clone();
+        self.jobs.spawn(async move {
+            let result = runtime.update_container_resources(&id, linux).await;
+            let granted = if result.is_ok() { granted } else { before };
+            Done::Resized { id, granted, result }
+        });
+    }
+
+    pub(super) fn begin_removal(&mut self, id: String) {
+        let runtime = self.shared.kubelet.runtime.clone();
+        self.jobs.spawn(async move { Done::Removed(runtime.remove_container(&id).await) });
+    }
+
+    /// Mounts what is missing, and brings contents up to date when they may have changed.
+    pub(super) fn see_to_volumes(&mut self, now: Timestamp, wake_at: &mut Option<Timestamp>) {
+        if self.progress != Progress::Active || self.mounting {
+            return;
+        }
+        let mut wake = |at: Timestamp| *wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
+        if let Some(at) = self.memory.volumes_retry_at.filter(|at| *at > now) {
+            wake(at);
+            return;
+        }
+        let refresh = self.shared.volumes.next_refresh(&self.wish.pod);
+        let due = refresh.is_some_and(|at| at <= now);
+        let failed = self.memory.volumes_retry_at.is_some();
+        if self.memory.volumes_ready && !self.mount_again && !due && !failed {
+            if let Some(at) = refresh {
+                wake(at);
+            }
+            return;
+        }
+        self.mount_again = false;
+        self.mounting = true;
+        let (volumes, pod) = (self.shared.volumes.clone(), self.wish.pod.clone());
+        self.jobs.spawn(async move { Done::Mounted(volumes.mount(&pod).await) });
+    }
+
+    pub(super) fn take_done(&mut self, done: Done) {
+        let retry_at = self.shared.kubelet.now() + SignedDuration::from_secs(RETRY_SECONDS);
+        match done {
+            Done::Sandbox(result) => {
+                self.memory.sandbox_busy = false;
+                self.memory.sandbox_retry_at = None;
+                if let Err(message) = result {
+                    self.memory.sandbox_retry_at = Some(retry_at);
+                    self.shared.tell(&self.wish.pod, None, EventType::Warning, "FailedCreatePodSandBox", message);
+                }
+            }
+            Done::SandboxStopped(result) => {
+                self.memory.sandbox_busy = false;
+                if let Err(error) = result {
+                    let message = format!("error killing pod: {error}");
+                    self.shared.tell(&self.wish.pod, None, EventType::Warning, "FailedKillPod", message);
+                    self.pause();
+                }
+            }
+            Done::Started { name, hash, result } => {
+                self.memory.starting = None;
+                self.memory.hashes.insert(name.clone(), hash);
+                self.memory.retry_at.remove(&name);
+                match result {
+                    Ok(_) => drop(self.memory.waiting.remove(&name)),
+                    Err(error) => {
+                        self.memory.waiting.insert(name.clone(), error.waiting);
+                        if let Some(at) = error.retry_at {
+                            self.memory.retry_at.insert(name, at);
+                        }
+                    }
+                }
+            }
+            Done::Killed { id, result } => {
+                if let Err(error) = result {
+                    tracing::warn!(container = id, %error, "container is not ended, trying again");
+                    self.pause();
+                }
+                self.memory.killing.remove(&id);
+            }
+            Done::Mounted(Ok(mounted)) => {
+                self.mounting = false;
+                self.mounted = Arc::new(mounted);
+                self.memory.volumes_ready = true;
+                self.memory.volumes_retry_at = None;
+                self.mount_failures = 0;
+            }
+            Done::Mounted(Err(error)) => {
+                self.mounting = false;
+                let wait = SignedDuration::from_millis(500) * 2_i32.pow(self.mount_failures.min(8));
+                self.mount_failures += 1;
+                self.memory.volumes_retry_at = Some(self.shared.kubelet.now() + wait.min(MOUNT_RETRY_MAX));
+                self.shared.tell(&self.wish.pod, None, EventType::Warning, "FailedMount", error.to_string());
+            }
+            Done::Resized { id, granted, result } => {
+                self.memory.actuated.insert(id, granted);
+                if let Err(error) = result {
+                    let state = ResizeState::InProgress { error: Some(error.message) };
+                    self.memory.resize = Some(state);
+                    self.pause();
+                }
+            }
+            Done::Removed(Ok(())) => {}
+            Done::Removed(Err(error)) => tracing::debug!(%error, "dead container is not removed yet"),
+            Done::Finished(step, result) => self.finish.take(step, result),
+        }
+    }
+
+    /// A job that panicked leaves its mark in memory; everything is looked at anew.
+    pub(super) fn take_panic(&mut self, error: tokio::task::JoinError) {
+        tracing::error!(pod = spec::full_name(&self.wish.pod), %error, "a job of the pod's worker failed");
+        if self.jobs.is_empty() {
+            self.memory.starting = None;
+            self.memory.sandbox_busy = false;
+            self.memory.killing.clear();
+            self.mounting = false;
+            self.pause();
+        }
+    }
+
+    /// What failed without a waiting time of its own is tried again after a moment.
+    fn pause(&mut self) {
+        let wake = self.wake.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(super::RUNTIME_RETRY).await;
+            wake.notify_one();
+        });
+    }
+}

@@ -1,0 +1,488 @@
+//! One task per pod. It sleeps until something happens to its pod (the object changed, the runtime reports, a probe answers,
+//! someone orders, a time has come), looks, plans, and does what the plan says. Slow work runs beside it as jobs.
+
+mod finish;
+mod jobs;
+mod probing;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use reconcile::events::EventType;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::memory::{Failed, Memory};
+use super::observe::Observer;
+use super::observed::{Observed, State};
+use super::plan::{self, Action, Plan, Progress};
+use super::spec;
+use super::status;
+use super::writer::{self, Wanted};
+use super::{Shared, resize};
+use crate::pods::{ContainerRef, Order, PodState};
+use crate::volumes::Mounted;
+
+use jobs::Done;
+use probing::Probing;
+
+const ORDERS_MAX: usize = 16;
+/// How long to wait for a runtime that does not answer.
+const RUNTIME_RETRY: Duration = Duration::from_secs(1);
+
+/// What is wished of a pod.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    pub pod: Arc<Pod>,
+    /// The object of a static pod in the API.
+    pub mirror: Option<Arc<Pod>>,
+    /// The object does not exist any more: everything is to be ended and removed.
+    pub gone: bool,
+}
+
+/// The other side of a worker.
+pub struct Handle {
+    wish: watch::Sender<Wish>,
+    wake: Arc<Notify>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Handle {
+    pub fn wish(&self) -> Wish {
+        self.wish.borrow().clone()
+    }
+
+    pub fn set(&self, wish: Wish) {
+        self.wish.send_replace(wish);
+    }
+
+    /// Something happened to the pod in the runtime, or to what it refers to.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+
+    /// The containers go on; only the watching ends.
+    pub fn abort(&self) {
+        self.task.abort();
+    }
+}
+
+/// Begins to look after a pod. `refused` is why the node does not take it.
+pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>) -> Handle {
+    let wake = Arc::new(Notify::new());
+    let (tx, rx) = watch::channel(wish);
+    let worker = Worker::new(shared, rx, wake.clone(), refused);
+    Handle { wish: tx, wake, task: tokio::spawn(worker.run()) }
+}
+
+struct Worker {
+    shared: Arc<Shared>,
+    wishes: watch::Receiver<Wish>,
+    wish: Wish,
+    wake: Arc<Notify>,
+    orders: (mpsc::Sender<Order>, mpsc::Receiver<Order>),
+    memory: Memory,
+    observer: Observer,
+    observed: Observed,
+    /// The status as last worked out.
+    status: PodStatus,
+    progress: Progress,
+    jobs: JoinSet<Done>,
+    probing: Probing,
+    running: watch::Sender<HashSet<String>>,
+    ends_at: watch::Sender<Option<Timestamp>>,
+    wanted: watch::Sender<Wanted>,
+    written: watch::Receiver<u64>,
+    mounted: Arc<Mounted>,
+    mounting: bool,
+    mount_failures: u32,
+    /// Contents of volumes may have changed.
+    mount_again: bool,
+    told_kills: HashSet<String>,
+    finish: finish::Finish,
+}
+
+impl Worker {
+    fn new(shared: Arc<Shared>, mut wishes: watch::Receiver<Wish>, wake: Arc<Notify>, refused: Option<Failed>) -> Worker {
+        let wish = wishes.borrow_and_update().clone();
+        let shown = wish.mirror.as_ref().unwrap_or(&wish.pod);
+        let status = shown.status.clone().unwrap_or_default();
+        let memory = Memory {
+            start_time: Some(status.start_time.as_ref().map_or_else(|| shared.kubelet.now(), |time| time.0)),
+            allocated: allocated(&wish.pod, &status),
+            failed: refused.or_else(|| failed_before(&status)),
+            ..Default::default()
+        };
+        let (wanted, to_write) = watch::channel(Wanted::default());
+        let (report, written) = watch::channel(0);
+        tokio::spawn(writer::run(shared.kubelet.client.clone(), to_write, report));
+        Worker {
+            observer: Observer::new(shared.kubelet.runtime.clone(), spec::uid(&wish.pod)),
+            observed: Observed::default(),
+            orders: mpsc::channel(ORDERS_MAX),
+            probing: Probing::new(),
+            running: watch::channel(HashSet::new()).0,
+            ends_at: watch::channel(None).0,
+            mounted: Arc::default(),
+            mounting: false,
+            mount_failures: 0,
+            mount_again: false,
+            told_kills: HashSet::new(),
+            finish: finish::Finish::default(),
+            jobs: JoinSet::new(),
+            progress: Progress::Active,
+            shared,
+            wishes,
+            wish,
+            wake,
+            memory,
+            status,
+            wanted,
+            written,
+        }
+    }
+
+    async fn run(mut self) {
+        self.shared.kubelet.objects.register(&self.wish.pod);
+        let uid = spec::uid(&self.wish.pod).to_owned();
+        // Nothing is said about the pod before the runtime has been looked at.
+        self.show();
+        while !self.shared.kubelet.shutdown.is_cancelled() {
+            match self.observer.look().await {
+                Ok(observed) => self.observed = observed,
+                Err(error) => {
+                    tracing::warn!(pod = spec::full_name(&self.wish.pod), %error, "runtime does not show the pod");
+                    self.wait(Some(Timestamp::now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default())).await;
+                    continue;
+                }
+            }
+            let wake_at = self.step();
+            if self.finish.is_done() {
+                break;
+            }
+            self.wait(wake_at).await;
+        }
+        self.shared.pods.remove(&uid);
+        self.shared.kubelet.objects.forget(&uid);
+        self.shared.images.forget(&uid);
+    }
+
+    /// One look, one plan.
+    fn step(&mut self) -> Option<Timestamp> {
+        let now = self.shared.kubelet.now();
+        self.forget_what_is_gone();
+        self.check_deadline(now);
+        let pod = self.pod();
+        self.probing.follow(&self.shared, &pod, &self.observed, &mut self.memory, &self.status, self.progress);
+        self.consider_resize();
+        let input = plan::Input { pod: &pod, observed: &self.observed, memory: &self.memory, now };
+        let mut plan = plan::plan(input);
+        if plan.progress != Progress::Active && self.memory.ending_since.is_none() {
+            // A deletion began when the API said so, not when it was seen.
+            self.memory.ending_since = Some(now);
+        }
+        if plan.progress == Progress::Ending {
+            let at = plan::ends_at(&pod, &self.memory, now);
+            self.ends_at.send_if_modified(|ends_at| {
+                let changed = *ends_at != Some(at);
+                *ends_at = Some(at);
+                changed
+            });
+        }
+        self.progress = plan.progress;
+        // Written before the plan's new reasons to wait are taken over, so that users see how a container ended before they
+        // see that it waits.
+        self.publish();
+        let told_anew = self.take_waiting(&mut plan);
+        if told_anew {
+            self.publish();
+        }
+        let mut wake_at = plan.wake_at;
+        self.see_to_volumes(now, &mut wake_at);
+        for action in std::mem::take(&mut plan.actions) {
+            self.begin(action, now);
+        }
+        if self.progress == Progress::Ended {
+            self.finish_up();
+        }
+        wake_at
+    }
+
+    /// The pod as it counts: one whose object is gone is one that is to be ended.
+    fn pod(&self) -> Arc<Pod> {
+        if !self.wish.gone || self.wish.pod.metadata.deletion_timestamp.is_some() {
+            return self.wish.pod.clone();
+        }
+        let mut pod = (*self.wish.pod).clone();
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.shared.kubelet.now());
+        pod.metadata.deletion_timestamp = Some(now);
+        Arc::new(pod)
+    }
+
+    async fn wait(&mut self, wake_at: Option<Timestamp>) {
+        let sleep = async {
+            match wake_at.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default()) {
+                Some(left) => tokio::time::sleep(left + Duration::from_millis(1)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let shutdown = self.shared.kubelet.shutdown.clone();
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            changed = self.wishes.changed() => match changed {
+                Ok(()) => self.take_wish(),
+                // Nobody wishes anything any more: the kubelet ends.
+                Err(_) => std::future::pending().await,
+            },
+            () = self.wake.notified() => self.mount_again = true,
+            Some(order) = self.orders.1.recv() => self.take_order(order),
+            Some(update) = self.probing.updates.1.recv() => self.take_probe(update),
+            Some(done) = self.jobs.join_next() => match done {
+                Ok(done) => self.take_done(done),
+                Err(error) => self.take_panic(error),
+            },
+            changed = self.written.changed(), if self.progress == Progress::Ended => {
+                // The writer lives as long as this worker.
+                let _ = changed;
+            }
+            () = sleep => {}
+        }
+    }
+
+    fn take_wish(&mut self) {
+        let wish = self.wishes.borrow_and_update().clone();
+        let changed = wish.pod.metadata.generation != self.wish.pod.metadata.generation;
+        self.wish = wish;
+        if changed {
+            self.mount_again = true;
+            self.shared.kubelet.objects.register(&self.wish.pod);
+        }
+    }
+
+    fn take_order(&mut self, order: Order) {
+        let Order::Evict { reason, message, condition, grace_period_seconds } = order;
+        if self.memory.failed.is_none() && self.progress != Progress::Ended {
+            self.memory.failed =
+                Some(Failed { reason, message, condition, grace_seconds: grace_period_seconds, refused: false });
+        }
+    }
+
+    fn check_deadline(&mut self, now: Timestamp) {
+        let over = plan::deadline_of(&self.wish.pod, &self.memory).is_some_and(|deadline| deadline <= now);
+        if !over || self.memory.failed.is_some() || self.progress != Progress::Active {
+            return;
+        }
+        let message = "Pod was active on the node longer than the specified deadline".to_owned();
+        let reason = "DeadlineExceeded".to_owned();
+        self.shared.tell(&self.wish.pod, None, EventType::Normal, &reason, message.clone());
+        self.memory.failed = Some(Failed { reason, message, condition: None, grace_seconds: None, refused: false });
+    }
+
+    /// Takes over why containers wait; tells of those that begin to wait after a crash.
+    fn take_waiting(&mut self, plan: &mut Plan) -> bool {
+        let mut changed = false;
+        for (name, waiting) in std::mem::take(&mut plan.waiting) {
+            if self.memory.waiting.get(&name) == Some(&waiting) {
+                continue;
+            }
+            let pod = &self.wish.pod;
+            let message = format!("Back-off restarting failed container {name} in pod {}", spec::full_name(pod));
+            let field_path = spec::container(pod, &name).map(|(kind, _)| kind.field_path(&name));
+            self.shared.tell(pod, field_path, EventType::Warning, "BackOff", message);
+            self.memory.waiting.insert(name, waiting);
+            changed = true;
+        }
+        changed
+    }
+
+    fn forget_what_is_gone(&mut self) {
+        let ids: HashSet<&str> = self.observed.running().map(|container| container.id.as_str()).collect();
+        self.memory.probes.retain(|id, _| ids.contains(id.as_str()));
+        self.memory.actuated.retain(|id, _| ids.contains(id.as_str()));
+        for container in self.observed.running() {
+            if self.memory.actuated.contains_key(&container.id) {
+                continue;
+            }
+            if let Some((_, wished)) = spec::container(&self.wish.pod, &container.name) {
+                let granted = resize::granted(&self.memory, &wished);
+                self.memory.actuated.insert(container.id.clone(), granted);
+            }
+        }
+        let names: HashSet<String> = self.observed.running().map(|container| container.name.clone()).collect();
+        self.running.send_if_modified(|running| {
+            let changed = *running != names;
+            *running = names;
+            changed
+        });
+    }
+
+    fn consider_resize(&mut self) {
+        let wanted = resize::wanted(&self.memory, &self.wish.pod);
+        if wanted.is_empty() {
+            if matches!(self.memory.resize, Some(super::memory::ResizeState::Pending { .. })) {
+                self.memory.resize = None;
+            }
+            return;
+        }
+        let before = self.memory.resize.clone();
+        match super::admission::resize(&self.shared, &self.wish.pod) {
+            Ok(()) => {
+                for container in wanted {
+                    self.memory.allocated.insert(container.name, container.resources.unwrap_or_default());
+                }
+                self.memory.resize = Some(super::memory::ResizeState::InProgress { error: None });
+            }
+            Err(pending) => self.memory.resize = Some(pending),
+        }
+        if before != self.memory.resize {
+            if let Some(super::memory::ResizeState::Pending { reason, message }) = &self.memory.resize {
+                let reason = format!("Resize{reason}");
+                self.shared.tell(&self.wish.pod, None, EventType::Warning, &reason, message.clone());
+            }
+        }
+    }
+
+    /// Works the status out anew, shows it to the rest of the kubelet and has it written.
+    fn publish(&mut self) {
+        let mut previous = self.status.clone();
+        let shown = self.wish.mirror.as_ref().unwrap_or(&self.wish.pod);
+        take_foreign_conditions(&mut previous, shown);
+        self.finish_resize();
+        let input = status::Input {
+            pod: &self.wish.pod,
+            observed: &self.observed,
+            memory: &self.memory,
+            progress: self.progress,
+            previous: &previous,
+            host_ips: &self.shared.host_ips,
+            runtime: &self.shared.runtime_name,
+            now: self.shared.kubelet.now(),
+        };
+        self.status = status::status(&input);
+        let object = match spec::is_static(&self.wish.pod) {
+            true => self.wish.mirror.clone(),
+            false => Some(self.wish.pod.clone()),
+        };
+        let object = object.filter(|_| !self.wish.gone);
+        self.wanted.send_if_modified(|wanted| {
+            let same_object = wanted.object.as_ref().map(|pod| &pod.metadata.resource_version)
+                == object.as_ref().map(|pod| &pod.metadata.resource_version);
+            if wanted.number > 0 && same_object && wanted.status == self.status {
+                return false;
+            }
+            *wanted = Wanted { number: wanted.number + 1, status: self.status.clone(), object };
+            true
+        });
+        self.show();
+    }
+
+    fn finish_resize(&mut self) {
+        let in_progress = matches!(self.memory.resize, Some(super::memory::ResizeState::InProgress { .. }));
+        if !in_progress {
+            return;
+        }
+        let memory = &self.memory;
+        let open = self.observed.running().any(|container| {
+            spec::container(&self.wish.pod, &container.name)
+                .is_some_and(|(_, wished)| resize::differs(memory, &wished, &container.id))
+        });
+        if !open && self.memory.killing.is_empty() && self.memory.starting.is_none() {
+            self.memory.resize = None;
+        }
+    }
+
+    fn show(&self) {
+        let containers = self.observed.containers.iter().map(|container| ContainerRef {
+            name: container.name.clone(),
+            id: container.id.clone(),
+            attempt: container.attempt,
+            running: container.state == State::Running,
+            log_path: container.log_path.clone(),
+        });
+        let state = PodState {
+            pod: self.wish.pod.clone(),
+            status: self.status.clone(),
+            containers: containers.collect(),
+            sandbox: self.observed.sandboxes.first().map(|sandbox| sandbox.id.clone()),
+            finished: self.progress == Progress::Ended,
+        };
+        self.shared.pods.set(spec::uid(&self.wish.pod), state, &self.orders.0);
+    }
+
+    fn pod_ips(&self) -> Vec<String> {
+        if spec::host_network(&self.wish.pod) {
+            return self.shared.host_ips.clone();
+        }
+        self.observed.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
+    }
+
+    fn begin(&mut self, action: Action, now: Timestamp) {
+        // Nothing is started before the volumes are there, and nothing else waits for them.
+        let starts = matches!(action, Action::CreateSandbox { .. } | Action::Start { .. });
+        if starts && !self.memory.volumes_ready {
+            return;
+        }
+        match action {
+            Action::CreateSandbox { attempt } => self.begin_sandbox(attempt),
+            Action::StopSandbox { id } => self.begin_sandbox_stop(id),
+            Action::Start { name, kind, attempt } => self.begin_start(name, kind, attempt, now),
+            Action::Kill(kill) => self.begin_kill(kill),
+            Action::Resize { id, name } => self.begin_resize(id, name),
+            Action::RemoveContainer { id } => self.begin_removal(id),
+        }
+    }
+}
+
+/// Conditions that others set stand in the object; those are the ones that count.
+fn take_foreign_conditions(previous: &mut PodStatus, shown: &Pod) {
+    static OWN: &[&str] = &[
+        "PodReadyToStartContainers",
+        "Initialized",
+        "Ready",
+        "ContainersReady",
+        "PodResizePending",
+        "PodResizeInProgress",
+    ];
+    let Some(theirs) = shown.status.as_ref().and_then(|status| status.conditions.as_ref()) else { return };
+    let conditions = previous.conditions.get_or_insert_default();
+    conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
+    let foreign = theirs.iter().filter(|condition| !OWN.contains(&condition.type_.as_str()));
+    conditions.extend(foreign.cloned());
+}
+
+/// What the node had granted before this kubelet started, as far as the API shows it.
+fn allocated(
+    pod: &Pod,
+    status: &PodStatus,
+) -> std::collections::HashMap<String, k8s_openapi::api::core::v1::ResourceRequirements> {
+    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    let shown = all.filter_map(|container| {
+        container.allocated_resources.as_ref()?;
+        let resources = container.resources.clone()?;
+        Some((container.name.clone(), resources))
+    });
+    let mut allocated: std::collections::HashMap<_, _> = shown.collect();
+    for container in spec::init_containers(pod).chain(spec::regular_containers(pod)) {
+        let wish = || container.resources.clone().unwrap_or_default();
+        allocated.entry(container.name.clone()).or_insert_with(wish);
+    }
+    allocated
+}
+
+/// A pod that had failed as a whole stays so over a restart of the kubelet.
+fn failed_before(status: &PodStatus) -> Option<Failed> {
+    if status.phase.as_deref() != Some("Failed") {
+        return None;
+    }
+    let reason = status.reason.clone()?;
+    let refused = status.container_statuses.is_none();
+    let message = status.message.clone().unwrap_or_default();
+    Some(Failed { reason, message, condition: None, grace_seconds: None, refused })
+}

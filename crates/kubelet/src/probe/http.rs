@@ -1,0 +1,186 @@
+//! Probes and hooks over HTTP and HTTPS. Certificates are not checked: a probe asks whether the server answers, not who it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Answer, authority, tcp};
+
+const BODY_MAX: usize = 10 * 1024;
+const REDIRECTS_MAX: usize = 10;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Get {
+    pub https: bool,
+    pub host: String,
+    pub port: u16,
+    pub path: String,
+    pub headers: Vec<(String, String)>,
+}
+
+impl Get {
+    pub fn url(&self) -> String {
+        let scheme = if self.https { "https" } else { "http" };
+        format!("{scheme}://{}{}", authority(&self.host, self.port), self.path)
+    }
+}
+
+pub(super) async fn ask(get: &Get, timeout: Duration) -> Answer {
+    match self::get(get, timeout).await {
+        Ok(status) if (200..400).contains(&status) => Answer::Success,
+        Ok(status) => Answer::Failure(format!("HTTP probe failed with statuscode: {status}")),
+        Err(text) => Answer::Failure(text),
+    }
+}
+
+/// The status of the answer, after redirects on the same host. One that leads elsewhere counts as it is.
+pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<u16, String> {
+    let whole = async {
+        let mut get = get.clone();
+        for _ in 0..REDIRECTS_MAX {
+            let (status, location) = once(&get, timeout).await.map_err(|text| format!("Get \"{}\": {text}", get.url()))?;
+            let Some(next) = location.filter(|_| (300..400).contains(&status)).and_then(|to| follow(&get, &to)) else {
+                return Ok(status);
+            };
+            get = next;
+        }
+        Err(format!("Get \"{}\": stopped after {REDIRECTS_MAX} redirects", get.url()))
+    };
+    match tokio::time::timeout(timeout, whole).await {
+        Ok(result) => result,
+        Err(_) => {
+            let url = get.url();
+            Err(format!("Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"))
+        }
+    }
+}
+
+fn follow(from: &Get, location: &str) -> Option<Get> {
+    let uri: http::Uri = location.parse().ok()?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let Some(host) = uri.host() else { return Some(Get { path, ..from.clone() }) };
+    if host.trim_matches(['[', ']']) != from.host {
+        return None;
+    }
+    let https = uri.scheme_str().map_or(from.https, |scheme| scheme == "https");
+    let port = uri.port_u16().unwrap_or(if https { 443 } else { 80 });
+    Some(Get { https, port, path, ..from.clone() })
+}
+
+async fn once(get: &Get, timeout: Duration) -> Result<(u16, Option<String>), String> {
+    let stream = tcp::connect(&get.host, get.port, timeout).await?;
+    if !get.https {
+        return exchange(get, stream).await;
+    }
+    let name = ServerName::try_from(get.host.clone()).map_err(|error| error.to_string())?;
+    let connector = tokio_rustls::TlsConnector::from(unverified());
+    let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+    exchange(get, stream).await
+}
+
+async fn exchange<S>(get: &Get, stream: S) -> Result<(u16, Option<String>), String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let mut request = http::Request::get(&get.path);
+    let mut host = authority(&get.host, get.port);
+    for (name, value) in &get.headers {
+        if name.eq_ignore_ascii_case("host") {
+            host = value.clone();
+        } else {
+            request = request.header(name, value);
+        }
+    }
+    let request = request
+        .header(http::header::HOST, host)
+        .header(http::header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let exchange = async {
+        let response = sender.send_request(request).await.map_err(|error| wording(&error))?;
+        let status = response.status().as_u16();
+        let location = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.map(str::to_owned);
+        // The body is read so that the server is not cut off, up to a bound; what it says does not matter.
+        let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
+        if let Err(error) = body {
+            tracing::trace!(%error, "probe answer not read to its end");
+        }
+        Ok((status, location))
+    };
+    tokio::pin!(connection);
+    tokio::pin!(exchange);
+    tokio::select! {
+        result = &mut exchange => result,
+        ended = &mut connection => match ended {
+            Ok(()) => exchange.await,
+            Err(error) => Err(wording(&error)),
+        },
+    }
+}
+
+fn wording(error: &hyper::Error) -> String {
+    if error.is_incomplete_message() { "EOF".to_owned() } else { error.to_string() }
+}
+
+fn unverified() -> Arc<ClientConfig> {
+    static CONFIG: std::sync::OnceLock<Arc<ClientConfig>> = std::sync::OnceLock::new();
+    let config = CONFIG.get_or_init(|| {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let schemes = provider.signature_verification_algorithms.supported_schemes();
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.expect("the provider has the default protocol versions");
+        let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone { schemes }));
+        Arc::new(config.with_no_client_auth())
+    });
+    config.clone()
+}
+
+#[derive(Debug)]
+struct Anyone {
+    schemes: Vec<SignatureScheme>,
+}
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.schemes.clone()
+    }
+}

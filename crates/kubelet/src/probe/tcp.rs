@@ -1,0 +1,42 @@
+//! Probes that only connect.
+
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::{Answer, authority};
+
+pub(super) async fn ask(host: &str, port: u16, timeout: Duration) -> Answer {
+    match connect(host, port, timeout).await {
+        Ok(_) => Answer::Success,
+        Err(text) => Answer::Failure(text),
+    }
+}
+
+/// Errors are worded as Go's.
+pub(super) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, String> {
+    let address = authority(host, port);
+    match tokio::time::timeout(timeout, TcpStream::connect((host, port))).await {
+        Ok(Ok(stream)) => {
+            // A probe sends little and waits for the answer.
+            if let Err(error) = stream.set_nodelay(true) {
+                tracing::debug!(%error, "probe connection without TCP_NODELAY");
+            }
+            Ok(stream)
+        }
+        Ok(Err(error)) => Err(format!("dial tcp {address}: connect: {}", words(&error))),
+        Err(_) => Err(format!("dial tcp {address}: i/o timeout")),
+    }
+}
+
+fn words(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+        ErrorKind::ConnectionReset => "connection reset by peer".to_owned(),
+        ErrorKind::HostUnreachable => "no route to host".to_owned(),
+        ErrorKind::NetworkUnreachable => "network is unreachable".to_owned(),
+        ErrorKind::TimedOut => "connection timed out".to_owned(),
+        _ => error.to_string(),
+    }
+}
