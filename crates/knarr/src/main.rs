@@ -5,6 +5,7 @@ mod control;
 mod controllers;
 mod scheduler;
 mod alone;
+mod node;
 mod snapshot;
 mod image;
 
@@ -42,6 +43,11 @@ enum Command {
 }
 
 fn main() -> anyhow::Result<()> {
+    // A pod's shim is this same program; it must not have started a thread by then.
+    let mut arguments = std::env::args_os();
+    if arguments.nth(1).is_some_and(|first| first == "shim") {
+        container_runtime::shim::main(arguments);
+    }
     let arguments = Arguments::parse();
     // Commands that show their own progress log only what went wrong.
     let level = if matches!(arguments.command, Command::Image(_)) { "error" } else { "info" };

@@ -60,6 +60,8 @@ pub struct Flags {
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
     #[arg(long, env = "KNARR_CONTROLLERS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
+    #[command(flatten)]
+    node: crate::node::Flags,
 }
 
 pub fn run(flags: Flags) -> anyhow::Result<()> {
@@ -69,9 +71,6 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
-    if !flags.disable_agent {
-        tracing::info!("this build has no node agent: the control plane runs alone");
-    }
     let store = open_store(&flags).await?;
     let shutdown = CancellationToken::new();
     let config = kube_apiserver::Config {
@@ -98,6 +97,18 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         true => None,
         false => Some(local.start_scheduler(stop_components.clone())),
     };
+    let node = match flags.disable_agent {
+        true => None,
+        false => {
+            let membership = crate::node::Membership {
+                client: local.node_client(&flags.node.name()),
+                authority: server.cluster_authority.clone(),
+                service_cidr: flags.service_cidr,
+            };
+            let started = crate::node::start(flags.node.clone(), &flags.data_dir, membership, stop_components.clone());
+            Some(started.await.context("start the node")?)
+        }
+    };
     println!(
         "knarr is ready on https://{} after {} ms; export KUBECONFIG={}",
         server.address,
@@ -112,7 +123,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler].into_iter().flatten() {
+    for running in [controllers, scheduler, node].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
@@ -157,7 +168,7 @@ async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
     Ok(Arc::new(store::etcd::EtcdStore::connect(config).await.context("reach etcd")?))
 }
 
-fn host_name() -> String {
+pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_ascii_lowercase()
 }

@@ -173,7 +173,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     let url = format!("https://{}", SocketAddr::new(host, address.port()));
     write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
-    tokio::spawn(renew(material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
+    tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();

@@ -15,15 +15,17 @@ pub mod probe;
 pub mod images;
 pub mod resources;
 pub mod server;
+mod run;
 #[cfg(test)]
 mod fake_api;
 
 pub use config::Config;
+pub use run::run;
 
 use std::sync::Arc;
 
 use reconcile::events::Recorder;
-use reconcile::{Cluster, Shutdown};
+use reconcile::Shutdown;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -64,15 +66,4 @@ impl Kubelet {
     pub fn now(&self) -> jiff::Timestamp {
         jiff::Timestamp::now()
     }
-}
-
-/// Runs until told to stop. Containers go on running after it.
-pub async fn run(
-    config: Config,
-    cluster: Cluster,
-    runtime: Arc<dyn cri::Runtime>,
-    shutdown: Shutdown,
-) -> Result<(), Error> {
-    let _ = (config, cluster, runtime, shutdown);
-    Ok(())
 }

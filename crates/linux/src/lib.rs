@@ -12,8 +12,3 @@ pub mod netns;
 pub mod path;
 pub mod tree;
 pub mod volume_mount;
-pub mod path;
-pub mod tree;
-pub mod volume_mount;
-pub mod seccomp;
-pub mod capabilities;

@@ -1,0 +1,376 @@
+//! This host as a node: the kubelet with our own runtime and network, or with any CRI endpoint.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use container_runtime::ContainerRuntime;
+use container_runtime::image::registries::Registries;
+use container_runtime::image::{Images, ImagesConfig};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Taint;
+use kube_apiserver::pki::{Authority, Request, ServingCertificate, Usage};
+use machinery::quantity::Quantity;
+use reconcile::{Caches, Cluster, Shutdown};
+
+#[derive(clap::Args, Clone)]
+pub struct Flags {
+    /// The node's name; this host's name unless told otherwise.
+    #[arg(long, env = "KNARR_NODE_NAME")]
+    pub node_name: Option<String>,
+    /// The addresses of this node.
+    #[arg(long, env = "KNARR_NODE_IP", value_delimiter = ',')]
+    pub node_ip: Vec<IpAddr>,
+    /// Labels of this node, as key=value.
+    #[arg(long, env = "KNARR_NODE_LABEL", value_delimiter = ',')]
+    pub node_label: Vec<String>,
+    /// Taints the node registers with, as key=value:effect.
+    #[arg(long, env = "KNARR_NODE_TAINT", value_delimiter = ',')]
+    pub node_taint: Vec<String>,
+    /// Addresses of pods, in the whole cluster.
+    #[arg(long, env = "KNARR_CLUSTER_CIDR", default_value = "10.42.0.0/16")]
+    pub cluster_cidr: ipnet::IpNet,
+    /// The address of the cluster's DNS; the tenth of the Services' unless told otherwise.
+    #[arg(long, env = "KNARR_CLUSTER_DNS", value_delimiter = ',')]
+    pub cluster_dns: Vec<IpAddr>,
+    #[arg(long, env = "KNARR_CLUSTER_DOMAIN", default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// A CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of our own runtime.
+    #[arg(long, env = "KNARR_CONTAINER_RUNTIME_ENDPOINT")]
+    pub container_runtime_endpoint: Option<String>,
+    /// Mirrors, credentials and authorities of image registries.
+    #[arg(long, env = "KNARR_PRIVATE_REGISTRY", default_value = "/etc/knarr/registries.yaml")]
+    pub private_registry: PathBuf,
+    /// How many pods the node takes.
+    #[arg(long, env = "KNARR_MAX_PODS", default_value_t = 110)]
+    pub max_pods: u32,
+    /// The port of the kubelet.
+    #[arg(long, env = "KNARR_KUBELET_PORT", default_value_t = 10250)]
+    pub kubelet_port: u16,
+    /// Manifests of static pods; <data-dir>/pod-manifests unless told otherwise.
+    #[arg(long, env = "KNARR_POD_MANIFEST_PATH")]
+    pub pod_manifest_path: Option<PathBuf>,
+    /// The control group that holds all pods' groups.
+    #[arg(long, env = "KNARR_CGROUP_ROOT", default_value = "/")]
+    pub cgroup_root: String,
+    /// The file that pods with `dnsPolicy: Default` inherit from.
+    #[arg(long, env = "KNARR_RESOLV_CONF", default_value = "/etc/resolv.conf")]
+    pub resolv_conf: PathBuf,
+    /// Evict pods when less than this is left, as signal<quantity.
+    #[arg(
+        long,
+        env = "KNARR_EVICTION_HARD",
+        value_delimiter = ',',
+        default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
+    )]
+    pub eviction_hard: Vec<String>,
+    /// Processes a pod may have.
+    #[arg(long, env = "KNARR_POD_MAX_PIDS")]
+    pub pod_max_pids: Option<i64>,
+    /// Set aside for knarr itself, as cpu=100m,memory=100Mi.
+    #[arg(long, env = "KNARR_KUBE_RESERVED", value_delimiter = ',')]
+    pub kube_reserved: Vec<String>,
+    /// Set aside for the rest of the host.
+    #[arg(long, env = "KNARR_SYSTEM_RESERVED", value_delimiter = ',')]
+    pub system_reserved: Vec<String>,
+    /// Sysctls beyond the safe ones that pods may set, such as net.core.*.
+    #[arg(long, env = "KNARR_ALLOWED_UNSAFE_SYSCTLS", value_delimiter = ',')]
+    pub allowed_unsafe_sysctls: Vec<String>,
+    /// Images are removed when the disk is fuller than this.
+    #[arg(long, env = "KNARR_IMAGE_GC_HIGH_THRESHOLD", default_value_t = 85)]
+    pub image_gc_high_threshold: u8,
+    /// Until it is as full as this.
+    #[arg(long, env = "KNARR_IMAGE_GC_LOW_THRESHOLD", default_value_t = 80)]
+    pub image_gc_low_threshold: u8,
+    /// The size at which a container's log is rotated.
+    #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_SIZE", default_value = "10Mi")]
+    pub container_log_max_size: String,
+    /// How many files of a container's log are kept.
+    #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_FILES", default_value_t = 5)]
+    pub container_log_max_files: u32,
+}
+
+/// What the node needs to know of the cluster it belongs to.
+pub struct Membership {
+    pub client: kube::Client,
+    pub authority: Arc<Authority>,
+    pub service_cidr: ipnet::IpNet,
+}
+
+impl Flags {
+    pub fn name(&self) -> String {
+        self.node_name.clone().unwrap_or_else(crate::server::host_name)
+    }
+}
+
+/// Starts the node; the handle ends when it has stopped. Its containers go on running.
+pub async fn start(
+    mut flags: Flags,
+    data_dir: &Path,
+    membership: Membership,
+    shutdown: Shutdown,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    if flags.node_ip.is_empty() {
+        flags.node_ip = kubelet::node::addresses::find();
+    }
+    let certificate = serving_certificate(&flags, &membership.authority, shutdown.clone())?;
+    let config = kubelet_config(&flags, data_dir, &membership, certificate)?;
+    let runtime = runtime(&flags, data_dir, &membership).await?;
+    let caches = Caches::new(membership.client.clone(), shutdown.clone());
+    let cluster = Cluster::with_client(membership.client, caches);
+    Ok(tokio::spawn(async move {
+        if let Err(error) = kubelet::run(config, cluster, runtime, shutdown).await {
+            tracing::error!(%error, "the node does not run");
+        }
+    }))
+}
+
+fn kubelet_config(
+    flags: &Flags,
+    data_dir: &Path,
+    membership: &Membership,
+    serving_certificate: Arc<ServingCertificate>,
+) -> anyhow::Result<kubelet::Config> {
+    let node_labels = pairs(&flags.node_label).context("--node-label")?;
+    let register_with_taints: anyhow::Result<Vec<Taint>> = flags.node_taint.iter().map(|text| taint(text)).collect();
+    let cluster_dns = match flags.cluster_dns.is_empty() {
+        false => flags.cluster_dns.clone(),
+        true => membership.service_cidr.hosts().nth(9).into_iter().collect(),
+    };
+    let static_pods = flags.pod_manifest_path.clone().unwrap_or_else(|| data_dir.join("pod-manifests"));
+    std::fs::create_dir_all(&static_pods).with_context(|| format!("create {}", static_pods.display()))?;
+    Ok(kubelet::Config {
+        node_name: flags.name(),
+        node_ips: flags.node_ip.clone(),
+        node_labels,
+        register_with_taints: register_with_taints.context("--node-taint")?,
+        root_dir: data_dir.join("kubelet"),
+        log_dir: LOG_DIR.into(),
+        static_pod_path: Some(static_pods),
+        bind_address: IpAddr::from([0, 0, 0, 0]),
+        port: flags.kubelet_port,
+        serving_certificate,
+        client_ca: membership.authority.certificate_pem.clone(),
+        cluster_dns,
+        cluster_domain: flags.cluster_domain.clone(),
+        resolv_conf: flags.resolv_conf.clone(),
+        pods_max: flags.max_pods,
+        pod_cidr: Some(first_node_range(&flags.cluster_cidr)?.to_string()),
+        cgroup_root: flags.cgroup_root.clone(),
+        pod_pids_limit: flags.pod_max_pids,
+        kube_reserved: pairs(&flags.kube_reserved).context("--kube-reserved")?,
+        system_reserved: pairs(&flags.system_reserved).context("--system-reserved")?,
+        eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
+        eviction_soft: BTreeMap::new(),
+        eviction_soft_grace_period: BTreeMap::new(),
+        eviction_pressure_transition_period: Duration::from_secs(5 * 60),
+        image_gc_high_threshold_percent: flags.image_gc_high_threshold,
+        image_gc_low_threshold_percent: flags.image_gc_low_threshold,
+        image_minimum_gc_age: Duration::from_secs(2 * 60),
+        container_log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
+        container_log_max_files: flags.container_log_max_files,
+        node_status_update_frequency: Duration::from_secs(10),
+        node_status_report_frequency: Duration::from_secs(5 * 60),
+        node_lease_duration: Duration::from_secs(40),
+        shutdown_grace_period: Duration::ZERO,
+        shutdown_grace_period_critical_pods: Duration::ZERO,
+        allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
+        image_pulls_max: IMAGE_PULLS_MAX,
+    })
+}
+
+const LOG_DIR: &str = "/var/log/pods";
+const IMAGE_PULLS_MAX: usize = 5;
+const LAYER_PULLS_MAX: usize = 3;
+/// Each node has so many bits of pod addresses: 254 pods.
+const NODE_RANGE_PREFIX: u8 = 24;
+
+async fn runtime(
+    flags: &Flags,
+    data_dir: &Path,
+    membership: &Membership,
+) -> anyhow::Result<Arc<dyn cri::Runtime>> {
+    if let Some(endpoint) = &flags.container_runtime_endpoint {
+        let remote = cri::remote::Remote::connect(endpoint).await;
+        return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));
+    }
+    let state_dir = state_dir(data_dir);
+    let network = cni::Builtin::open(cni::Config {
+        cluster_ranges: vec![flags.cluster_cidr],
+        service_ranges: vec![membership.service_cidr],
+        ..cni::Config::new(state_dir.join("network"))
+    })
+    .context("open the pod network")?;
+    let config = container_runtime::Config {
+        root_dir: data_dir.join("runtime"),
+        state_dir,
+        shim_program: std::env::current_exe().context("find this program")?,
+        network: Arc::new(network),
+        registries: registries(&flags.private_registry)?,
+        layer_pulls_max: LAYER_PULLS_MAX,
+        log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
+        log_max_files: flags.container_log_max_files,
+    };
+    let images = Images::open(ImagesConfig {
+        root_dir: config.root_dir.clone(),
+        registries: config.registries.clone(),
+        layer_pulls_max: config.layer_pulls_max,
+    })
+    .await
+    .context("open the images")?;
+    import_demo(&images, data_dir).await.context("import the built-in image")?;
+    tokio::spawn(import_folder(images.clone(), data_dir.join("images")));
+    let runtime = ContainerRuntime::with_images(config, images).await.context("start the container runtime")?;
+    Ok(Arc::new(runtime))
+}
+
+/// Where what is of no use after a reboot is kept. Sockets live there, whose paths must be short.
+fn state_dir(data_dir: &Path) -> PathBuf {
+    let run = Path::new("/run/knarr");
+    if data_dir == Path::new("/var/lib/knarr") {
+        return run.into();
+    }
+    let mut hasher = DefaultHasher::new();
+    data_dir.hash(&mut hasher);
+    run.join(format!("{:016x}", hasher.finish()))
+}
+
+fn registries(file: &Path) -> anyhow::Result<Registries> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(text.parse().with_context(|| format!("read {}", file.display()))?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Default::default()),
+        Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
+    }
+}
+
+/// The certificate of the kubelet's server, issued anew at every start and long before it ends.
+fn serving_certificate(
+    flags: &Flags,
+    authority: &Arc<Authority>,
+    shutdown: Shutdown,
+) -> anyhow::Result<Arc<ServingCertificate>> {
+    let name = flags.name();
+    let mut addresses = flags.node_ip.clone();
+    addresses.push(IpAddr::from([127, 0, 0, 1]));
+    let authority = authority.clone();
+    let issue = move || {
+        let request = Request {
+            common_name: &format!("system:node:{name}"),
+            organization: Some("system:nodes"),
+            host_names: vec![name.clone(), "localhost".into()],
+            addresses: addresses.clone(),
+            usage: Usage::Server,
+        };
+        authority.issue(&request, Timestamp::now())
+    };
+    let first = issue().context("issue the kubelet's certificate")?;
+    let serving = Arc::new(ServingCertificate::new(&first)?);
+    let (renewed, mut renew_at) = (serving.clone(), first.renew_at());
+    tokio::spawn(async move {
+        loop {
+            let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or(RENEWAL_RETRY);
+            tokio::select! {
+                () = tokio::time::sleep(wait.max(RENEWAL_RETRY)) => {}
+                () = shutdown.cancelled() => return,
+            }
+            match issue().map(|pair| renewed.replace(&pair).map(|()| pair.renew_at())) {
+                Ok(Ok(next)) => renew_at = next,
+                Ok(Err(error)) | Err(error) => tracing::error!(%error, "the kubelet's certificate is not renewed"),
+            }
+        }
+    });
+    Ok(serving)
+}
+
+const RENEWAL_RETRY: Duration = Duration::from_secs(60);
+
+fn first_node_range(cluster: &ipnet::IpNet) -> anyhow::Result<ipnet::IpNet> {
+    let prefix = NODE_RANGE_PREFIX.max(cluster.prefix_len());
+    cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
+}
+
+fn pairs(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    split_all(texts, '=')
+}
+
+fn thresholds(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    split_all(texts, '<')
+}
+
+fn split_all(texts: &[String], separator: char) -> anyhow::Result<BTreeMap<String, String>> {
+    let split = texts.iter().filter(|text| !text.is_empty()).map(|text| {
+        let (name, value) = text.split_once(separator).with_context(|| format!("{text:?} has no {separator:?}"))?;
+        Ok((name.to_owned(), value.to_owned()))
+    });
+    split.collect()
+}
+
+/// `key=value:effect`, `key:effect`.
+fn taint(text: &str) -> anyhow::Result<Taint> {
+    let (rest, effect) = text.rsplit_once(':').with_context(|| format!("{text:?} has no effect"))?;
+    if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
+        bail!("{effect:?} is no effect of a taint");
+    }
+    let (key, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value.to_owned())));
+    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
+}
+
+fn size(text: &str) -> anyhow::Result<u64> {
+    let quantity = Quantity::parse(text).map_err(|_| anyhow::anyhow!("{text:?} is no size"))?;
+    u64::try_from(quantity.value()).context("a size cannot be negative")
+}
+
+/// The image that needs no registry. It is in the program, and taken out of it once.
+async fn import_demo(images: &Images, data_dir: &Path) -> anyhow::Result<()> {
+    if images.get(demo_image::VERSIONED_NAME).is_some() {
+        return Ok(());
+    }
+    let archive = data_dir.join("demo-image.tar");
+    tokio::fs::write(&archive, demo_image::archive()).await?;
+    images.import(&archive).await?;
+    images.pin(demo_image::NAME, true).await?;
+    Ok(tokio::fs::remove_file(&archive).await?)
+}
+
+/// Takes in every archive that someone put there, so that a node needs no registry.
+async fn import_folder(images: Arc<Images>, folder: PathBuf) {
+    match images.import_folder(&folder).await {
+        Err(error) => tracing::warn!(folder = %folder.display(), %error, "archives of images cannot be read"),
+        Ok(imported) => {
+            for (archive, outcome) in imported {
+                match outcome {
+                    Ok(names) => tracing::info!(archive = %archive.display(), ?names, "imported"),
+                    Err(error) => tracing::warn!(archive = %archive.display(), %error, "an archive is not imported"),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taints_are_read_as_kubectl_writes_them() {
+        let check = |text: &str, expected: (&str, Option<&str>, &str)| {
+            let taint = taint(text).expect(text);
+            assert_eq!((taint.key.as_str(), taint.value.as_deref(), taint.effect.as_str()), expected);
+        };
+        check("dedicated=gpu:NoSchedule", ("dedicated", Some("gpu"), "NoSchedule"));
+        check("example.com/a:NoExecute", ("example.com/a", None, "NoExecute"));
+        assert!(taint("a=b").is_err());
+        assert!(taint("a=b:Never").is_err());
+    }
+
+    #[test]
+    fn a_node_gets_the_first_part_of_the_clusters_range() {
+        let range = |text: &str| first_node_range(&text.parse().unwrap()).unwrap().to_string();
+        assert_eq!(range("10.42.0.0/16"), "10.42.0.0/24");
+        assert_eq!(range("10.42.0.0/26"), "10.42.0.0/26");
+    }
+}

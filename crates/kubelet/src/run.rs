@@ -1,0 +1,151 @@
+//! The kubelet as a whole: makes its parts, starts them, and ends when told to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::Pod;
+use reconcile::events::Recorder;
+use reconcile::{Clock, Cluster, Shutdown};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::eviction::Eviction;
+use crate::images::Images;
+use crate::node::{self, Health, NodeWatch, StaticPods, machine, mirror};
+use crate::objects::Objects;
+use crate::pod::{Shared, source, user_ranges};
+use crate::pods::Pods;
+use crate::server::{self, Server, Settings, Statistic, Statistics};
+use crate::stats::metrics::Counters;
+use crate::stats::{Stats, metrics};
+use crate::volumes::Volumes;
+use crate::{Config, Error, Kubelet, gc};
+
+/// Runs until told to stop. Containers go on running after it.
+pub async fn run(
+    config: Config,
+    cluster: Cluster,
+    runtime: Arc<dyn cri::Runtime>,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    let failed = |source| Error::Runtime { step: "ask the container runtime who it is".into(), source };
+    let runtime_name = runtime.version().await.map_err(failed)?.runtime_name;
+    let io = |source| Error::Io { step: format!("make {}", config.root_dir.display()), source };
+    std::fs::create_dir_all(&config.root_dir).map_err(io)?;
+    let client = cluster.client().clone();
+    let machine = machine::read();
+    let kubelet = Arc::new(Kubelet {
+        events: Recorder::new(client.clone(), "kubelet", &config.node_name),
+        objects: Objects::new(client.clone()),
+        config,
+        client: client.clone(),
+        runtime: runtime.clone(),
+        shutdown: shutdown.clone(),
+    });
+    let pods = Arc::new(Pods::default());
+    let (counters, stats) = (Arc::new(Counters::default()), Arc::new(Stats::default()));
+    let health = Arc::new(Health::new(kubelet.config.port));
+    let address = server::start(Server {
+        settings: Settings::of(&kubelet.config),
+        client: client.clone(),
+        runtime: runtime.clone(),
+        pods: pods.clone(),
+        statistics: statistics(&kubelet, &pods, &stats, &counters),
+        shutdown: shutdown.clone(),
+    })
+    .await?;
+    health.set_port(address.port());
+
+    let shared = Arc::new(Shared {
+        kubelet: kubelet.clone(),
+        pods: pods.clone(),
+        volumes: Arc::new(Volumes::new(kubelet.clone())),
+        images: Arc::new(Images::new(kubelet.clone())),
+        users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
+        runtime_name,
+        host_ips: kubelet.config.node_ips.iter().map(ToString::to_string).collect(),
+        node_memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
+    });
+    let seen = Arc::new(NodeWatch::default());
+    let files = StaticPods::start(
+        kubelet.config.static_pod_path.clone(),
+        &kubelet.config.node_name,
+        Clock::system(),
+        shutdown.clone(),
+    );
+    let own_pods: &'static str = format!("spec.nodeName={}", kubelet.config.node_name).leak();
+    let in_api = cluster.caches().start::<Pod>(own_pods);
+    let collector = Arc::new(gc::Images::new(pods.clone(), counters.clone()));
+    let eviction = Eviction::new(
+        kubelet.clone(),
+        pods.clone(),
+        health.clone(),
+        stats,
+        collector.clone(),
+        counters,
+        &BTreeMap::new(),
+    );
+
+    let mut parts: Vec<AbortOnDropHandle<()>> = Vec::new();
+    let mut start = |part: BoxFuture<'static, ()>| parts.push(AbortOnDropHandle::new(tokio::spawn(part)));
+    start(node::run(kubelet.clone(), health, seen.clone()).boxed());
+    start(mirror::run(client, files.pods(), in_api, seen.seen(), shutdown.clone()).boxed());
+    start(async move { eviction.run().await }.boxed());
+    let collecting = kubelet.clone();
+    start(async move { collector.run(&collecting).await }.boxed());
+    let working = AbortOnDropHandle::new(tokio::spawn(source::run(shared, files.pods())));
+    shutdown.cancelled().await;
+    // Workers write what they know last; the others have nothing to end.
+    if let Err(error) = working.await {
+        tracing::error!(%error, "the pods' workers have failed");
+    }
+    Ok(())
+}
+
+fn statistics(
+    kubelet: &Arc<Kubelet>,
+    pods: &Arc<Pods>,
+    stats: &Arc<Stats>,
+    counters: &Arc<Counters>,
+) -> Statistics {
+    let summary = {
+        let (kubelet, pods, stats) = (kubelet.clone(), pods.clone(), stats.clone());
+        move || {
+            let (kubelet, pods, stats) = (kubelet.clone(), pods.clone(), stats.clone());
+            async move { stats.summary(&kubelet, &pods).await.map_err(|error| error.to_string()) }
+        }
+    };
+    let (for_cadvisor, for_resource) = (summary.clone(), summary.clone());
+    let (kubelet, pods, counters) = (kubelet.clone(), pods.clone(), counters.clone());
+    Statistics {
+        summary: statistic(move |_| {
+            let summary = summary();
+            async move { serde_json::to_vec(&summary.await?).map_err(|error| error.to_string()) }
+        }),
+        cadvisor: statistic(move |_| {
+            let summary = for_cadvisor();
+            async move { Ok(metrics::cadvisor(&summary.await?, &machine::read()).into_bytes()) }
+        }),
+        resource: statistic(move |_| {
+            let summary = for_resource();
+            async move { Ok(metrics::resource(summary.await.ok().as_ref()).into_bytes()) }
+        }),
+        metrics: statistic(move |_| {
+            let text = metrics::kubelet(&kubelet.config.node_name, &pods.list(), &counters);
+            async move { Ok(text.into_bytes()) }
+        }),
+        probes: statistic(|_| async { Ok(Vec::new()) }),
+    }
+}
+
+fn statistic<F>(answer: impl Fn(String) -> F + Send + Sync + 'static) -> Statistic
+where
+    F: Future<Output = Result<Vec<u8>, String>> + Send + 'static,
+{
+    Arc::new(move |query| {
+        let answer = answer(query);
+        async move { answer.await.map(Bytes::from) }.boxed()
+    })
+}
