@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::*;
 
@@ -111,7 +112,8 @@ fn swapping_links_never_shows_the_outside() {
             let ending = Ending(&stop);
             let place = node.folder.0.join("kubelet/pods/uid-1/volume-subpaths/v/main/0");
             let mut shown = 0;
-            for _ in 0..2000 {
+            let begun = std::time::Instant::now();
+            while shown < 500 && begun.elapsed() < Duration::from_secs(60) {
                 if sub_path::prepare(&folder, Path::new("inside"), &place).is_ok() {
                     match fs::read_to_string(place.join("mark")) {
                         Ok(mark) => assert_eq!(mark, "inside"),
@@ -124,7 +126,7 @@ fn swapping_links_never_shows_the_outside() {
             drop(ending);
             (swapper.join().unwrap(), shown)
         });
-        assert!(swapped > 1000 && shown > 100, "{swapped} swaps, {shown} shown");
+        assert!(swapped >= 500 && shown == 500, "{swapped} swaps, {shown} shown");
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");
         node.volumes.unmount("uid-1").await.unwrap();
         assert_eq!(fs::read_to_string(outside.join("mark")).unwrap(), "outside");
