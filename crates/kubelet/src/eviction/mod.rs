@@ -1,11 +1,12 @@
 //! Node-pressure eviction: when memory, disk or process numbers run short, pods go one by one until there is enough.
 //!
 //! `threshold` says what is short, `rank` who goes first, `local` which pods write more than they may. Here is the loop: a few
-//! small files every ten seconds; pods are measured only when something is short or they have limits on the disk.
+//! small files every ten seconds, or as soon as the kernel tells that tasks wait for memory; pods are measured only when something is short or they have limits on the disk.
 
 pub mod threshold;
 pub mod rank;
 pub mod local;
+mod stall;
 #[cfg(test)]
 mod tests;
 
@@ -68,12 +69,14 @@ impl Eviction {
     /// Looks every ten seconds until shutdown.
     pub async fn run(&self) {
         let mut memory = threshold::Memory::default();
+        let stalls = stall::Stalls::listen();
         loop {
             let seen = self.observe().await;
             self.look(&seen, &mut memory).await;
             tokio::select! {
                 () = self.kubelet.shutdown.cancelled() => return,
                 () = sleep(LOOK_EVERY) => {}
+                () = stalls.next() => {}
             }
         }
     }
