@@ -5,8 +5,8 @@ use linux::cgroup::Cgroups;
 use serde_json::{Value, json};
 
 use super::cgroups::{Allocatable, PodCgroups};
-use super::container::{self, Node};
-use super::{QosClass, cpu, pod};
+use super::node::Node;
+use super::{QosClass, container, cpu, pod};
 
 fn make(spec: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u-1"}, "spec": spec})).expect("a pod")
