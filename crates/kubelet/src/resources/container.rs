@@ -1,5 +1,7 @@
 //! A container's requests and limits as the CRI wants them, at its start and when they are changed while it runs.
 
+use std::collections::HashMap;
+
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use machinery::quantity::Quantity;
@@ -27,8 +29,16 @@ pub fn linux(pod: &Pod, container: &Container, node: &Node) -> v1::LinuxContaine
         memory_swap_limit_in_bytes: memory_limit,
         oom_score_adj: oom_score_adj(pod, container, node.memory_capacity_bytes),
         hugepage_limits: hugepage_limits(&amounts::of_container(container, Side::Limits), node),
+        unified: unified(node),
         ..Default::default()
     }
+}
+
+/// A container that is out of memory ends as a whole, not one process of it: half a container is of no use to anyone. Only
+/// v2 can do it.
+fn unified(node: &Node) -> HashMap<String, String> {
+    let whole = node.cgroup_v2.then(|| ("memory.oom.group".to_owned(), "1".to_owned()));
+    whole.into_iter().collect()
 }
 
 /// A container without a limit of its own is held by its pod's.

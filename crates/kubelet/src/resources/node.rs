@@ -3,12 +3,16 @@
 use std::fs;
 use std::path::Path;
 
+use linux::cgroup::Hierarchy;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     pub memory_capacity_bytes: i64,
     /// Sizes of huge pages that the machine has, as the kernel names them (`2MB`). All are limited, so that a container
     /// that asks for none gets none.
     pub hugepage_sizes: Vec<String>,
+    /// Control groups are those of v2.
+    pub cgroup_v2: bool,
 }
 
 impl Node {
@@ -17,6 +21,7 @@ impl Node {
         Node {
             memory_capacity_bytes: memory_capacity_bytes(&memory).unwrap_or(0),
             hugepage_sizes: hugepage_sizes(Path::new("/sys/kernel/mm/hugepages")),
+            cgroup_v2: Hierarchy::detect() == Hierarchy::V2,
         }
     }
 }
