@@ -56,6 +56,7 @@ static CASES: &[(&str, fn())] = &[
     ("limits_are_written", limits_are_written),
     ("mounts_propagate_as_asked", mounts_propagate_as_asked),
     ("users_of_their_own", users_of_their_own),
+    ("no_way_out_through_descriptors", no_way_out_through_descriptors),
 ];
 
 fn defaults() {
@@ -208,6 +209,21 @@ fn mounts_propagate_as_asked() {
         }
     });
     assert_eq!(output.lines().collect::<Vec<_>>(), ["/private/later:", "", "/slave/later:", "file", "end"], "{output}");
+}
+
+/// Descriptors of whoever made the container are not the container's, neither as they are nor as a working directory.
+fn no_way_out_through_descriptors() {
+    let output = run("ls /proc/self/fd; echo end", |_| {});
+    let numbers: Vec<&str> = output.lines().collect();
+    assert_eq!(numbers, ["0", "1", "2", "3", "end"], "3 is the folder that is listed: {output}");
+    for number in 3..12 {
+        let output = run("pwd; ls ../../../../../../../..; echo began", |config| {
+            config.working_dir = format!("/proc/self/fd/{number}");
+        });
+        // This machine's root has it, the container's has not.
+        assert!(!output.lines().any(|line| line == "usr"), "out by descriptor {number}: {output}");
+        assert!(!output.lines().any(|line| line == "began"), "began with descriptor {number}: {output}");
+    }
 }
 
 /// `hostUsers: false`: root inside is nobody outside.
