@@ -18,13 +18,15 @@ const PIPE_BYTES: usize = 64 * 1024;
 pub struct FakeRuntime {
     /// Where `tar` works.
     pub folder: PathBuf,
+    /// Where commands named `elsewhere` run: at a streaming server of its own.
+    pub elsewhere: Mutex<String>,
     running: Mutex<HashMap<String, bool>>,
     events: broadcast::Sender<v1::ContainerEventResponse>,
 }
 
 impl FakeRuntime {
     pub fn new(folder: PathBuf) -> FakeRuntime {
-        FakeRuntime { folder, running: Mutex::default(), events: broadcast::channel(16).0 }
+        FakeRuntime { folder, elsewhere: Mutex::default(), running: Mutex::default(), events: broadcast::channel(16).0 }
     }
 
     pub fn run(&self, id: &str) {
@@ -57,8 +59,7 @@ fn process(tty: bool, stdin: bool) -> (Inside, Attached) {
     let (stdout_inside, stdout_outside) = tokio::io::duplex(PIPE_BYTES);
     let (stderr_inside, stderr_outside) = tokio::io::duplex(PIPE_BYTES);
     let (resize, sizes) = mpsc::channel(4);
-    let inside =
-        Inside { stdin: stdin_inside, stdout: stdout_inside, stderr: (!tty).then_some(stderr_inside), sizes };
+    let inside = Inside { stdin: stdin_inside, stdout: stdout_inside, stderr: (!tty).then_some(stderr_inside), sizes };
     let outside = Attached {
         stdin: stdin.then(|| Box::pin(stdin_outside) as cri::streams::Writer),
         stdout: Some(Box::pin(stdout_outside)),
@@ -101,7 +102,7 @@ async fn script(command: Vec<String>, folder: PathBuf, mut inside: Inside) -> st
         ["sizes"] => {
             while let Some(size) = inside.sizes.recv().await {
                 inside.stdout.write_all(format!("{}x{}\r\n", size.width, size.height).as_bytes()).await?;
-                if size.height == 40 {
+                if (size.width, size.height) == (120, 40) {
                     break;
                 }
             }
@@ -143,6 +144,9 @@ impl Runtime for FakeRuntime {
     async fn exec(&self, request: v1::ExecRequest) -> Result<Streaming<Session>> {
         if request.cmd.first().is_some_and(|program| program == "missing") {
             return Err(Error::unknown("exec: \"missing\": executable file not found in $PATH"));
+        }
+        if request.cmd.first().is_some_and(|program| program == "elsewhere") {
+            return Ok(Streaming::Url(self.elsewhere.lock().unwrap().clone()));
         }
         let (inside, Attached { stdin, stdout, stderr, resize }) = process(request.tty, request.stdin);
         let (done, exit) = oneshot::channel();
@@ -253,12 +257,7 @@ impl Runtime for FakeRuntime {
     async fn image_status(&self, _: &str) -> Result<Option<v1::Image>> {
         unused()
     }
-    async fn pull_image(
-        &self,
-        _: &str,
-        _: Option<v1::AuthConfig>,
-        _: Option<v1::PodSandboxConfig>,
-    ) -> Result<String> {
+    async fn pull_image(&self, _: &str, _: Option<v1::AuthConfig>, _: Option<v1::PodSandboxConfig>) -> Result<String> {
         unused()
     }
     async fn remove_image(&self, _: &str) -> Result<()> {

@@ -51,8 +51,7 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
             tracing::warn!("too many connections; one is closed");
             continue;
         };
-        let (context, acceptor, clients, server) =
-            (context.clone(), acceptor.clone(), clients.clone(), server.clone());
+        let (context, acceptor, clients, server) = (context.clone(), acceptor.clone(), clients.clone(), server.clone());
         let shutdown = shutdown.clone();
         tokio::spawn(async move {
             let _place = place;
