@@ -356,6 +356,30 @@ fn streams_work_over_websocket_alone() {
     });
 }
 
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(std::time::Instant::now() < until, "{what} in 20 seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_a_client_leaves_behind_ends() {
+    let node = FakeNode::start();
+    std::fs::write(node.log_file("app", 1), entries(0..1)).unwrap();
+    let scripts = || node.runtime.scripts.load(std::sync::atomic::Ordering::SeqCst);
+    for kubectl in node.kubectls() {
+        let following = spawn(&kubectl, &["logs", "web", "-c", "app", "-f"]);
+        let typing = spawn(&kubectl, &["exec", "-i", "web", "-c", "app", "--", "cat"]);
+        wait_until("both run", || (node.runtime.listeners(), scripts()) == (1, 1));
+        // Killed, not asked to end.
+        drop(following);
+        drop(typing);
+        wait_until("both have ended", || (node.runtime.listeners(), scripts()) == (0, 0));
+    }
+}
+
 #[test]
 fn a_kubelet_with_the_wrong_certificate_is_refused() {
     let node = FakeNode::start();

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use cri::streams::TerminalSize;
@@ -20,13 +21,26 @@ pub struct FakeRuntime {
     pub folder: PathBuf,
     /// Where commands named `elsewhere` run: at a streaming server of its own.
     pub elsewhere: Mutex<String>,
+    /// Commands that run now.
+    pub scripts: Arc<AtomicUsize>,
     running: Mutex<HashMap<String, bool>>,
     events: broadcast::Sender<v1::ContainerEventResponse>,
 }
 
 impl FakeRuntime {
     pub fn new(folder: PathBuf) -> FakeRuntime {
-        FakeRuntime { folder, elsewhere: Mutex::default(), running: Mutex::default(), events: broadcast::channel(16).0 }
+        FakeRuntime {
+            folder,
+            elsewhere: Mutex::default(),
+            scripts: Arc::default(),
+            running: Mutex::default(),
+            events: broadcast::channel(16).0,
+        }
+    }
+
+    /// How many listen to events: everyone who follows a log does.
+    pub fn listeners(&self) -> usize {
+        self.events.receiver_count()
     }
 
     pub fn run(&self, id: &str) {
@@ -151,8 +165,11 @@ impl Runtime for FakeRuntime {
         let (inside, Attached { stdin, stdout, stderr, resize }) = process(request.tty, request.stdin);
         let (done, exit) = oneshot::channel();
         let folder = self.folder.clone();
+        let scripts = self.scripts.clone();
+        scripts.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             let code = script(request.cmd, folder, inside).await.unwrap_or(141);
+            scripts.fetch_sub(1, Ordering::SeqCst);
             let _ = done.send(code);
         });
         let exit = Box::pin(async move { exit.await.map_err(|_| Error::unknown("the script is gone")) });
