@@ -7,7 +7,7 @@ mod fake_node;
 mod fake_runtime;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -129,6 +129,10 @@ fn commands_run_with_their_streams_and_exit_codes() {
         assert_eq!(kubectl.ok_with(&with_input, "typed\n"), "typed\n");
         let one_line = ["exec", "-i", "web", "-c", "app", "--", "line"];
         assert_eq!(kubectl.ok_with(&one_line, "first\nsecond\n"), "first\n");
+        // The new one really speaks WebSocket, and has no need to go back to SPDY.
+        let told = kubectl.run(&[&["-v=4"][..], &exec(&["echo", "x"])].concat()).unwrap();
+        let told = String::from_utf8_lossy(&told.stderr).to_lowercase();
+        assert!(!told.contains("fallback"), "{told}");
         let missing = kubectl.fails(&exec(&["missing"]));
         assert!(missing.contains("executable file not found in $PATH"), "{missing}");
         let late = kubectl.fails(&["exec", "web", "-c", "late", "--", "echo"]);
@@ -199,7 +203,8 @@ fn fifty_megabytes_are_copied_both_ways_unbroken() {
 fn ports_are_forwarded() {
     let node = FakeNode::start();
     for kubectl in node.kubectls() {
-        let mut forwarding = spawn(&kubectl, &["port-forward", "--address", "127.0.0.1", "pod/web", ":80", ":81"]);
+        let mut forwarding =
+            spawn(&kubectl, &["-v=4", "port-forward", "--address", "127.0.0.1", "pod/web", ":80", ":81"]);
         let mut output = BufReader::new(forwarding.0.stdout.take().unwrap());
         let mut port = || {
             let mut line = String::new();
@@ -235,6 +240,7 @@ fn ports_are_forwarded() {
         while !line.contains("error forwarding port 81 to pod web_default") {
             line.clear();
             assert!(errors.read_line(&mut line).unwrap() > 0, "kubectl says nothing about port 81");
+            assert!(!line.contains("fallback"), "{line}");
         }
         assert!(line.contains("connection refused"), "{line}");
     }
@@ -306,4 +312,226 @@ fn the_kubelet_itself_asks_who_is_there() {
     assert_eq!(get(&account, "/pods").0, 200);
     assert_eq!(get(&account, "/containerLogs/default/web/app").0, 403);
     assert_eq!(get(&stranger.with_header("authorization", "Bearer nonsense"), "/pods").0, 401);
+}
+
+/// kubectl goes over to SPDY when a WebSocket fails; this client knows nothing else.
+#[test]
+fn streams_work_over_websocket_alone() {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::AttachParams;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let node = FakeNode::start();
+    node.tokio.block_on(async {
+        let config = kube::config::Kubeconfig::read_from(node.server.kubeconfig()).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await.unwrap();
+        let pods = kube::Api::<Pod>::default_namespaced(kube::Client::try_from(config).unwrap());
+        let params = || AttachParams::default().container("app").stdin(true).stderr(true);
+        let mut process = pods.exec("web", ["cat"], &params()).await.unwrap();
+        let (mut stdin, mut stdout) = (process.stdin().unwrap(), process.stdout().unwrap());
+        let status = process.take_status().unwrap();
+        let bytes = pattern(3 * 1024 * 1024);
+        let sent = bytes.clone();
+        let sending = tokio::spawn(async move {
+            stdin.write_all(&sent).await.unwrap();
+            stdin.shutdown().await.unwrap();
+        });
+        let mut back = vec![0; bytes.len()];
+        stdout.read_exact(&mut back).await.unwrap();
+        assert!(back == bytes, "what was typed comes back otherwise");
+        sending.await.unwrap();
+        assert_eq!(status.await.unwrap().status.as_deref(), Some("Success"));
+
+        let mut process = pods.exec("web", ["exit", "9"], &params()).await.unwrap();
+        let status = process.take_status().unwrap().await.unwrap();
+        assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"));
+        let causes = status.details.and_then(|details| details.causes).unwrap();
+        assert_eq!((causes[0].reason.as_deref(), causes[0].message.as_deref()), (Some("ExitCode"), Some("9")));
+
+        let mut forwarding = pods.portforward("web", &[80]).await.unwrap();
+        let mut stream = forwarding.take_stream(80).unwrap();
+        stream.write_all(b"over there").await.unwrap();
+        let mut back = [0; 10];
+        stream.read_exact(&mut back).await.unwrap();
+        assert_eq!(&back, b"over there");
+    });
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while !done() {
+        assert!(std::time::Instant::now() < until, "{what} in 20 seconds");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_a_client_leaves_behind_ends() {
+    let node = FakeNode::start();
+    std::fs::write(node.log_file("app", 1), entries(0..1)).unwrap();
+    let scripts = || node.runtime.scripts.load(std::sync::atomic::Ordering::SeqCst);
+    for kubectl in node.kubectls() {
+        let following = spawn(&kubectl, &["logs", "web", "-c", "app", "-f"]);
+        let typing = spawn(&kubectl, &["exec", "-i", "web", "-c", "app", "--", "cat"]);
+        wait_until("both run", || (node.runtime.listeners(), scripts()) == (1, 1));
+        // Killed, not asked to end.
+        drop(following);
+        drop(typing);
+        wait_until("both have ended", || (node.runtime.listeners(), scripts()) == (0, 0));
+    }
+}
+
+#[test]
+fn a_kubelet_with_the_wrong_certificate_is_refused() {
+    let node = FakeNode::start();
+    std::fs::write(node.log_file("app", 1), entries(0..1)).unwrap();
+    // Its certificate is for 127.0.0.1, not for this name.
+    let addresses = json!({"status": {"addresses": [{"type": "Hostname", "address": "localhost"}]}});
+    node.patched(&node.server.client().unwrap(), "/api/v1/nodes/node-1/status", addresses);
+    for kubectl in node.kubectls() {
+        let refused = kubectl.fails(&["logs", "web", "-c", "app"]);
+        assert!(refused.contains("failed to verify certificate"), "{refused}");
+        let refused = kubectl.fails(&["exec", "web", "-c", "app", "--", "echo"]);
+        assert!(refused.contains("failed to verify certificate"), "{refused}");
+        let believed = kubectl.ok(&["logs", "web", "-c", "app", "--insecure-skip-tls-verify-backend"]);
+        assert_eq!(believed, lines(0..1));
+    }
+}
+
+#[test]
+fn a_runtime_with_a_streaming_server_of_its_own_is_passed_through_to() {
+    let node = FakeNode::start();
+    let address = node.tokio.block_on(web_server(("127.0.0.1", 0)));
+    *node.runtime.elsewhere.lock().unwrap() = format!("http://{address}/upgrade");
+    let path = "/api/v1/namespaces/default/pods/web/exec?container=app&command=elsewhere&stdout=true";
+    node.tokio.block_on(upgraded(&node.server.client().unwrap(), path, "SPDY/3.1"));
+    *node.runtime.elsewhere.lock().unwrap() = "http://127.0.0.1:9/gone".into();
+    for kubectl in node.kubectls() {
+        let failed = kubectl.fails(&["exec", "web", "-c", "app", "--", "elsewhere"]);
+        assert!(failed.contains("error dialing backend: dial tcp 127.0.0.1:9"), "{failed}");
+    }
+}
+
+/// An address that is not the loopback's, in a network namespace that leads nowhere else.
+const INSIDE: &str = "10.123.0.1";
+
+/// Runs itself again in a network of its own: proxies refuse to reach loopback addresses.
+#[test]
+fn proxies_reach_nodes_pods_and_services() {
+    if std::env::var_os("KNARR_TEST_OWN_NETWORK").is_none() {
+        let line = format!(
+            "ip link set lo up && ip addr add {INSIDE}/32 dev lo && \
+             exec \"$0\" --exact proxies_reach_nodes_pods_and_services --nocapture"
+        );
+        let output = std::process::Command::new("unshare")
+            .args(["--net", "sh", "-c", &line])
+            .arg(std::env::current_exe().unwrap())
+            .env("KNARR_TEST_OWN_NETWORK", "1")
+            .output()
+            .expect("unshare runs");
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        return;
+    }
+    let node = FakeNode::start_at(INSIDE.parse().unwrap());
+    node.tokio.block_on(web_server((INSIDE, 8080)));
+    let client = node.server.client().unwrap();
+    let slice = json!({"metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "port": 8080}, {"name": "secure", "port": node.kubelet.port()}],
+        "endpoints": [{"addresses": [INSIDE], "targetRef": {"kind": "Pod", "name": "web", "namespace": "default"}}]});
+    node.made(&client, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice);
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"},
+        "ports": [{"name": "http", "port": 80}, {"name": "secure", "port": 443}]}});
+    node.made(&client, "/api/v1/namespaces/default/services", service);
+    let ask = |method: &str, path: &str, body: &'static str| {
+        node.tokio.block_on(client.send(method, path, "text/plain", body)).unwrap()
+    };
+    let pod = "/api/v1/namespaces/default/pods/web/proxy";
+    for method in ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+        for base in [
+            pod,
+            "/api/v1/namespaces/default/services/web:http/proxy",
+            "/api/v1/namespaces/default/services/http:web:80/proxy",
+        ] {
+            let reply = ask(method, &format!("{base}/a%2Fb//c?x=y"), "sent");
+            assert_eq!(reply.code, 200, "{method} {base}: {}", reply.text());
+            assert_eq!(reply.text(), format!("{method} /a%2Fb//c?x=y {INSIDE}:8080 sent"));
+        }
+    }
+    assert_eq!(ask("HEAD", &format!("{pod}/"), "").code, 200);
+    let redirected = ask("GET", &format!("{pod}/redirect"), "");
+    assert_eq!((redirected.code, redirected.headers["location"].to_str().unwrap()), (302, &*format!("{pod}/there")));
+    let slashed = ask("GET", &format!("{pod}?a=b"), "");
+    assert_eq!((slashed.code, slashed.headers["location"].to_str().unwrap()), (301, &*format!("{pod}/?a=b")));
+    // The kubelet's own port stands in for a pod that speaks TLS: it wants to know who asks, and is not told.
+    let secure = ask("GET", "/api/v1/namespaces/default/services/https:web:secure/proxy/healthz", "");
+    assert_eq!((secure.code, secure.text()), (401, "Unauthorized".into()));
+    assert_eq!(ask("GET", "/api/v1/nodes/node-1/proxy/healthz", "").text(), "ok");
+    assert!(ask("GET", "/api/v1/nodes/node-1:8080/proxy/x", "").text().starts_with("GET /x"));
+    let missing = ask("GET", "/api/v1/namespaces/default/services/nobody/proxy/", "");
+    assert_eq!(missing.json()["message"], "services \"nobody\" not found");
+    let closed = ask("GET", "/api/v1/namespaces/default/pods/web:9/proxy/", "");
+    let expected = format!("error trying to reach service: dial tcp {INSIDE}:9: connect: connection refused");
+    assert_eq!((closed.code, closed.json()["message"].as_str()), (503, Some(&*expected)));
+    node.tokio.block_on(upgraded(&client, &format!("{pod}/upgrade"), "echo"));
+    // Nobody gets this server to talk to itself.
+    let status = json!({"status": {"podIP": "127.0.0.1", "podIPs": [{"ip": "127.0.0.1"}]}});
+    node.patched(&client, "/api/v1/namespaces/default/pods/web/status", status);
+    assert_eq!(ask("GET", &format!("{pod}/"), "").json()["message"], "address not allowed");
+}
+
+/// Says what it was asked, redirects, and echoes behind an upgrade.
+async fn web_server(place: (&str, u16)) -> SocketAddr {
+    use http_body_util::{BodyExt, Full};
+    use hyper_util::rt::TokioIo;
+    type Reply = http::Response<Full<bytes::Bytes>>;
+    async fn answer(mut request: http::Request<hyper::body::Incoming>) -> Result<Reply, hyper::Error> {
+        let builder = http::Response::builder();
+        if request.uri().path() == "/redirect" {
+            return Ok(builder.status(302).header("location", "/there").body(Full::default()).unwrap());
+        }
+        if request.uri().path() == "/upgrade" {
+            let upgrade = hyper::upgrade::on(&mut request);
+            tokio::spawn(async move {
+                let (mut read, mut write) = tokio::io::split(TokioIo::new(upgrade.await.unwrap()));
+                tokio::io::copy(&mut read, &mut write).await
+            });
+            let builder = builder.status(101).header("connection", "Upgrade").header("upgrade", "echo");
+            return Ok(builder.body(Full::default()).unwrap());
+        }
+        assert!(!request.headers().contains_key("authorization"));
+        let (parts, body) = request.into_parts();
+        let body = String::from_utf8(body.collect().await?.to_bytes().to_vec()).unwrap();
+        let host = parts.headers["host"].to_str().unwrap();
+        let text = format!("{} {} {host} {body}", parts.method, parts.uri);
+        Ok(builder.body(Full::new(text.into())).unwrap())
+    }
+    let listener = tokio::net::TcpListener::bind(place).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let service = hyper::service::service_fn(answer);
+            let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            tokio::spawn(connection.with_upgrades());
+        }
+    });
+    address
+}
+
+async fn upgraded(client: &testkit::Client, path: &str, protocol: &str) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = client.connect().await.unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    let answer = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+    assert!(answer.starts_with("http/1.1 101") && answer.contains("upgrade: echo"), "{answer}");
+    stream.write_all(b"there and back").await.unwrap();
+    let mut back = [0; 14];
+    stream.read_exact(&mut back).await.unwrap();
+    assert_eq!(&back, b"there and back");
 }

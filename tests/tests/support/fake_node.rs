@@ -182,7 +182,12 @@ fn statuses() -> Value {
     };
     let running = || json!({"running": {"startedAt": "2026-01-02T03:04:05Z"}});
     json!([
-        entry("app", "knarr://app-2", running(), json!({"terminated": {"exitCode": 1, "containerID": "knarr://app-1"}})),
+        entry(
+            "app",
+            "knarr://app-2",
+            running(),
+            json!({"terminated": {"exitCode": 1, "containerID": "knarr://app-1"}})
+        ),
         entry("side", "knarr://side-1", running(), json!({})),
         entry("late", "", json!({"waiting": {"reason": "ContainerCreating"}}), json!({})),
     ])

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use cri::streams::TerminalSize;
@@ -18,13 +19,28 @@ const PIPE_BYTES: usize = 64 * 1024;
 pub struct FakeRuntime {
     /// Where `tar` works.
     pub folder: PathBuf,
+    /// Where commands named `elsewhere` run: at a streaming server of its own.
+    pub elsewhere: Mutex<String>,
+    /// Commands that run now.
+    pub scripts: Arc<AtomicUsize>,
     running: Mutex<HashMap<String, bool>>,
     events: broadcast::Sender<v1::ContainerEventResponse>,
 }
 
 impl FakeRuntime {
     pub fn new(folder: PathBuf) -> FakeRuntime {
-        FakeRuntime { folder, running: Mutex::default(), events: broadcast::channel(16).0 }
+        FakeRuntime {
+            folder,
+            elsewhere: Mutex::default(),
+            scripts: Arc::default(),
+            running: Mutex::default(),
+            events: broadcast::channel(16).0,
+        }
+    }
+
+    /// How many listen to events: everyone who follows a log does.
+    pub fn listeners(&self) -> usize {
+        self.events.receiver_count()
     }
 
     pub fn run(&self, id: &str) {
@@ -57,8 +73,7 @@ fn process(tty: bool, stdin: bool) -> (Inside, Attached) {
     let (stdout_inside, stdout_outside) = tokio::io::duplex(PIPE_BYTES);
     let (stderr_inside, stderr_outside) = tokio::io::duplex(PIPE_BYTES);
     let (resize, sizes) = mpsc::channel(4);
-    let inside =
-        Inside { stdin: stdin_inside, stdout: stdout_inside, stderr: (!tty).then_some(stderr_inside), sizes };
+    let inside = Inside { stdin: stdin_inside, stdout: stdout_inside, stderr: (!tty).then_some(stderr_inside), sizes };
     let outside = Attached {
         stdin: stdin.then(|| Box::pin(stdin_outside) as cri::streams::Writer),
         stdout: Some(Box::pin(stdout_outside)),
@@ -101,7 +116,7 @@ async fn script(command: Vec<String>, folder: PathBuf, mut inside: Inside) -> st
         ["sizes"] => {
             while let Some(size) = inside.sizes.recv().await {
                 inside.stdout.write_all(format!("{}x{}\r\n", size.width, size.height).as_bytes()).await?;
-                if size.height == 40 {
+                if (size.width, size.height) == (120, 40) {
                     break;
                 }
             }
@@ -144,11 +159,17 @@ impl Runtime for FakeRuntime {
         if request.cmd.first().is_some_and(|program| program == "missing") {
             return Err(Error::unknown("exec: \"missing\": executable file not found in $PATH"));
         }
+        if request.cmd.first().is_some_and(|program| program == "elsewhere") {
+            return Ok(Streaming::Url(self.elsewhere.lock().unwrap().clone()));
+        }
         let (inside, Attached { stdin, stdout, stderr, resize }) = process(request.tty, request.stdin);
         let (done, exit) = oneshot::channel();
         let folder = self.folder.clone();
+        let scripts = self.scripts.clone();
+        scripts.fetch_add(1, Ordering::SeqCst);
         tokio::spawn(async move {
             let code = script(request.cmd, folder, inside).await.unwrap_or(141);
+            scripts.fetch_sub(1, Ordering::SeqCst);
             let _ = done.send(code);
         });
         let exit = Box::pin(async move { exit.await.map_err(|_| Error::unknown("the script is gone")) });
@@ -253,12 +274,7 @@ impl Runtime for FakeRuntime {
     async fn image_status(&self, _: &str) -> Result<Option<v1::Image>> {
         unused()
     }
-    async fn pull_image(
-        &self,
-        _: &str,
-        _: Option<v1::AuthConfig>,
-        _: Option<v1::PodSandboxConfig>,
-    ) -> Result<String> {
+    async fn pull_image(&self, _: &str, _: Option<v1::AuthConfig>, _: Option<v1::PodSandboxConfig>) -> Result<String> {
         unused()
     }
     async fn remove_image(&self, _: &str) -> Result<()> {

@@ -29,7 +29,8 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let mut server = Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(true);
+    // A client that closes its side has gone: a log that it followed must not be followed on.
+    server.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).half_close(false);
     server.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
     let server = Arc::new(server);
     let places = Arc::new(tokio::sync::Semaphore::new(CONNECTIONS_MAX));
@@ -51,8 +52,7 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
             tracing::warn!("too many connections; one is closed");
             continue;
         };
-        let (context, acceptor, clients, server) =
-            (context.clone(), acceptor.clone(), clients.clone(), server.clone());
+        let (context, acceptor, clients, server) = (context.clone(), acceptor.clone(), clients.clone(), server.clone());
         let shutdown = shutdown.clone();
         tokio::spawn(async move {
             let _place = place;

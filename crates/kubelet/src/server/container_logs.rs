@@ -183,9 +183,11 @@ mod tests {
     #[test]
     fn options_are_read_from_the_query() {
         let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let (options, previous) =
-            parse("follow=true&tailLines=5&sinceSeconds=60&timestamps=true&previous=true&limitBytes=9&stream=Stderr", now)
-                .unwrap();
+        let (options, previous) = parse(
+            "follow=true&tailLines=5&sinceSeconds=60&timestamps=true&previous=true&limitBytes=9&stream=Stderr",
+            now,
+        )
+        .unwrap();
         let expected = Options {
             follow: true,
             timestamps: true,
@@ -217,7 +219,11 @@ mod tests {
         check(running.clone(), false, Ok("x://2"));
         check(running, true, Ok("x://1"));
         let waiting = |reason: &str| json!({"state": {"waiting": {"reason": reason}}});
-        check(waiting("ContainerCreating"), false, Err("container \"c\" in pod \"p\" is waiting to start: ContainerCreating"));
+        check(
+            waiting("ContainerCreating"),
+            false,
+            Err("container \"c\" in pod \"p\" is waiting to start: ContainerCreating"),
+        );
         check(
             waiting("ImagePullBackOff"),
             false,

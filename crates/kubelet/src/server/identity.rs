@@ -112,7 +112,10 @@ impl ClientCertVerifier for ClientAuthority {
 
 /// What the API server said about tokens lately. Kept by their hashes, never by themselves.
 #[derive(Default)]
-pub struct Tokens(Mutex<HashMap<[u8; 32], (Instant, Arc<User>)>>);
+pub struct Tokens(Mutex<HashMap<[u8; 32], Known>>);
+
+/// Until when, and who.
+type Known = (Instant, Arc<User>);
 
 impl Tokens {
     /// The user of the request's bearer token; nobody where there is none or the API server does not know it.

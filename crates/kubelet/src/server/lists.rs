@@ -9,7 +9,11 @@ use super::answers::{self, Answer};
 
 /// Every pod with the status that was worked out here.
 pub fn pods(server: &Server) -> Answer {
-    let pods = server.pods.list().into_iter().map(|state| Pod { status: Some(state.status.clone()), ..Pod::clone(&state.pod) });
+    let pods = server
+        .pods
+        .list()
+        .into_iter()
+        .map(|state| Pod { status: Some(state.status.clone()), ..Pod::clone(&state.pod) });
     list(pods.collect())
 }
 

@@ -53,9 +53,11 @@ async fn listing(folder: &Path) -> Answer {
         names.push(if is_folder { format!("{name}/") } else { name });
     }
     names.sort();
-    let escape = |name: &str| name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
+    let escape =
+        |name: &str| name.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;");
     let lines: String = names.iter().map(|name| format!("<a href=\"{0}\">{0}</a>\n", escape(name))).collect();
-    let page = format!("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n{lines}</pre>\n");
+    let page =
+        format!("<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n{lines}</pre>\n");
     answers::answer(StatusCode::OK, "text/html; charset=utf-8", page)
 }
 
@@ -83,7 +85,8 @@ async fn file(path: PathBuf) -> Answer {
 
 /// A file named like the service, in the places where services put such files; or one named by its path.
 async fn by_query(root: &Path, queries: &[&str], pairs: &[(String, String)]) -> Answer {
-    let tail: Option<usize> = pairs.iter().find(|(key, _)| key == "tailLines").and_then(|(_, value)| value.parse().ok());
+    let tail: Option<usize> =
+        pairs.iter().find(|(key, _)| key == "tailLines").and_then(|(_, value)| value.parse().ok());
     let mut out = Vec::new();
     for query in queries {
         let bare = query.trim_start_matches('/');

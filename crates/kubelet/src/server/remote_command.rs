@@ -72,7 +72,11 @@ pub struct ClientStreams {
 
 impl ClientStreams {
     /// Waits for the streams that the client must open.
-    pub async fn over_spdy(mut connection: spdy::Connection, wanted: Wanted, protocol: Protocol) -> Option<ClientStreams> {
+    pub async fn over_spdy(
+        mut connection: spdy::Connection,
+        wanted: Wanted,
+        protocol: Protocol,
+    ) -> Option<ClientStreams> {
         let (mut stdin, mut stdout, mut stderr, mut resize, mut error) = (None, None, None, None, None);
         let resizes = wanted.tty && protocol.resize;
         let expected = 1
@@ -103,7 +107,16 @@ impl ClientStreams {
         }
         connection.streams.close();
         let gone = connection.gone.clone();
-        Some(ClientStreams { stdin, stdout, stderr, resize, error: error?, gone, protocol, connection: Some(connection) })
+        Some(ClientStreams {
+            stdin,
+            stdout,
+            stderr,
+            resize,
+            error: error?,
+            gone,
+            protocol,
+            connection: Some(connection),
+        })
     }
 
     pub async fn over_websocket(socket: WebSocket, wanted: Wanted, protocol: Protocol) -> ClientStreams {

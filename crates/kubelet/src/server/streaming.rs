@@ -258,7 +258,8 @@ fn upgradable(headers: &HeaderMap) -> bool {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case(word))
     };
-    websocket::is_asked(headers) || (asked(http::header::CONNECTION, "upgrade") && asked(http::header::UPGRADE, "SPDY/3.1"))
+    websocket::is_asked(headers)
+        || (asked(http::header::CONNECTION, "upgrade") && asked(http::header::UPGRADE, "SPDY/3.1"))
 }
 
 fn not_upgradable() -> Answer {

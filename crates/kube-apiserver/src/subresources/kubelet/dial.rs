@@ -122,7 +122,8 @@ impl Nodes {
             Security::KubeletUnverified => self.kubelet_unverified.load_full(),
             Security::Anyone => self.anyone.clone(),
         };
-        let name = ServerName::try_from(place.host.clone()).map_err(|error| format!("dial tcp {authority}: {error}"))?;
+        let name =
+            ServerName::try_from(place.host.clone()).map_err(|error| format!("dial tcp {authority}: {error}"))?;
         let handshake = TlsConnector::from(config).connect(name, stream);
         match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
             Err(_) => Err(format!("dial tcp {authority}: TLS handshake timeout")),
@@ -149,7 +150,8 @@ type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCe
 fn builder() -> Result<Builder, Error> {
     let provider = Arc::new(tls_ring::default_provider());
     let algorithms = provider.signature_verification_algorithms;
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;
+    let builder =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;
     Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(algorithms))))
 }
 

@@ -151,9 +151,13 @@ mod tests {
         check("container=c&follow=true&previous=false&tailLines=5", Ok("?follow=true&tailLines=5"));
         check("sinceTime=2026-01-02T03:04:05Z", Ok("?sinceTime=2026-01-02T03%3A04%3A05Z"));
         check("stream=Stderr&limitBytes=7", Ok("?limitBytes=7&stream=Stderr"));
-        let invalid = "PodLogOptions \"p\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0";
+        let invalid =
+            "PodLogOptions \"p\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0";
         check("tailLines=-1", Err(invalid));
-        check("limitBytes=0", Err("PodLogOptions \"p\" is invalid: limitBytes: Invalid value: 0: must be greater than 0"));
+        check(
+            "limitBytes=0",
+            Err("PodLogOptions \"p\" is invalid: limitBytes: Invalid value: 0: must be greater than 0"),
+        );
         check("tailLines=x", Err("strconv.ParseInt: parsing \"x\": invalid syntax"));
         assert!(log(&Query::parse(Some("sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z")), "p").is_err());
         assert!(log(&Query::parse(Some("sinceSeconds=0")), "p").is_err());

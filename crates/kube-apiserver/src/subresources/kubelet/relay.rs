@@ -20,8 +20,15 @@ pub type Outgoing = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// What concerns one connection only, and is not passed on.
 pub static HOP_HEADERS: &[&str] = &[
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
-    "transfer-encoding", "upgrade",
+    "connection",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
 ];
 
 /// What proved who the client is; nobody else may use it.
@@ -50,7 +57,8 @@ pub fn wants_upgrade(headers: &HeaderMap) -> bool {
 /// The client's headers as they may be passed on.
 pub fn passed_on(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    let named: Vec<HeaderName> = named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
+    let named: Vec<HeaderName> =
+        named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     let mut out = headers.clone();
     named.iter().for_each(|name| {
         out.remove(name);

@@ -10,7 +10,13 @@ use super::proxy::is_allowed;
 use crate::authn::Objects;
 
 /// An address and a port of one endpoint; `port` is a name or a number of the Service's, or empty for its nameless port.
-pub fn endpoint(objects: &dyn Objects, namespace: &str, name: &str, port: &str, asked: &str) -> Result<(String, u16), Status> {
+pub fn endpoint(
+    objects: &dyn Objects,
+    namespace: &str,
+    name: &str,
+    port: &str,
+    asked: &str,
+) -> Result<(String, u16), Status> {
     let port = match port.parse::<u64>() {
         Err(_) => port.to_string(),
         Ok(number) => port_name(objects, namespace, name, number)?,
@@ -21,9 +27,9 @@ pub fn endpoint(objects: &dyn Objects, namespace: &str, name: &str, port: &str, 
     }
     found.shuffle(&mut rand::rng());
     let usable = found.into_iter().find(|endpoint| is_pod_of(objects, namespace, endpoint));
-    usable.map(|endpoint| (endpoint.address, endpoint.port)).ok_or_else(|| {
-        Status::unavailable(format!("no endpoints available for service \"{asked}\""))
-    })
+    usable
+        .map(|endpoint| (endpoint.address, endpoint.port))
+        .ok_or_else(|| Status::unavailable(format!("no endpoints available for service \"{asked}\"")))
 }
 
 struct Endpoint {
@@ -125,16 +131,20 @@ mod tests {
     #[test]
     fn only_ready_pods_of_the_namespace_are_reached() {
         let slice = |ready: bool, address: &str, target: Value| {
-            ("endpointslices", json!({
-                "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}},
-                "ports": [{"name": "web", "port": 8080}],
-                "endpoints": [{"addresses": [address], "conditions": {"ready": ready}, "targetRef": target}],
-            }))
+            (
+                "endpointslices",
+                json!({
+                    "metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}},
+                    "ports": [{"name": "web", "port": 8080}],
+                    "endpoints": [{"addresses": [address], "conditions": {"ready": ready}, "targetRef": target}],
+                }),
+            )
         };
         let pod = || json!({"kind": "Pod", "namespace": "n", "name": "p"});
         let objects = |slice| {
             let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"name": "web", "port": 80}]}});
-            let pod = json!({"metadata": {"name": "p"}, "status": {"podIPs": [{"ip": "10.0.0.5"}, {"ip": "127.0.0.1"}]}});
+            let pod =
+                json!({"metadata": {"name": "p"}, "status": {"podIPs": [{"ip": "10.0.0.5"}, {"ip": "127.0.0.1"}]}});
             Fixed(vec![("services", service), ("pods", pod), slice])
         };
         let check = |slice, port: &str, expected: Result<(&str, u16), &str>| {

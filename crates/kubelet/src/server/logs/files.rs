@@ -121,7 +121,9 @@ pub fn rotated(path: &Path) -> Vec<PathBuf> {
         .filter(|other| {
             let suffix = other.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
             // Half-written archives end in `.tmp`.
-            suffix.is_some_and(|suffix| suffix.starts_with(|sign: char| sign.is_ascii_digit()) && !suffix.ends_with(".tmp"))
+            suffix.is_some_and(|suffix| {
+                suffix.starts_with(|sign: char| sign.is_ascii_digit()) && !suffix.ends_with(".tmp")
+            })
         })
         .collect();
     found.sort();

@@ -141,7 +141,7 @@ impl Reader {
     async fn run(mut self, mut reading: impl AsyncRead + Unpin) -> Result<(), Broken> {
         let mut decoder = Decoder::default();
         loop {
-            while let Some(frame) = decoder.next()? {
+            while let Some(frame) = decoder.next_frame()? {
                 self.take(frame).await?;
             }
             decoder.buffer().reserve(32 * 1024);

@@ -21,16 +21,42 @@ pub enum FrameError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    SynStream { id: u32, fin: bool, unidirectional: bool, headers: Headers },
-    SynReply { id: u32, fin: bool, headers: Headers },
-    RstStream { id: u32, status: u32 },
+    SynStream {
+        id: u32,
+        fin: bool,
+        unidirectional: bool,
+        headers: Headers,
+    },
+    SynReply {
+        id: u32,
+        fin: bool,
+        headers: Headers,
+    },
+    RstStream {
+        id: u32,
+        status: u32,
+    },
     /// Pairs of a setting's number and its value.
     Settings(Vec<(u32, u32)>),
     Ping(u32),
-    GoAway { last: u32, status: u32 },
-    Headers { id: u32, fin: bool, headers: Headers },
-    WindowUpdate { id: u32, delta: u32 },
-    Data { id: u32, fin: bool, bytes: Bytes },
+    GoAway {
+        last: u32,
+        status: u32,
+    },
+    Headers {
+        id: u32,
+        fin: bool,
+        headers: Headers,
+    },
+    WindowUpdate {
+        id: u32,
+        delta: u32,
+    },
+    Data {
+        id: u32,
+        fin: bool,
+        bytes: Bytes,
+    },
 }
 
 /// Codes of `RstStream`.
@@ -63,7 +89,7 @@ impl Decoder {
     }
 
     /// The next whole frame; frames of unknown types are passed over, as the protocol asks.
-    pub fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         loop {
             if self.bytes.len() < HEAD_BYTES {
                 return Ok(None);

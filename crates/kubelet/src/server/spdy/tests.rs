@@ -12,7 +12,12 @@ fn headers(pairs: &[(&str, &str)]) -> Headers {
 fn all_kinds() -> Vec<Frame> {
     vec![
         Frame::SynStream { id: 1, fin: false, unidirectional: false, headers: headers(&[("streamtype", "error")]) },
-        Frame::SynStream { id: 3, fin: true, unidirectional: true, headers: headers(&[("port", "80"), ("requestid", "0")]) },
+        Frame::SynStream {
+            id: 3,
+            fin: true,
+            unidirectional: true,
+            headers: headers(&[("port", "80"), ("requestid", "0")]),
+        },
         Frame::SynReply { id: 1, fin: false, headers: headers(&[]) },
         Frame::Headers { id: 1, fin: true, headers: headers(&[("content-type", "text/plain"), ("x", "")]) },
         Frame::RstStream { id: 3, status: 5 },
@@ -35,7 +40,7 @@ fn frames_come_back_in_whatever_pieces() {
         let (mut decoder, mut found) = (Decoder::default(), Vec::new());
         for part in bytes.chunks(piece) {
             decoder.buffer().extend_from_slice(part);
-            while let Some(frame) = decoder.next().unwrap() {
+            while let Some(frame) = decoder.next_frame().unwrap() {
                 found.push(frame);
             }
         }
@@ -62,13 +67,13 @@ fn the_bytes_are_those_of_the_protocol() {
 fn nonsense_is_refused() {
     let mut decoder = Decoder::default();
     decoder.buffer().extend_from_slice(&[0x80, 2, 0, 1, 0, 0, 0, 0]);
-    assert_eq!(decoder.next(), Err(FrameError::Version(2)));
+    assert_eq!(decoder.next_frame(), Err(FrameError::Version(2)));
     let mut decoder = Decoder::default();
     decoder.buffer().extend_from_slice(&[0x80, 3, 0, 3, 0, 0, 0, 2, 0, 0]);
-    assert_eq!(decoder.next(), Err(FrameError::Length(3)));
+    assert_eq!(decoder.next_frame(), Err(FrameError::Length(3)));
     let mut decoder = Decoder::default();
     decoder.buffer().extend_from_slice(&[0x80, 3, 0, 2, 0, 0, 0, 8, 0, 0, 0, 1, 9, 9, 9, 9]);
-    assert!(matches!(decoder.next(), Err(FrameError::Headers(_))));
+    assert!(matches!(decoder.next_frame(), Err(FrameError::Headers(_))));
 }
 
 struct Peer {
@@ -91,7 +96,7 @@ impl Peer {
 
     async fn next(&mut self) -> Option<Frame> {
         loop {
-            if let Some(frame) = self.decoder.next().unwrap() {
+            if let Some(frame) = self.decoder.next_frame().unwrap() {
                 return Some(frame);
             }
             if self.io.read_buf(self.decoder.buffer()).await.unwrap() == 0 {

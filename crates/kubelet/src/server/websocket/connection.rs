@@ -98,7 +98,7 @@ async fn read(mut reading: impl AsyncRead + Unpin, incoming: mpsc::Sender<Messag
     let mut decoder = Decoder::default();
     loop {
         loop {
-            match decoder.next() {
+            match decoder.next_message() {
                 Ok(Some(Message::Ping(bytes))) => {
                     // A client that pings faster than it reads gets fewer answers.
                     let _ = control.try_send(Message::Pong(bytes));
@@ -244,5 +244,54 @@ impl ChannelOutput {
             }
         };
         self.sender.send(message).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
+        // A mask of zeros changes nothing.
+        [&[first, 0x80 | payload.len() as u8, 0, 0, 0, 0][..], payload].concat()
+    }
+
+    async fn frame(client: &mut DuplexStream) -> Vec<u8> {
+        let mut head = [0; 2];
+        client.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; usize::from(head[1])];
+        client.read_exact(&mut payload).await.unwrap();
+        [&head[..1], &payload].concat()
+    }
+
+    #[tokio::test]
+    async fn channels_carry_text_for_those_who_have_no_bytes() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let mut channels = Channels::new(WebSocket::start(server), Encoding::Base64);
+        let (mut stdin, mut stdout) = (channels.incoming(0), channels.output(1));
+        channels.start();
+        client.write_all(&masked(0x81, b"0aGk=")).await.unwrap();
+        assert_eq!(stdin.receive().await.as_deref(), Some(&b"hi"[..]));
+        assert!(stdout.send(Bytes::from_static(b"yo")).await);
+        assert_eq!(frame(&mut client).await, b"\x811eW8=");
+    }
+
+    #[tokio::test]
+    async fn a_channel_is_closed_alone_and_pings_are_answered() {
+        let (mut client, server) = tokio::io::duplex(1024);
+        let mut channels = Channels::new(WebSocket::start(server), Encoding::Binary);
+        let (mut stdin, mut sizes, stdout) = (channels.incoming(0), channels.incoming(4), channels.output(1));
+        channels.start();
+        client.write_all(&masked(0x82, &[0, b'a'])).await.unwrap();
+        client.write_all(&masked(0x82, &[CLOSE_CHANNEL, 0])).await.unwrap();
+        client.write_all(&masked(0x82, &[4, b'b'])).await.unwrap();
+        assert_eq!(stdin.receive().await.as_deref(), Some(&b"a"[..]));
+        assert_eq!(stdin.receive().await, None);
+        assert_eq!(sizes.receive().await.as_deref(), Some(&b"b"[..]));
+        client.write_all(&masked(0x89, b"!")).await.unwrap();
+        assert_eq!(frame(&mut client).await, b"\x8a!");
+        // When nobody sends any more, the client is told so.
+        drop(stdout);
+        assert_eq!(frame(&mut client).await, [0x88, 3, 0xe8]);
     }
 }

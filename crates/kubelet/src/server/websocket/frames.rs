@@ -44,7 +44,7 @@ impl Decoder {
         &mut self.bytes
     }
 
-    pub fn next(&mut self) -> Result<Option<Message>, FrameError> {
+    pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
         while let Some((fin, opcode, payload)) = self.frame()? {
             let whole = match (opcode, self.parts.take()) {
                 (0, Some((first, mut parts))) => {
@@ -180,7 +180,7 @@ mod tests {
         // Byte by byte: nothing may depend on how they come.
         for byte in bytes {
             decoder.buffer().put_u8(*byte);
-            while let Some(message) = decoder.next()? {
+            while let Some(message) = decoder.next_message()? {
                 found.push(message);
             }
         }
