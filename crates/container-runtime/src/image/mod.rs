@@ -80,8 +80,10 @@ pub struct Snapshot {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Credentials {
+    /// Without one the password is an identity token, which is exchanged for an access token.
     pub username: String,
     pub password: String,
+    /// Sent to the registry as it is.
     pub registry_token: String,
 }
 

@@ -29,6 +29,7 @@ struct Request {
     path: String,
     range: Option<u64>,
     authorization: String,
+    body: String,
 }
 
 type Acting = dyn Fn(&Request) -> Option<Act> + Send + Sync;
@@ -92,7 +93,11 @@ async fn serve(
         path: first.next().unwrap_or_default().to_owned(),
         range: header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()),
         authorization: header("authorization").unwrap_or_default(),
+        body: String::new(),
     };
+    let mut body = vec![0; header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
+    stream.read_exact(&mut body).await?;
+    let request = Request { body: String::from_utf8_lossy(&body).into_owned(), ..request };
     seen.lock().push(request.clone());
     let act = acting(&request).unwrap_or_else(|| honest(image, &request));
     let text = |status: &str, headers: &[(String, String)]| {
@@ -296,6 +301,14 @@ async fn tokens_are_fetched_and_used() {
     let told = realm.clone();
     let liar = Liar::start(&image, move |request| {
         if request.path.starts_with("/token") {
+            if request.method == "POST" && request.body.contains("grant_type=refresh_token") {
+                let is_good = request.body.ends_with("refresh_token=identity%2B")
+                    && request.body.contains("scope=repository%3Aapp%3Apull");
+                return Some(match is_good {
+                    true => Act::Answer("200 OK", Vec::new(), br#"{"access_token":"good"}"#.to_vec()),
+                    false => Act::Answer("401 Unauthorized", Vec::new(), Vec::new()),
+                });
+            }
             let answer = match request.authorization.as_str() {
                 // user:secret
                 "Basic dXNlcjpzZWNyZXQ=" => Act::Answer("200 OK", Vec::new(), br#"{"token":"good"}"#.to_vec()),
@@ -321,6 +334,9 @@ async fn tokens_are_fetched_and_used() {
     assert!(error.ends_with(&expected), "{error}");
     let user = Credentials { username: "user".to_owned(), password: "secret".to_owned(), ..Default::default() };
     assert_eq!(fixture.images.pull(&liar.name(), Some(user)).await.unwrap(), image.id());
+    let identity = Credentials { password: "identity+".to_owned(), ..Default::default() };
+    assert_eq!(fixture.images.pull(&liar.name(), Some(identity)).await.unwrap(), image.id());
+    assert_eq!(liar.requests("/token").last().unwrap().method, "POST");
     let token = Credentials { registry_token: "given".to_owned(), ..Default::default() };
     assert_eq!(fixture.images.pull(&liar.name(), Some(token)).await.unwrap(), image.id());
 }
@@ -359,4 +375,29 @@ async fn pulls_at_the_same_time_ask_once() {
     assert_eq!(liar.requests(&digest_of(&image.layers[0].0)).len(), 1);
     assert!(fixture.images.progress(&name).is_none());
     assert_eq!(liar.requests("/manifests/v1").len(), 1);
+}
+
+#[tokio::test]
+async fn what_a_mirror_lacks_comes_from_the_registry() {
+    let image = image();
+    let layer = is_layer(&image);
+    let mirror = Liar::start(&image, move |request| {
+        let mut path = request.clone();
+        path.path = path.path.split('?').next().unwrap_or_default().to_owned();
+        layer(&path).then(|| Act::Answer("404 Not Found", Vec::new(), Vec::new()))
+    })
+    .await;
+    let origin = Liar::start(&image, |_| None).await;
+    let yaml = format!("mirrors:\n  \"{}\":\n    endpoint: [\"http://{}\"]\n", origin.address, mirror.address);
+    let fixture = Fixture::with(&yaml, |_| {}).await;
+    let secret = Credentials { registry_token: "for the registry alone".to_owned(), ..Default::default() };
+    assert_eq!(fixture.images.pull(&origin.name(), Some(secret)).await.unwrap(), image.id());
+    let asked = mirror.requests("");
+    assert!(asked.iter().all(|request| request.path.ends_with(&format!("?ns={}", origin.address))), "{asked:?}");
+    assert!(asked.iter().all(|request| request.authorization.is_empty()), "{asked:?}");
+    let asked = origin.requests("");
+    assert!(
+        asked.len() == 1 && asked[0].authorization.ends_with("alone") && asked[0].path.contains("/blobs/"),
+        "{asked:?}"
+    );
 }

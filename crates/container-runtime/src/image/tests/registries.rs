@@ -244,7 +244,10 @@ async fn private_authorities_and_mirrors() {
             "mirrors:\n  docker.io:\n    endpoint: [\"http://127.0.0.1:1\", \"https://localhost:{port}\"]\n    rewrite:\n      \"^(.*)$\": \"mirror/$1\"\nconfigs:\n  \"localhost:{port}\":\n    tls: {{{tls}}}\n"
         )
     };
-    for tls in [format!("ca_file: {}", authority.display()), "insecure_skip_verify: true".to_owned()] {
+    let own = registry.folder.path().join("server");
+    let own = format!("cert_file: {0}.pem, key_file: {0}.key", own.display());
+    let known = format!("ca_file: {}", authority.display());
+    for tls in [known.clone(), "insecure_skip_verify: true".to_owned(), format!("{known}, {own}")] {
         let fixture = Fixture::with(&yaml(&tls), |_| {}).await;
         assert_eq!(fixture.images.pull("app:v1", None).await.unwrap(), image.id(), "{tls}");
         assert_eq!(fixture.images.get("app:v1").unwrap().repo_tags, ["docker.io/library/app:v1"]);

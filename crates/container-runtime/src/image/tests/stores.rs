@@ -185,3 +185,58 @@ async fn an_image_without_layers_has_a_root_too() {
     let snapshot = fixture.images.prepare(&image.id(), "c").await.unwrap();
     assert!(snapshot.lower.len() == 1 && snapshot.lower[0].is_dir());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nobody_takes_away_what_another_needs() {
+    let fixture = Fixture::new().await;
+    let other = open(fixture.folder.path(), "", |_| {}).await;
+    let shared = Tar::new().file("shared", b"shared").finish();
+    let images: Vec<TestImage> = (0..3)
+        .map(|number| Tar::new().file("own", format!("{number}").as_bytes()).finish())
+        .map(|own| TestImage::new(&[(shared.clone(), Packing::None), (own, Packing::Gzip)]))
+        .collect();
+    let archives: Vec<PathBuf> = images
+        .iter()
+        .enumerate()
+        .map(|(number, image)| {
+            let path = fixture.folder.path().join(format!("{number}.tar"));
+            std::fs::write(&path, tar_of(&TestImage::layout(&[(image, &format!("image-{number}"))]))).unwrap();
+            path
+        })
+        .collect();
+    let store = |number: usize| if number.is_multiple_of(2) { fixture.images.clone() } else { other.clone() };
+    // Each of these brings its image, uses it and removes it, while the others do the same with the layer they share.
+    let workers = (0..6usize).map(|worker| {
+        let (mine, theirs) = (store(worker), store(worker + 1));
+        let (archive, id) = (archives[worker % 3].clone(), images[worker % 3].id());
+        tokio::spawn(async move {
+            let mut prepared = 0;
+            for round in 0..8 {
+                mine.import(&archive).await.unwrap();
+                let container = format!("c-{worker}-{round}");
+                match theirs.prepare(&id, &container).await {
+                    Ok(snapshot) => {
+                        prepared += 1;
+                        mine.remove(&id).await.unwrap();
+                        for (lower, name) in snapshot.lower.iter().zip(["own", "shared"]) {
+                            assert!(lower.join(name).exists(), "{worker} {round} {name}");
+                        }
+                    }
+                    // Another worker has the same image and removed it in between.
+                    Err(error) => assert_eq!(error.code, cri::Code::NotFound, "{error}"),
+                }
+                theirs.release(&container).await.unwrap();
+            }
+            prepared
+        })
+    });
+    let mut prepared = 0;
+    for worker in workers {
+        prepared += worker.await.unwrap();
+    }
+    assert!(prepared > 0);
+    for image in &images {
+        other.remove(&image.id()).await.unwrap();
+    }
+    fixture.assert_empty();
+}
