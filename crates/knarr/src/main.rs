@@ -4,6 +4,7 @@ mod control;
 mod server;
 mod controllers;
 mod snapshot;
+mod image;
 
 use std::io::IsTerminal;
 
@@ -30,11 +31,16 @@ enum Command {
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// Look after the images of this machine. The server may be running.
+    #[command(subcommand)]
+    Image(image::Command),
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| "info".into());
+    // Commands that show their own progress log only what went wrong.
+    let level = if matches!(arguments.command, Command::Image(_)) { "error" } else { "info" };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -48,5 +54,6 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
+        Command::Image(command) => image::run(command),
     }
 }
