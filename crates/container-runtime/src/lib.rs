@@ -8,6 +8,7 @@ pub mod logs;
 pub mod rootfs;
 pub mod spec;
 pub mod shim;
+pub mod usage;
 
 mod client;
 mod container;

@@ -7,3 +7,4 @@ pub mod process;
 pub mod pty;
 pub mod seccomp;
 pub mod capabilities;
+pub mod idmap;

@@ -36,6 +36,10 @@ impl Group {
         Ok(Group { cgroups, path: relative.to_owned() })
     }
 
+    pub fn hierarchy(&self) -> Hierarchy {
+        self.cgroups.hierarchy
+    }
+
     /// The path, from the root.
     pub fn path(&self) -> PathBuf {
         Path::new("/").join(&self.path)
@@ -53,6 +57,16 @@ impl Group {
 
     pub fn child(&self, name: &str) -> Result<Group> {
         Group::new(self.cgroups.clone(), &self.path.join(name))
+    }
+
+    /// Names of the groups directly below, in any tree.
+    pub fn children(&self) -> Vec<String> {
+        let mut names = BTreeSet::new();
+        for folder in self.folders() {
+            let last = |path: &PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+            names.extend(children(&folder).iter().filter_map(last));
+        }
+        names.into_iter().collect()
     }
 
     /// In every tree, so that a group whose creation was interrupted is made whole.
@@ -152,7 +166,7 @@ impl Group {
     }
 
     /// The kernel's own way, on v2 since 5.14.
-    fn kill_at_once(&self) -> Result<bool> {
+    pub(super) fn kill_at_once(&self) -> Result<bool> {
         if self.cgroups.hierarchy == Hierarchy::V1 {
             return Ok(false);
         }

@@ -7,12 +7,14 @@ mod group;
 mod resources;
 mod stats;
 mod oom;
+mod devices;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use devices::{DeviceKind, DeviceRule};
 pub use group::Group;
 pub use oom::OomWatch;
 pub use resources::{HugepageLimit, Resources, shares_to_weight, weight_to_shares};
@@ -144,13 +146,11 @@ impl Cgroups {
     }
 }
 
-/// From the mount's options: its controllers, or the name of a tree without any (`name=systemd`).
+/// From the mount's options: its controllers. A tree that only has a name (`name=systemd`) limits nothing and is left to
+/// whoever made it.
 fn tree_name(options: &str) -> String {
-    let words: Vec<&str> = options.split(',').filter(|word| !PLAIN_OPTIONS.contains(word)).collect();
-    match words.iter().find_map(|word| word.strip_prefix("name=")) {
-        Some(name) => name.to_owned(),
-        None => words.into_iter().filter(|word| !word.contains('=')).collect::<Vec<_>>().join(","),
-    }
+    let words = options.split(',').filter(|word| !PLAIN_OPTIONS.contains(word) && !word.contains('='));
+    words.collect::<Vec<_>>().join(",")
 }
 
 const PLAIN_OPTIONS: &[&str] =
