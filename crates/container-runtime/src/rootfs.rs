@@ -1,6 +1,7 @@
 //! Root file systems: mounting snapshots, and reading an image's files without mounting it.
 
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -8,10 +9,35 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::image::Snapshot;
 
-/// Mounts the root of a container.
-pub fn mount(snapshot: &Snapshot, target: &Path) -> io::Result<()> {
+/// The users of a pod that has its own.
+pub struct Users<'a> {
+    pub namespace: &'a OwnedFd,
+    /// Who is root there, here.
+    pub root: (u32, u32),
+}
+
+/// Mounts the root of a container. With users of its own, the layers are seen with their owners mapped: what the image
+/// gives to root is the container's root's. What is written is kept as this machine sees it.
+pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>) -> io::Result<()> {
     std::fs::create_dir_all(target)?;
-    linux::mount::overlay(&snapshot.lower, Some((&snapshot.upper, &snapshot.work)), target)
+    let writable = Some((snapshot.upper.as_path(), snapshot.work.as_path()));
+    let Some(users) = users else {
+        return linux::mount::overlay(&snapshot.lower, writable, target);
+    };
+    let mut lower = Vec::new();
+    for (number, layer) in snapshot.lower.iter().enumerate() {
+        let mut mapped = target.as_os_str().to_owned();
+        mapped.push(format!("-layer-{number}"));
+        let mapped = PathBuf::from(mapped);
+        std::fs::create_dir_all(&mapped)?;
+        linux::mount::mapped(layer, &mapped, users.namespace)?;
+        lower.push(mapped);
+    }
+    // Not mapped, because the kernel copies files up as the root of this machine, whom the mapping does not know.
+    for folder in [&snapshot.upper, &snapshot.work] {
+        std::os::unix::fs::chown(folder, Some(users.root.0), Some(users.root.1))?;
+    }
+    linux::mount::overlay(&lower, writable, target)
 }
 
 /// Mounts the layers alone.

@@ -53,7 +53,7 @@ impl ContainerRuntime {
     /// Opens the images, finds all pods again that run or have run, and takes back what is nobody's.
     pub async fn start(config: Config) -> cri::Result<ContainerRuntime> {
         let images = Images::open(ImagesConfig {
-            root_dir: config.root_dir.clone(),
+            root_dir: ImagesConfig::root_dir_of(&config.root_dir),
             registries: config.registries.clone(),
             layer_pulls_max: config.layer_pulls_max,
         })

@@ -95,9 +95,15 @@ async fn a_command_may_do_no_more_than_the_container() {
         world.runtime().start_container(&container).await.unwrap();
         let wanted = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:", "Seccomp"];
         let pick = |status: &str| -> Vec<String> {
-            status.lines().filter(|line| wanted.iter().any(|name| line.starts_with(name))).map(|line| line.trim().to_string()).collect()
+            status
+                .lines()
+                .filter(|line| wanted.iter().any(|name| line.starts_with(name)))
+                .map(|line| line.trim().to_string())
+                .collect()
         };
-        let first = pick(&std::fs::read_to_string(format!("/proc/{}/status", world.runtime().pid(&container).unwrap())).unwrap());
+        let first = pick(
+            &std::fs::read_to_string(format!("/proc/{}/status", world.runtime().pid(&container).unwrap())).unwrap(),
+        );
         let command = pick(&world.output(&container, "cat /proc/self/status").await);
         assert_eq!(first, command, "{name}");
         assert!(first.contains(&"Seccomp:\t2".to_string()), "{first:?}");
@@ -107,7 +113,8 @@ async fn a_command_may_do_no_more_than_the_container() {
         assert_eq!(bounding, "CapBnd:\t00000000a80425fb");
         // Filtered: only a privileged process may.
         assert_ne!(world.exec(&container, "mount -t tmpfs none /tmp").await.exit_code, 0);
-        let own = std::fs::read_to_string(format!("/proc/{}/cgroup", world.runtime().pid(&container).unwrap())).unwrap();
+        let own =
+            std::fs::read_to_string(format!("/proc/{}/cgroup", world.runtime().pid(&container).unwrap())).unwrap();
         let groups = world.output(&container, "cat /proc/self/cgroup").await;
         assert_eq!(groups.trim(), own.trim(), "a command counts where its container counts");
     }
@@ -167,13 +174,8 @@ async fn attaching_shows_what_is_written_from_now_on() {
     let container = world.create(&sandbox, "pod", config).await;
     world.runtime().start_container(&container).await.unwrap();
     wait("it begins", || async { world.log("pod", "main").contains("before").then_some(()) }).await;
-    let attach = v1::AttachRequest {
-        container_id: container.clone(),
-        stdin: true,
-        stdout: true,
-        stderr: true,
-        tty: false,
-    };
+    let attach =
+        v1::AttachRequest { container_id: container.clone(), stdin: true, stdout: true, stderr: true, tty: false };
     let attached = local(world.runtime().attach(attach).await.unwrap());
     let mut stdin = attached.stdin.unwrap();
     stdin.write_all(b"a\nb\n").await.unwrap();
@@ -196,8 +198,13 @@ async fn a_container_with_a_terminal_can_be_talked_to() {
     let container = world.create(&sandbox, "pod", config).await;
     world.runtime().start_container(&container).await.unwrap();
     wait("it begins", || async { world.log("pod", "main").contains("/dev/pts/0").then_some(()) }).await;
-    let attach =
-        v1::AttachRequest { container_id: container.clone(), stdin: true, stdout: true, tty: true, ..Default::default() };
+    let attach = v1::AttachRequest {
+        container_id: container.clone(),
+        stdin: true,
+        stdout: true,
+        tty: true,
+        ..Default::default()
+    };
     let attached = local(world.runtime().attach(attach).await.unwrap());
     let size = TerminalSize { width: 99, height: 33 };
     attached.resize.as_ref().unwrap().send(size).await.unwrap();

@@ -37,11 +37,9 @@ async fn a_container_runs_writes_and_ends() {
 async fn ends_are_told_as_they_were() {
     let world = World::new().await;
     let sandbox = world.sandbox("pod").await;
-    for (name, script, code, reason) in [
-        ("fine", "exit 0", 0, "Completed"),
-        ("error", "exit 42", 42, "Error"),
-        ("signal", "kill -9 $$", 137, "Error"),
-    ] {
+    for (name, script, code, reason) in
+        [("fine", "exit 0", 0, "Completed"), ("error", "exit 42", 42, "Error"), ("signal", "kill -9 $$", 137, "Error")]
+    {
         // The first process of a PID namespace cannot kill itself, a child of it can.
         let script = format!("sh -c '{script}'; exit $?");
         let container = world.create(&sandbox, "pod", world.container_config(name, &["sh", "-c", &script])).await;
@@ -210,11 +208,7 @@ async fn a_pod_can_have_users_of_its_own() {
     let world = World::new().await;
     let mut pod = world.sandbox_config("pod");
     let mapping = v1::IdMapping { host_id: 1_000_000, container_id: 0, length: 65_536 };
-    let users = v1::UserNamespace {
-        mode: v1::NamespaceMode::Pod as i32,
-        uids: vec![mapping],
-        gids: vec![mapping],
-    };
+    let users = v1::UserNamespace { mode: v1::NamespaceMode::Pod as i32, uids: vec![mapping], gids: vec![mapping] };
     let options = v1::NamespaceOption { userns_options: Some(users), ..support::namespaces() };
     pod.linux.as_mut().unwrap().security_context.as_mut().unwrap().namespace_options = Some(options.clone());
     let sandbox = world.runtime().run_pod_sandbox(pod.clone(), "").await.unwrap();

@@ -87,14 +87,14 @@ async fn a_log_that_was_moved_is_opened_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_shim_is_small() {
     let world = World::new().await;
-    let (sandbox, _) = world.run("pod", "seq 1 50000; sleep 1000").await;
+    let (sandbox, _) = world.run("pod", "seq 1 10000; sleep 1000").await;
     let folder = world.folder.path().join("state").join(&sandbox);
     let shim = std::fs::read_dir("/proc").unwrap().flatten().find(|entry| {
         let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         arguments == format!("knarr\0shim\0{}\0", folder.display()).into_bytes()
     });
     let shim = shim.expect("the shim runs").path();
-    wait("the log is written", || async { world.log("pod", "main").contains(" 50000").then_some(()) }).await;
+    wait("the log is written", || async { world.log("pod", "main").contains(" 10000").then_some(()) }).await;
     let usage = std::fs::read_to_string(shim.join("smaps_rollup")).unwrap();
     let private: u64 = usage
         .lines()

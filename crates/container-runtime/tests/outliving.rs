@@ -106,7 +106,8 @@ async fn events_tell_of_everything() {
     let mut seen = Vec::new();
     while seen.len() < 8 {
         let event = events.next().await.unwrap();
-        let code = event.containers_statuses.iter().find(|status| status.id == container).map(|status| status.exit_code);
+        let code =
+            event.containers_statuses.iter().find(|status| status.id == container).map(|status| status.exit_code);
         let who = if event.container_id == sandbox { "pod" } else { "container" };
         let kind = event.container_event_type().as_str_name().to_string();
         if (who, kind.as_str()) == ("container", "CONTAINER_STOPPED_EVENT") {
@@ -117,7 +118,9 @@ async fn events_tell_of_everything() {
     seen.sort();
     let expected: Vec<String> = ["container", "pod"]
         .iter()
-        .flat_map(|who| ["CREATED", "DELETED", "STARTED", "STOPPED"].map(|kind| format!("{who} CONTAINER_{kind}_EVENT")))
+        .flat_map(|who| {
+            ["CREATED", "DELETED", "STARTED", "STOPPED"].map(|kind| format!("{who} CONTAINER_{kind}_EVENT"))
+        })
         .collect();
     assert_eq!(seen, expected);
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -93,19 +93,40 @@ pub fn unmount(target: &Path) -> io::Result<()> {
 /// The file as seen through a read-only mount that is in nobody's tree. Running it from there, nobody can write to it
 /// through `/proc/<pid>/exe`, and no copy of it is kept in memory.
 pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
-    #[repr(C)]
-    struct MountAttributes {
-        set: u64,
-        clear: u64,
-        propagation: u64,
-        user_namespace: u64,
-    }
-    let tree = rustix::mount::open_tree(
-        rustix::fs::CWD,
-        file,
-        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-    )?;
+    let tree = clone_tree(file)?;
     let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
+    set_attributes(&tree, &attributes)?;
+    Ok(tree)
+}
+
+/// Mounts a folder again, with the owners of its files as the user namespace maps them.
+pub fn mapped(source: &Path, target: &Path, user_namespace: impl AsFd) -> io::Result<()> {
+    let tree = clone_tree(source)?;
+    let attributes = MountAttributes {
+        set: libc::MOUNT_ATTR_IDMAP,
+        clear: 0,
+        propagation: 0,
+        user_namespace: user_namespace.as_fd().as_raw_fd() as u64,
+    };
+    set_attributes(&tree, &attributes)?;
+    rustix::mount::move_mount(&tree, "", rustix::fs::CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}
+
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    Ok(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?)
+}
+
+fn set_attributes(tree: &OwnedFd, attributes: &MountAttributes) -> io::Result<()> {
     // SAFETY: the path is an empty C string, the attributes are valid for reads of the size given.
     let result = unsafe {
         libc::syscall(
@@ -113,9 +134,9 @@ pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
             tree.as_raw_fd(),
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
-            &attributes as *const MountAttributes,
+            attributes as *const MountAttributes,
             size_of::<MountAttributes>(),
         )
     };
-    if result == 0 { Ok(tree) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use linux::process::Fork;
 
 use super::protocol::{IdRange, Pod, Share};
+use crate::rootfs::Users;
 use crate::spec::Namespaces;
 
 /// The namespaces, as long as this lives.
@@ -16,12 +17,18 @@ pub struct Held {
     ipc: Option<OwnedFd>,
     uts: Option<OwnedFd>,
     user: Option<OwnedFd>,
+    /// The user and the group of this machine that are root in the user namespace.
+    root: (u32, u32),
     pid: Option<OwnedFd>,
     /// The first process of the shared PID namespace.
     pub reaper: Option<i32>,
 }
 
 impl Held {
+    pub fn users(&self) -> Option<Users<'_>> {
+        self.user.as_ref().map(|namespace| Users { namespace, root: self.root })
+    }
+
     /// Those that a container shares with its pod, except PID and user, which need a new process.
     pub fn join(&self) -> io::Result<()> {
         for (namespace, flag) in [(&self.network, flags::NET), (&self.ipc, flags::IPC), (&self.uts, flags::UTS)] {
@@ -106,11 +113,16 @@ fn hold(pod: &Pod, child: i32, mut told: File, mut go: File, own: (bool, bool, b
         ipc: open(own.1, "ipc")?,
         uts: open(own.2, "uts")?,
         user: open(pod.users.is_some(), "user")?,
+        root: pod.users.as_ref().map(|users| (root(&users.uids), root(&users.gids))).unwrap_or_default(),
         pid: None,
         reaper: None,
     };
     drop(go);
     Ok(held)
+}
+
+fn root(ranges: &[IdRange]) -> u32 {
+    ranges.iter().find(|range| range.container == 0).map(|range| range.host).unwrap_or_default()
 }
 
 fn expect(told: &mut File, step: u8) -> io::Result<()> {

@@ -13,9 +13,9 @@ use libcontainer::workload::{Executor, ExecutorError, ExecutorSetEnvsError, Exec
 use linux::process::Fork;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::cgroups::Groups;
 use super::confine;
 use super::errors::{self, Reports};
-use super::cgroups::Groups;
 use super::namespaces::{Held, flags};
 use super::protocol::{PROCESS, Process, ROOTFS, Start};
 
@@ -92,7 +92,7 @@ fn create(
     // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
     // has nothing to clean up.
     linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("make mount namespace: {error}"))?;
-    crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS))
+    crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
         .map_err(|error| format!("mount root file system: {error}"))?;
     for image in &request.images {
         crate::rootfs::mount_read_only(&image.snapshot, &image.target)
