@@ -58,7 +58,7 @@ impl Config {
 
 pub struct Builtin {
     config: Config,
-    /// One change at a time: claims, devices and rules move together.
+    /// Claims and rules change one at a time. Pods' devices do not wait for each other: the kernel takes its time with them.
     state: Mutex<State>,
 }
 
@@ -86,46 +86,45 @@ impl Builtin {
 
     async fn attach_pod(&self, pod: &SandboxNetwork) -> Result<Addresses> {
         crate::check_sandbox(&pod.sandbox)?;
-        let mut state = self.state.lock().await;
-        if state.ranges.is_empty() {
-            return Err(Error::NoRange);
-        }
-        let known = state.claims.get(&pod.sandbox).is_some();
-        let ranges = state.ranges.clone();
-        let ports = ports_of(&pod.port_mappings);
-        let claim = state.claims.claim(&pod.sandbox, &ranges, ports, describe(pod))?;
-        let linked = async {
+        let (known, ranges, claim) = {
+            let mut state = self.state.lock().await;
+            if state.ranges.is_empty() {
+                return Err(Error::NoRange);
+            }
             // Someone may have taken away either, a firewall's reload for one.
             if !links::bridge_is_there(&self.config).await? || !rules::are_there(&self.config).await? {
                 self.set_up(&mut state).await?;
             }
+            let (known, ranges) = (state.claims.get(&pod.sandbox).is_some(), state.ranges.clone());
+            let claim = state.claims.claim(&pod.sandbox, &ranges, ports_of(&pod.port_mappings), describe(pod))?;
+            (known, ranges, claim)
+        };
+        let linked = async {
             links::link_pod(&self.config, &ranges, &pod.sandbox, &pod.netns, &claim.addresses).await?;
-            self.write_rules(&mut state).await?;
-            self.forget_connections(&claim).await;
-            Ok(())
+            self.write_rules(&mut *self.state.lock().await).await
         };
         if let Err(error) = linked.await {
             // A pod that was linked before keeps its address: its containers may be using it.
             if !known {
-                self.release(&mut state, &pod.sandbox).await?;
+                self.release(&pod.sandbox).await?;
             }
             return Err(error);
         }
+        self.forget_connections(&claim).await;
         Ok(Addresses { ips: claim.addresses })
     }
 
-    /// Device and claim; the rules are the caller's to write.
-    async fn release(&self, state: &mut State, sandbox: &str) -> Result<()> {
+    /// Device, claim and rules. The claim goes after the device: while it is there, nobody else gets the address.
+    async fn release(&self, sandbox: &str) -> Result<()> {
         links::unlink_pod(&self.config, sandbox).await?;
-        // Last of all: while the claim is there, nobody else gets the address.
-        state.claims.release(sandbox)
+        let mut state = self.state.lock().await;
+        state.claims.release(sandbox)?;
+        self.write_rules(&mut state).await
     }
 
     async fn detach_pod(&self, pod: &SandboxNetwork) -> Result<()> {
         crate::check_sandbox(&pod.sandbox)?;
-        let mut state = self.state.lock().await;
-        self.release(&mut state, &pod.sandbox).await?;
-        self.write_rules(&mut state).await
+        self.release(&pod.sandbox).await
     }
 
     async fn keep(&self, sandboxes: &[String]) -> Result<()> {
@@ -133,10 +132,12 @@ impl Builtin {
         let kept: BTreeSet<&str> = sandboxes.iter().map(String::as_str).collect();
         let gone: Vec<String> =
             state.claims.iter().map(|(sandbox, _)| sandbox.clone()).filter(|id| !kept.contains(id.as_str())).collect();
-        for sandbox in gone {
-            self.release(&mut state, &sandbox).await?;
-        }
         links::unlink_others(&self.config, &kept).await?;
+        for sandbox in gone {
+            // Also one that had not been joined to the bridge yet.
+            links::unlink_pod(&self.config, &sandbox).await?;
+            state.claims.release(&sandbox)?;
+        }
         self.write_rules(&mut state).await
     }
 

@@ -329,3 +329,24 @@ async fn without_a_range_it_is_not_ready() {
     let network = Builtin::open(Config::new(state.path())).unwrap();
     assert_eq!(network.not_ready().await.as_deref(), Some("the node has no range for pod addresses yet"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pods_come_and_go_at_once() {
+    let machine = Machine::start(RANGE).await;
+    let names: Vec<String> = (0..30).map(|number| format!("p{number}")).collect();
+    let pods = futures::future::join_all(
+        names.iter().zip(9000..).map(|(name, host)| machine.pod(name, vec![port(0, host, 80, "")])),
+    )
+    .await;
+    let addresses: BTreeSet<IpAddr> = pods.iter().map(|pod| pod.addresses[0]).collect();
+    assert_eq!(addresses.len(), pods.len());
+    for (pod, host) in pods.iter().zip(9000..).step_by(7) {
+        serve(&pod.namespace, "0.0.0.0:80");
+        assert_eq!(call(&machine.outside, format!("{UPLINK}:{host}")).unwrap(), OUTSIDE);
+    }
+    let ended = pods.iter().map(|pod| machine.network.detach(&pod.sandbox));
+    futures::future::join_all(ended).await.into_iter().for_each(|ended| ended.unwrap());
+    assert!(!tool(&machine.node, "ip -o link").contains("veth"));
+    assert!(!tool(&machine.node, "nft list ruleset").contains("dnat"));
+    assert!(machine.state.path().join("claims").read_dir().unwrap().next().is_none());
+}

@@ -8,6 +8,7 @@ mod plugin;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -256,7 +257,46 @@ fn runtime_configuration(pod: &SandboxNetwork, pod_cidr: Option<&str>) -> Value 
     if !ranges.is_empty() {
         runtime["ipRanges"] = ranges.into();
     }
+    if let Some(bandwidth) = bandwidth(&pod.annotations) {
+        runtime["bandwidth"] = bandwidth;
+    }
     runtime
+}
+
+/// The annotations by which a pod asks for limits of its traffic. A burst without end, as every runtime gives.
+fn bandwidth(annotations: &HashMap<String, String>) -> Option<Value> {
+    let mut limits = serde_json::Map::new();
+    for (annotation, direction) in
+        [("kubernetes.io/ingress-bandwidth", "ingress"), ("kubernetes.io/egress-bandwidth", "egress")]
+    {
+        let Some(text) = annotations.get(annotation) else { continue };
+        match bits_per_second(text) {
+            Some(rate) => {
+                limits.insert(format!("{direction}Rate"), rate.into());
+                limits.insert(format!("{direction}Burst"), i32::MAX.into());
+            }
+            None => tracing::warn!(annotation, text, "a bandwidth that cannot be understood is left out"),
+        }
+    }
+    (!limits.is_empty()).then(|| limits.into())
+}
+
+fn bits_per_second(text: &str) -> Option<u64> {
+    let at = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
+    let factor = match &text[at..] {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    // Upstream takes from one kilobit to one petabit.
+    let rate = text[..at].parse::<f64>().ok()? * factor;
+    (1e3..=1e15).contains(&rate).then_some(rate as u64)
 }
 
 fn arguments(pod: &SandboxNetwork) -> String {

@@ -176,3 +176,11 @@ async fn a_failure_is_told_and_taken_back() {
     std::fs::remove_file(bin.path().join("good")).unwrap();
     assert!(machine.network.not_ready().await.unwrap().starts_with("plugin good not found"));
 }
+
+#[test]
+fn bandwidth_is_read_from_annotations() {
+    let read = |text: &str| bandwidth(&HashMap::from([("kubernetes.io/egress-bandwidth".to_owned(), text.to_owned())]));
+    assert_eq!(read("10M"), Some(json!({ "egressRate": 10_000_000, "egressBurst": i32::MAX })));
+    assert_eq!(read("1.5Ki").unwrap()["egressRate"], 1536);
+    assert_eq!((read("5"), read("x"), read("2P"), bandwidth(&HashMap::new())), (None, None, None, None));
+}
