@@ -10,7 +10,7 @@ pub mod health;
 pub mod manifest;
 pub mod static_pods;
 pub mod mirror;
-mod addresses;
+pub(crate) mod addresses;
 mod status;
 mod lease;
 #[cfg(test)]

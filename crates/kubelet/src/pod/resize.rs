@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::memory::{Memory, ResizeState};
 use super::spec;
+use crate::resources::{self, container::Node};
 
 /// What is granted to a container: remembered, or what it wishes.
 pub fn granted(memory: &Memory, container: &Container) -> ResourceRequirements {
@@ -26,6 +28,12 @@ pub fn needs_restart(memory: &Memory, container: &Container, id: &str) -> bool {
         let mut policies = container.resize_policy.iter().flatten();
         policies.any(|policy| policy.resource_name == *resource && policy.restart_policy == "RestartContainer")
     })
+}
+
+/// What the runtime is told for what is granted.
+pub fn linux(pod: &Pod, container: &Container, granted: &ResourceRequirements, node: &Node) -> v1::LinuxContainerResources {
+    let container = Container { resources: Some(granted.clone()), ..container.clone() };
+    resources::container::linux(pod, &container, node)
 }
 
 /// The containers whose wish is not what is granted.

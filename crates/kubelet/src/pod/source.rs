@@ -7,8 +7,7 @@ use std::time::Duration;
 use cri::v1;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use reconcile::Cache;
 use reconcile::events::EventType;
 use tokio::sync::{mpsc, watch};
 
@@ -20,20 +19,13 @@ use super::{Shared, labels, spec};
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 256;
 
-/// What the API says about the node's pods.
-enum Change {
-    /// All of them, at first and whenever the watch begins anew.
-    All(Vec<Arc<Pod>>),
-    Set(Arc<Pod>),
-    Gone(Arc<Pod>),
-}
-
 /// Looks after the node's pods until told to stop. Containers go on running after it.
-pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<Pod>>>) {
+/// `in_api` holds the pods that the API has bound to this node.
+pub async fn run(shared: Arc<Shared>, in_api: Arc<Cache<Pod>>, mut static_pods: watch::Receiver<Vec<Arc<Pod>>>) {
     let shutdown = shared.kubelet.shutdown.clone();
-    let (tx, mut changes) = mpsc::channel(CHANGES_MAX);
-    let api: Api<Pod> = Api::all(shared.kubelet.client.clone());
-    let watching = tokio::spawn(watch_api(api, shared.kubelet.config.node_name.clone(), tx));
+    // Only the newest state counts, so that one place is enough.
+    let (tx, mut changes) = mpsc::channel(1);
+    let following = tokio::spawn(follow(in_api, tx));
     let (woken_tx, mut woken) = mpsc::channel(CHANGES_MAX);
     let listening = tokio::spawn(listen(shared.clone(), woken_tx));
     let mut objects = shared.kubelet.objects.changes();
@@ -46,9 +38,7 @@ pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<P
         tokio::select! {
             () = shutdown.cancelled() => break,
             change = changes.recv() => match change {
-                Some(Change::All(pods)) => workers.all(pods).await,
-                Some(Change::Set(pod)) => workers.set(pod).await,
-                Some(Change::Gone(pod)) => workers.gone(pod).await,
+                Some(pods) => workers.all(pods).await,
                 None => break,
             },
             changed = static_pods.changed(), if files => match changed {
@@ -71,36 +61,20 @@ pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<P
             },
         }
     }
-    watching.abort();
+    following.abort();
     listening.abort();
     for worker in workers.by_uid.values() {
         worker.abort();
     }
 }
 
-async fn watch_api(api: Api<Pod>, node: String, changes: mpsc::Sender<Change>) {
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let mut stream = watcher(api, config).default_backoff().boxed();
-    let mut initial = Vec::new();
-    while let Some(event) = stream.next().await {
-        let change = match event {
-            Ok(watcher::Event::Init) => {
-                initial = Vec::new();
-                continue;
-            }
-            Ok(watcher::Event::InitApply(pod)) => {
-                initial.push(Arc::new(pod));
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => Change::All(std::mem::take(&mut initial)),
-            Ok(watcher::Event::Apply(pod)) => Change::Set(Arc::new(pod)),
-            Ok(watcher::Event::Delete(pod)) => Change::Gone(Arc::new(pod)),
-            Err(error) => {
-                tracing::debug!(%error, "watch of the node's pods");
-                continue;
-            }
-        };
-        if changes.send(change).await.is_err() {
+/// Hands over what the cache holds whenever it has changed.
+async fn follow(pods: Arc<Cache<Pod>>, changes: mpsc::Sender<Vec<Arc<Pod>>>) {
+    let mut changed = pods.changes();
+    pods.synced().await;
+    loop {
+        changed.mark_unchanged();
+        if changes.send(pods.list()).await.is_err() || changed.changed().await.is_err() {
             return;
         }
     }
@@ -166,6 +140,12 @@ impl Workers {
     async fn set(&mut self, pod: Arc<Pod>) {
         let key = (spec::namespace(&pod).to_owned(), spec::name(&pod).to_owned());
         let before = self.of_api.insert(key, pod.clone());
+        let same = |before: &Arc<Pod>| {
+            spec::uid(before) == spec::uid(&pod) && before.metadata.resource_version == pod.metadata.resource_version
+        };
+        if before.as_ref().is_some_and(same) {
+            return;
+        }
         // Another pod of the same name: the earlier one's end was missed.
         if let Some(before) = before.filter(|before| spec::uid(before) != spec::uid(&pod)) {
             self.end(spec::uid(&before), &before);
@@ -187,6 +167,7 @@ impl Workers {
             return;
         }
         self.end(spec::uid(&pod), &pod);
+        self.weigh();
     }
 
     /// Tells the static pod of that name about its object in the API.
@@ -235,6 +216,16 @@ impl Workers {
         let refused = self.judge(&wish.pod).await;
         let worker = worker::start(self.shared.clone(), wish, refused);
         self.by_uid.insert(uid, worker);
+        self.weigh();
+    }
+
+    /// The classes' control groups weigh what their pods request together.
+    fn weigh(&self) {
+        let wishes: Vec<Wish> = self.by_uid.values().map(Handle::wish).filter(|wish| !wish.gone).collect();
+        let pods = wishes.iter().map(|wish| &*wish.pod).filter(|pod| counts(&self.shared, pod));
+        if let Err(error) = self.shared.cgroups.ensure(self.shared.allocatable, pods) {
+            tracing::warn!(%error, "control groups of the classes are not set");
+        }
     }
 
     /// A pod that was taken once is not judged again.

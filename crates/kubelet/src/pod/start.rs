@@ -13,7 +13,7 @@ use super::memory::Waiting;
 use super::plan::RETRY_SECONDS;
 use super::security::UserRange;
 use super::spec::{self, Kind};
-use super::{Shared, container, env, files, hooks, sandbox, security};
+use super::{Shared, container, env, files, hooks, resize, sandbox, security};
 use crate::images::NotThere;
 use crate::volumes::{Mounted, Volume};
 
@@ -75,7 +75,7 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
 
     let users = user_range(shared, pod).map_err(|error| unconfigured(error.to_string()))?;
     let (sandbox_config, _) =
-        sandbox::config(&kubelet.config, pod, task.sandbox_attempt, users).map_err(unconfigured)?;
+        sandbox::config(&kubelet.config, pod, task.sandbox_attempt, users, shared.cgroups.name(pod)).map_err(unconfigured)?;
     let image = wished.image.as_deref().unwrap_or_default();
     let policy = wished.image_pull_policy.as_deref();
     let image = shared.images.ensure(pod, image, policy, Some(sandbox_config.clone()), tell).await.map_err(not_there)?;
@@ -106,8 +106,7 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
         mounts,
         target: task.target.clone(),
         users,
-        granted: &task.granted,
-        node_memory_bytes: shared.node_memory_bytes,
+        resources: resize::linux(pod, wished, &task.granted, &shared.node),
     });
     let id = kubelet
         .runtime
@@ -172,10 +171,11 @@ pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String,
     let kubelet = &shared.kubelet;
     let fail = |error: String| format!("Failed to create pod sandbox: {error}");
     let users = user_range(shared, pod).map_err(|error| fail(error.to_string()))?;
-    let (config, warnings) = sandbox::config(&kubelet.config, pod, attempt, users).map_err(fail)?;
+    let (config, warnings) = sandbox::config(&kubelet.config, pod, attempt, users, shared.cgroups.name(pod)).map_err(fail)?;
     for warning in warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message);
     }
+    shared.cgroups.create_or_update(pod).map_err(|error| fail(format!("control group: {error}")))?;
     let logs = std::path::Path::new(&config.log_directory);
     std::fs::create_dir_all(logs).map_err(|error| fail(format!("create log folder {}: {error}", logs.display())))?;
     let handler = runtime_handler(kubelet, pod).await.map_err(fail)?;

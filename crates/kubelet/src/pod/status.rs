@@ -17,6 +17,7 @@ use super::plan::{self, Progress};
 use super::spec::{self, Kind};
 use super::{resize, totals};
 use crate::probe::Outcome;
+use crate::resources::QosClass;
 
 pub struct Input<'a> {
     pub pod: &'a Pod,
@@ -71,7 +72,7 @@ pub fn status(input: &Input) -> PodStatus {
         init_container_statuses: some(init),
         container_statuses: some(regular),
         ephemeral_container_statuses: some(ephemeral),
-        qos_class: previous.qos_class.clone().or_else(|| Some(totals::qos_class(pod).to_owned())),
+        qos_class: previous.qos_class.clone().or_else(|| Some(QosClass::of(pod).as_str().to_owned())),
         observed_generation: pod.metadata.generation,
         allocated_resources: totals.requests.clone(),
         resources: Some(totals),
@@ -89,7 +90,7 @@ fn refused(input: &Input, reason: &str, message: &str) -> PodStatus {
         message: Some(message.to_owned()),
         start_time: input.memory.start_time.map(Time).or_else(|| input.previous.start_time.clone()),
         observed_generation: input.pod.metadata.generation,
-        qos_class: input.previous.qos_class.clone().or_else(|| Some(totals::qos_class(input.pod).to_owned())),
+        qos_class: input.previous.qos_class.clone().or_else(|| Some(QosClass::of(input.pod).as_str().to_owned())),
         ..input.previous.clone()
     };
     status.conditions = Some(conditions::of(input, &status));

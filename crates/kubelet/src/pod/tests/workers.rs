@@ -103,11 +103,14 @@ impl Node {
             users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
             runtime_name: "fake".to_owned(),
             host_ips: vec!["192.0.2.1".to_owned()],
-            node_memory_bytes: 1 << 30,
+            node: Default::default(),
+            cgroups: crate::resources::PodCgroups::foreign(),
+            allocatable: Default::default(),
             kubelet,
         });
         let (static_pods, rx) = watch::channel(Vec::new());
-        tokio::spawn(source::run(shared.clone(), rx));
+        let caches = reconcile::Caches::new(shared.kubelet.client.clone(), shared.kubelet.shutdown.clone());
+        tokio::spawn(source::run(shared.clone(), caches.start("spec.nodeName=n1"), rx));
         Node { api, runtime, shared, _static_pods: static_pods, _folder: folder }
     }
 

@@ -12,7 +12,7 @@ use crate::pod::observed::State;
 use crate::pod::plan::{self, Kill, Progress, RETRY_SECONDS};
 use crate::pod::spec::{self, Kind};
 use crate::pod::start::NotStarted;
-use crate::pod::{kill, linux_resources, resize, start};
+use crate::pod::{kill, resize, start};
 use crate::volumes::{Mounted, VolumeError};
 
 const MOUNT_RETRY_MAX: SignedDuration = SignedDuration::from_secs(122);
@@ -95,7 +95,11 @@ impl Worker {
         let pod = self.wish.pod.clone();
         let Some((_, wished)) = spec::container(&pod, &name) else { return };
         let granted = resize::granted(&self.memory, &wished);
-        let linux = linux_resources::container(&pod, &wished, &granted, self.shared.node_memory_bytes);
+        let linux = resize::linux(&pod, &wished, &granted, &self.shared.node);
+        // The pod's own group grows before its container and is never smaller than it.
+        if let Err(error) = self.shared.cgroups.create_or_update(&pod) {
+            tracing::warn!(pod = spec::full_name(&pod), %error, "the pod's control group is not changed");
+        }
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
         let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
         let runtime = self.shared.kubelet.runtime.clone();
