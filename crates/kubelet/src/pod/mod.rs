@@ -34,10 +34,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use reconcile::events::{EventType, reference};
 
-use crate::{Kubelet, resources};
 use crate::images::Images;
 use crate::pods::Pods;
 use crate::volumes::Volumes;
+use crate::{Kubelet, resources};
 
 /// What all pods' workers share.
 pub struct Shared {
@@ -59,7 +59,8 @@ pub struct Shared {
 impl Shared {
     pub async fn new(kubelet: Arc<Kubelet>, pods: Arc<Pods>, volumes: Arc<Volumes>) -> Result<Shared, crate::Error> {
         let version = kubelet.runtime.version().await;
-        let version = version.map_err(|source| crate::Error::Runtime { step: "ask for the runtime's version".into(), source })?;
+        let version =
+            version.map_err(|source| crate::Error::Runtime { step: "ask for the runtime's version".into(), source })?;
         let config = &kubelet.config;
         let machine = crate::node::machine::read();
         let capacity = crate::node::capacity::capacity(&machine, 0, config.pods_max);
@@ -74,8 +75,7 @@ impl Shared {
             hugepage_sizes: machine.huge_pages.keys().map(|bytes| page_size(*bytes)).collect(),
         };
         let cgroups = linux::cgroup::Cgroups::detect();
-        let cgroups =
-            resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
+        let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
         let ips = match config.node_ips.is_empty() {
             true => crate::node::addresses::find(),
             false => config.node_ips.clone(),

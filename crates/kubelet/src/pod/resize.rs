@@ -31,7 +31,12 @@ pub fn needs_restart(memory: &Memory, container: &Container, id: &str) -> bool {
 }
 
 /// What the runtime is told for what is granted.
-pub fn linux(pod: &Pod, container: &Container, granted: &ResourceRequirements, node: &Node) -> v1::LinuxContainerResources {
+pub fn linux(
+    pod: &Pod,
+    container: &Container,
+    granted: &ResourceRequirements,
+    node: &Node,
+) -> v1::LinuxContainerResources {
     let container = Container { resources: Some(granted.clone()), ..container.clone() };
     resources::container::linux(pod, &container, node)
 }
@@ -50,9 +55,7 @@ pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
 /// The conditions that tell about a change: type, reason, message.
 pub fn condition(state: &ResizeState) -> (&'static str, Option<String>, Option<String>) {
     match state {
-        ResizeState::Pending { reason, message } => {
-            ("PodResizePending", Some(reason.clone()), Some(message.clone()))
-        }
+        ResizeState::Pending { reason, message } => ("PodResizePending", Some(reason.clone()), Some(message.clone())),
         ResizeState::InProgress { error: None } => ("PodResizeInProgress", None, None),
         ResizeState::InProgress { error: Some(message) } => {
             ("PodResizeInProgress", Some("Error".to_owned()), Some(message.clone()))

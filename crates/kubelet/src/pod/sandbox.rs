@@ -57,9 +57,18 @@ pub fn config(
 /// Both separators are allowed in the API, the kernel's files are named with dots.
 fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
-        Some(first) if name.as_bytes()[first] == b'/' => {
-            name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect()
-        }
+        Some(first) if name.as_bytes()[first] == b'/' => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
         _ => name.to_owned(),
     }
 }

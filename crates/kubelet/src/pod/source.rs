@@ -9,7 +9,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use reconcile::Cache;
 use reconcile::events::EventType;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::admission::{self, NodeView};
 use super::memory::Failed;
@@ -30,7 +30,15 @@ pub async fn run(shared: Arc<Shared>, in_api: Arc<Cache<Pod>>, mut static_pods: 
     let listening = tokio::spawn(listen(shared.clone(), woken_tx));
     let mut objects = shared.kubelet.objects.changes();
 
-    let mut workers = Workers { shared, by_uid: HashMap::new(), of_api: HashMap::new(), api_seen: false };
+    let mut workers = Workers {
+        shared,
+        by_uid: HashMap::new(),
+        of_api: HashMap::new(),
+        api_seen: false,
+        over: Arc::new(Notify::new()),
+        waiting: HashMap::new(),
+    };
+    let over = workers.over.clone();
     let pods = static_pods.borrow_and_update().clone();
     workers.static_pods(&pods).await;
     let mut files = true;
@@ -49,14 +57,17 @@ pub async fn run(shared: Arc<Shared>, in_api: Arc<Cache<Pod>>, mut static_pods: 
                 // Nobody reads files any more; what they said stays.
                 Err(_) => files = false,
             },
+            () = over.notified() => workers.one_is_over().await,
             uid = woken.recv() => match uid {
-                Some(Woken::Pod(uid)) => workers.wake(&uid),
-                Some(Woken::All) => workers.wake_all(),
+                Some(Woken::Pod(uid)) => workers.tell(&uid, Handle::look),
+                Some(Woken::All) => workers.by_uid.values().for_each(Handle::look),
                 None => break,
             },
             uid = objects.recv() => match uid {
-                Ok(uid) => workers.wake(&uid),
-                Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => workers.wake_all(),
+                Ok(uid) => workers.tell(&uid, Handle::refresh),
+                Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {
+                    workers.by_uid.values().for_each(Handle::refresh);
+                }
                 Err(tokio::sync::broadcast::error::RecvError::Closed) => break,
             },
         }
@@ -116,6 +127,10 @@ struct Workers {
     /// The pods of the API by namespace and name, mirrors of static ones among them.
     of_api: HashMap<(String, String), Arc<Pod>>,
     api_seen: bool,
+    /// Rung when a worker has nothing left to do.
+    over: Arc<Notify>,
+    /// Static pods that wait until an earlier one of the same name has ended, by uid.
+    waiting: HashMap<String, Wish>,
 }
 
 impl Workers {
@@ -193,6 +208,7 @@ impl Workers {
         for pod in missing {
             self.end(spec::uid(&pod), &pod);
         }
+        self.waiting.retain(|uid, _| uids.contains(uid.as_str()));
         for pod in pods {
             let key = (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
             let mirror = self.of_api.get(&key).filter(|mirror| spec::is_mirror(mirror)).cloned();
@@ -213,8 +229,12 @@ impl Workers {
             worker.set(wish);
             return;
         }
+        if self.name_is_taken(&wish.pod) {
+            self.waiting.insert(uid, wish);
+            return;
+        }
         let refused = self.judge(&wish.pod).await;
-        let worker = worker::start(self.shared.clone(), wish, refused);
+        let worker = worker::start(self.shared.clone(), wish, refused, self.over.clone());
         self.by_uid.insert(uid, worker);
         self.weigh();
     }
@@ -246,7 +266,8 @@ impl Workers {
             self.shared.pods.set_allocatable(view.allocatable.clone());
         }
         let states: Vec<_> = self.by_uid.values().filter(|worker| !worker.is_finished()).map(Handle::wish).collect();
-        let others: Vec<&Pod> = states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
+        let others: Vec<&Pod> =
+            states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
         let refusal = admission::admit(&view, pod, &others).err()?;
         self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
         Some(Failed {
@@ -258,14 +279,31 @@ impl Workers {
         })
     }
 
-    fn wake(&mut self, uid: &str) {
+    fn tell(&self, uid: &str, word: fn(&Handle)) {
         if let Some(worker) = self.by_uid.get(uid) {
-            worker.wake();
+            word(worker);
         }
     }
 
-    fn wake_all(&mut self) {
-        self.by_uid.values().for_each(Handle::wake);
+    /// There is room on the node, and names are free again.
+    async fn one_is_over(&mut self) {
+        self.by_uid.retain(|_, worker| !worker.is_finished());
+        self.by_uid.values().for_each(Handle::nudge);
+        self.weigh();
+        for (_, wish) in std::mem::take(&mut self.waiting) {
+            self.wish(wish).await;
+        }
+    }
+
+    /// Whether a static pod of that name is still ending: two of them must never run at once.
+    fn name_is_taken(&self, pod: &Pod) -> bool {
+        let uid = spec::uid(pod);
+        spec::is_static(pod)
+            && self.by_uid.values().any(|worker| {
+                let other = worker.wish().pod;
+                let same = spec::name(&other) == spec::name(pod) && spec::namespace(&other) == spec::namespace(pod);
+                same && spec::uid(&other) != uid && !worker.is_finished()
+            })
     }
 
     /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
@@ -285,7 +323,8 @@ impl Workers {
             }
             let pod = Arc::new(orphan(sandbox, &containers));
             tracing::info!(pod = spec::full_name(&pod), "ending what is left of a pod that is gone");
-            let worker = worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None);
+            let worker =
+                worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
             self.by_uid.insert(uid.clone(), worker);
         }
         for uid in self.shared.volumes.uids() {
@@ -314,10 +353,11 @@ fn orphan(sandbox: &v1::PodSandbox, containers: &[v1::Container]) -> Pod {
     pod.metadata.uid = mark(labels::POD_UID);
     let own: Vec<&v1::Container> =
         containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id).collect();
-    let grace = own.iter().find_map(|container| {
-        container.annotations.get(labels::POD_TERMINATION_GRACE_PERIOD)?.parse::<i64>().ok()
-    });
-    let mut spec = k8s_openapi::api::core::v1::PodSpec { termination_grace_period_seconds: grace, ..Default::default() };
+    let grace = own
+        .iter()
+        .find_map(|container| container.annotations.get(labels::POD_TERMINATION_GRACE_PERIOD)?.parse::<i64>().ok());
+    let mut spec =
+        k8s_openapi::api::core::v1::PodSpec { termination_grace_period_seconds: grace, ..Default::default() };
     let mut names: HashSet<&str> = HashSet::new();
     for container in own {
         let Some(name) = container.labels.get(labels::CONTAINER_NAME).filter(|name| names.insert(name)) else {
@@ -328,10 +368,8 @@ fn orphan(sandbox: &v1::PodSandbox, containers: &[v1::Container]) -> Pod {
         let ports = container.annotations.get(labels::CONTAINER_PORTS);
         spec.containers.push(k8s_openapi::api::core::v1::Container {
             name: name.clone(),
-            lifecycle: pre_stop.map(|hook| k8s_openapi::api::core::v1::Lifecycle {
-                pre_stop: Some(hook),
-                ..Default::default()
-            }),
+            lifecycle: pre_stop
+                .map(|hook| k8s_openapi::api::core::v1::Lifecycle { pre_stop: Some(hook), ..Default::default() }),
             ports: ports.and_then(|text| serde_json::from_str(text).ok()),
             ..Default::default()
         });

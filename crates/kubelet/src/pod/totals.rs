@@ -44,7 +44,8 @@ pub fn of(pod: &Pod, resources: impl Fn(&Container) -> ResourceRequirements) -> 
 
 /// What the node must have free for the pod.
 pub fn requests(pod: &Pod) -> Amounts {
-    let of = |container: &Container| milli(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
+    let of =
+        |container: &Container| milli(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
     let mut requests = total(pod, of, Overhead::Counts);
     if let Some(own) = spec::wishes(pod).resources.as_ref().and_then(|resources| resources.requests.as_ref()) {
         requests.extend(milli(Some(own)));

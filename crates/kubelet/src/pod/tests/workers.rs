@@ -149,7 +149,12 @@ impl Node {
             if test(&pod) {
                 return pod;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: {pod:#}\ncalls: {:#?}\nevents: {:#?}", self.runtime.calls(), self.events());
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{what}: {pod:#}\ncalls: {:#?}\nevents: {:#?}",
+                self.runtime.calls(),
+                self.events()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -194,7 +199,9 @@ async fn a_pod_runs_and_is_deleted() {
     node.until("gone", Value::is_null).await;
     node.until("runtime empty", |_| node.runtime.is_empty()).await;
     let calls = node.runtime.calls();
-    let place = |call: &str| calls.iter().position(|made| made.starts_with(call)).unwrap_or_else(|| panic!("{call}: {calls:?}"));
+    let place = |call: &str| {
+        calls.iter().position(|made| made.starts_with(call)).unwrap_or_else(|| panic!("{call}: {calls:?}"))
+    };
     assert!(place("exec bye") < place("stop c "));
     assert!(place("stop c ") < place("stop side "));
     assert!(place("stop side ") < place("stop sandbox"));
@@ -293,7 +300,9 @@ async fn a_restarted_kubelet_finds_its_pods_again() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let (api, runtime) = (FakeApi::default(), FakeRuntime::new());
     let node = Node::start_with(api.clone(), runtime.clone(), folder.clone());
-    node.create(json!({"containers": [{"name": "c", "readinessProbe": {"exec": {"command": ["ready"]}, "periodSeconds": 1}}]}));
+    node.create(
+        json!({"containers": [{"name": "c", "readinessProbe": {"exec": {"command": ["ready"]}, "periodSeconds": 1}}]}),
+    );
     let before = node.until("ready", ready).await;
     node.stop();
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -301,12 +310,15 @@ async fn a_restarted_kubelet_finds_its_pods_again() {
     api.take_requests();
 
     let again = Node::start_with(api.clone(), runtime.clone(), folder.clone());
-    again.until("known", |_| again.shared.pods.by_name("n", "p").is_some_and(|state| !state.containers.is_empty())).await;
+    again
+        .until("known", |_| again.shared.pods.by_name("n", "p").is_some_and(|state| !state.containers.is_empty()))
+        .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(runtime.calls().iter().filter(|call| !call.starts_with("exec")).count(), calls, "{:?}", runtime.calls());
     let after = api.get(PATH).expect("a pod");
     assert_eq!(after["status"], before["status"]);
-    let patches = api.take_requests().into_iter().filter(|request| request.starts_with("PATCH") && request.contains("/pods/"));
+    let patches =
+        api.take_requests().into_iter().filter(|request| request.starts_with("PATCH") && request.contains("/pods/"));
     assert_eq!(patches.count(), 0, "nothing changed, so nothing is written");
 
     // What ended while no kubelet was there is told with its true code.
@@ -334,14 +346,19 @@ async fn evicted_pods_fail_and_stay() {
     let order = Order::Evict {
         reason: "Evicted".to_owned(),
         message: "The node was low on resource: memory.".to_owned(),
-        condition: Some(crate::pods::EvictionCondition { reason: "TerminationByKubelet".to_owned(), message: "m".to_owned() }),
+        condition: Some(crate::pods::EvictionCondition {
+            reason: "TerminationByKubelet".to_owned(),
+            message: "m".to_owned(),
+        }),
         grace_period_seconds: Some(0),
     };
     assert!(node.shared.pods.order("u", order).await);
     let pod = node.until("ended", |pod| container(pod)["state"]["terminated"]["exitCode"] == 143).await;
     assert_eq!((&pod["status"]["phase"], &pod["status"]["reason"]), (&json!("Failed"), &json!("Evicted")));
     let conditions = pod["status"]["conditions"].as_array().expect("conditions");
-    assert!(conditions.iter().any(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True"));
+    assert!(
+        conditions.iter().any(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
