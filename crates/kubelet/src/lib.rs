@@ -3,6 +3,9 @@
 pub mod config;
 pub mod node;
 pub mod stats;
+pub mod eviction;
+pub mod gc;
+pub mod shutdown;
 pub mod pods;
 pub mod pod;
 pub mod objects;

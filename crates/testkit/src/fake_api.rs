@@ -230,7 +230,8 @@ impl FakeApi {
         };
         if streamed {
             let annotations = json!({ "k8s.io/initial-events-end": "true" });
-            let metadata = json!({ "resourceVersion": self.state.lock().revision.to_string(), "annotations": annotations });
+            let metadata =
+                json!({ "resourceVersion": self.state.lock().revision.to_string(), "annotations": annotations });
             missed.push(line("BOOKMARK", &json!({ "apiVersion": "v1", "kind": "Bookmark", "metadata": metadata })));
         }
         let later = stream::unfold(changes, move |mut changes| {

@@ -50,6 +50,8 @@ impl StaticPods {
 }
 
 async fn follow(path: &Path, node: &str, clock: &Clock, pods: &watch::Sender<Vec<Arc<Pod>>>) -> std::io::Result<()> {
+    // The newer way to make one is unsafe for the sake of types that may close their descriptor; an owned one does not.
+    #[allow(deprecated)]
     let changes = AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?;
     loop {
         // Watching comes before reading, so that no change falls between the two.

@@ -184,6 +184,8 @@ static CONTAINER_FAMILIES: [Family; 11] = [
     },
 ];
 
+type ReadInterface = fn(&super::types::InterfaceStats) -> u64;
+
 /// What cAdvisor shows of containers, pods' networks and the machine.
 pub fn cadvisor(summary: &Summary, machine: &Machine) -> String {
     let mut out = Text::default();
@@ -196,7 +198,7 @@ pub fn cadvisor(summary: &Summary, machine: &Machine) -> String {
             }
         }
     }
-    let networks: [(&str, &str, fn(&super::types::InterfaceStats) -> u64); 4] = [
+    let networks: [(&str, &str, ReadInterface); 4] = [
         ("container_network_receive_bytes_total", "Cumulative count of bytes received", |it| it.rx_bytes),
         ("container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", |it| {
             it.rx_errors
