@@ -59,7 +59,10 @@ static SAFE_SYSCTLS: &[&str] = &[
 pub fn admit(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal> {
     sysctls(node, pod)?;
     if let Some(name) = spec::wishes(pod).node_name.as_deref().filter(|name| *name != node.name) {
-        return refuse("NodeName", format!("Predicate NodeName failed: node(s) didn't match the requested node name ({name})"));
+        return refuse(
+            "NodeName",
+            format!("Predicate NodeName failed: node(s) didn't match the requested node name ({name})"),
+        );
     }
     resources(node, pod, others)?;
     if !affinity::fits(&node.labels, &node.name, pod) {
@@ -92,7 +95,11 @@ pub fn resize(shared: &Shared, pod: &Pod) -> Result<(), ResizeState> {
         if requested > capacity {
             return pending(
                 "Infeasible",
-                format!("Node didn't have enough capacity: {name}, requested: {}, capacity: {}", shown(requested), shown(capacity)),
+                format!(
+                    "Node didn't have enough capacity: {name}, requested: {}, capacity: {}",
+                    shown(requested),
+                    shown(capacity)
+                ),
             );
         }
         if requested + used > capacity {
@@ -129,11 +136,20 @@ fn sysctls(node: &NodeView, pod: &Pod) -> Result<(), Refusal> {
         }
         let network = name.starts_with("net.");
         if network && wishes.host_network == Some(true) {
-            return refuse("SysctlForbidden", format!("forbidden sysctl: \"{name}\" not allowed with host net enabled"));
+            return refuse(
+                "SysctlForbidden",
+                format!("forbidden sysctl: \"{name}\" not allowed with host net enabled"),
+            );
         }
-        let ipc = name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name.starts_with("kernel.sem") || name.starts_with("fs.mqueue.");
+        let ipc = name.starts_with("kernel.shm")
+            || name.starts_with("kernel.msg")
+            || name.starts_with("kernel.sem")
+            || name.starts_with("fs.mqueue.");
         if ipc && wishes.host_ipc == Some(true) {
-            return refuse("SysctlForbidden", format!("forbidden sysctl: \"{name}\" not allowed with host ipc enabled"));
+            return refuse(
+                "SysctlForbidden",
+                format!("forbidden sysctl: \"{name}\" not allowed with host ipc enabled"),
+            );
         }
     }
     Ok(())
@@ -231,21 +247,22 @@ mod tests {
             &[cpu("0"), cpu("0")],
             Err(("OutOfpods", "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2")),
         );
-        let port = |ip: &str| {
-            serde_json::json!({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80, "hostIP": ip}]}]})
-        };
+        let port = |ip: &str| serde_json::json!({"containers": [{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80, "hostIP": ip}]}]});
         let clash = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
         check(port(""), &[port("10.0.0.1")], Err(("NodePorts", clash)));
         check(port("10.0.0.2"), &[port("10.0.0.1")], Ok(()));
-        let selector = |value: &str| serde_json::json!({"nodeSelector": {"disk": value}, "containers": [{"name": "c"}]});
+        let selector =
+            |value: &str| serde_json::json!({"nodeSelector": {"disk": value}, "containers": [{"name": "c"}]});
         check(selector("ssd"), &[], Ok(()));
         let affinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
         check(selector("hdd"), &[], Err(("NodeAffinity", affinity)));
-        let sysctl = |name: &str| {
-            serde_json::json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, "containers": [{"name": "c"}]})
-        };
+        let sysctl = |name: &str| serde_json::json!({"securityContext": {"sysctls": [{"name": name, "value": "1"}]}, "containers": [{"name": "c"}]});
         check(sysctl("net.core.somaxconn"), &[], Ok(()));
         check(sysctl("net.ipv4.tcp_syncookies"), &[], Ok(()));
-        check(sysctl("vm.swappiness"), &[], Err(("SysctlForbidden", "forbidden sysctl: \"vm.swappiness\" not allowlisted")));
+        check(
+            sysctl("vm.swappiness"),
+            &[],
+            Err(("SysctlForbidden", "forbidden sysctl: \"vm.swappiness\" not allowlisted")),
+        );
     }
 }

@@ -4,9 +4,9 @@ use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::plan::Progress;
+use super::resize;
 use super::spec;
 use super::status::Input;
-use super::resize;
 
 /// What is said by one condition.
 struct Says {
@@ -37,8 +37,7 @@ pub(super) fn of(input: &Input, status: &PodStatus) -> Vec<PodCondition> {
     says.push(Says { type_: "PodScheduled", status: true, reason: None, message: None });
 
     let previous = input.previous.conditions.as_deref().unwrap_or_default();
-    let mut conditions: Vec<PodCondition> =
-        says.into_iter().map(|says| stamped(input, previous, says)).collect();
+    let mut conditions: Vec<PodCondition> = says.into_iter().map(|says| stamped(input, previous, says)).collect();
     for other in previous {
         let ours = OWNED.contains(&other.type_.as_str());
         if !ours && !conditions.iter().any(|condition| condition.type_ == other.type_) {
@@ -130,8 +129,7 @@ fn containers_ready(input: &Input, status: &PodStatus) -> Says {
         .filter(|(container, _)| spec::is_sidecar(container))
         .map(|(_, status)| status);
     let regular = status.container_statuses.iter().flatten();
-    let names: Vec<&str> =
-        sidecars.chain(regular).filter(unready).map(|container| container.name.as_str()).collect();
+    let names: Vec<&str> = sidecars.chain(regular).filter(unready).map(|container| container.name.as_str()).collect();
     if names.is_empty() {
         return Says { type_, status: true, reason: None, message: None };
     }
@@ -149,7 +147,10 @@ fn ready(input: &Input, containers: &Says) -> Says {
     let mut missing = Vec::new();
     for gate in spec::wishes(input.pod).readiness_gates.iter().flatten() {
         match previous.iter().find(|condition| condition.type_ == gate.condition_type) {
-            None => missing.push(format!("corresponding condition of pod readiness gate \"{}\" does not exist.", gate.condition_type)),
+            None => missing.push(format!(
+                "corresponding condition of pod readiness gate \"{}\" does not exist.",
+                gate.condition_type
+            )),
             Some(condition) if condition.status != "True" => missing.push(format!(
                 "the status of pod readiness gate \"{}\" is not \"True\", but {}",
                 gate.condition_type, condition.status

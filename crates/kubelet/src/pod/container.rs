@@ -8,7 +8,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::security::{self, UserRange};
-use super::{env, labels, linux_resources, spec};
+use super::{env, labels, spec};
 use crate::Config;
 
 /// Everything that was found out for the container before it is made.
@@ -24,8 +24,7 @@ pub struct Parts<'a> {
     /// The container whose processes an ephemeral one sees.
     pub target: Option<String>,
     pub users: Option<UserRange>,
-    pub granted: &'a k8s_openapi::api::core::v1::ResourceRequirements,
-    pub node_memory_bytes: i64,
+    pub resources: v1::LinuxContainerResources,
 }
 
 pub fn config(parts: Parts) -> v1::ContainerConfig {
@@ -41,7 +40,6 @@ pub fn config(parts: Parts) -> v1::ContainerConfig {
         parts.users,
         &config.root_dir.join("seccomp"),
     );
-    let resources = linux_resources::container(pod, container, parts.granted, parts.node_memory_bytes);
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: container.name.clone(), attempt }),
         image: Some(v1::ImageSpec {
@@ -60,7 +58,7 @@ pub fn config(parts: Parts) -> v1::ContainerConfig {
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
-        linux: Some(v1::LinuxContainerConfig { resources: Some(resources), security_context: Some(security) }),
+        linux: Some(v1::LinuxContainerConfig { resources: Some(parts.resources), security_context: Some(security) }),
         ..Default::default()
     }
 }

@@ -14,8 +14,6 @@ use tokio::sync::broadcast;
 /// What a container does when it is started.
 #[derive(Clone, Debug)]
 pub enum Script {
-    /// Runs until it is told to end, and then ends with this code.
-    Run { ends_with: i32 },
     /// Ends by itself.
     Exit(i32),
     /// Does not listen to its signal.
@@ -277,7 +275,6 @@ impl Runtime for FakeRuntime {
                 tokio::time::sleep(Duration::from_secs(timeout_seconds.max(0) as u64)).await;
                 self.end(id, 137);
             }
-            Some(Script::Run { ends_with }) => self.end(id, ends_with),
             _ => self.end(id, 143),
         }
         Ok(())

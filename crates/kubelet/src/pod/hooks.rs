@@ -43,8 +43,14 @@ pub async fn run(
         // Only whether an answer comes counts, as upstream: a hook's failure is a failed request.
         return match probe::get(&get, NO_LIMIT).await {
             Ok(status) if status < 400 => Ok(()),
-            Ok(status) => Err(format!("HTTP lifecycle hook ({}) for Container \"{}\" failed - HTTP status {status}", get.path, container.name)),
-            Err(error) => Err(format!("HTTP lifecycle hook ({}) for Container \"{}\" failed - error: {error}", get.path, container.name)),
+            Ok(status) => Err(format!(
+                "HTTP lifecycle hook ({}) for Container \"{}\" failed - HTTP status {status}",
+                get.path, container.name
+            )),
+            Err(error) => Err(format!(
+                "HTTP lifecycle hook ({}) for Container \"{}\" failed - error: {error}",
+                get.path, container.name
+            )),
         };
     }
     if let Some(action) = &hook.sleep {

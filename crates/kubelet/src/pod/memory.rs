@@ -29,6 +29,8 @@ pub struct Memory {
     pub sandbox_busy: bool,
     /// Why the pod is to end although its object does not say so.
     pub failed: Option<Failed>,
+    /// The pod has succeeded or failed; nothing is started any more.
+    pub over: bool,
     /// When ending the pod began.
     pub ending_since: Option<Timestamp>,
     /// Volumes are there.

@@ -18,7 +18,6 @@ mod conditions;
 mod container;
 mod hooks;
 mod kill;
-mod linux_resources;
 mod observe;
 mod resize;
 mod sandbox;
@@ -35,10 +34,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use reconcile::events::{EventType, reference};
 
-use crate::Kubelet;
 use crate::images::Images;
 use crate::pods::Pods;
 use crate::volumes::Volumes;
+use crate::{Kubelet, resources};
 
 /// What all pods' workers share.
 pub struct Shared {
@@ -50,10 +49,51 @@ pub struct Shared {
     /// The scheme of container ids.
     pub runtime_name: String,
     pub host_ips: Vec<String>,
-    pub node_memory_bytes: i64,
+    /// What rules about resources need to know of the machine.
+    pub node: resources::container::Node,
+    pub cgroups: resources::PodCgroups,
+    /// What all pods together may use.
+    pub allocatable: resources::cgroups::Allocatable,
 }
 
 impl Shared {
+    pub async fn new(kubelet: Arc<Kubelet>, pods: Arc<Pods>, volumes: Arc<Volumes>) -> Result<Shared, crate::Error> {
+        let version = kubelet.runtime.version().await;
+        let version =
+            version.map_err(|source| crate::Error::Runtime { step: "ask for the runtime's version".into(), source })?;
+        let config = &kubelet.config;
+        let machine = crate::node::machine::read();
+        let capacity = crate::node::capacity::capacity(&machine, 0, config.pods_max);
+        let allocatable = crate::node::capacity::allocatable(&capacity, config);
+        let amount = |name: &str| allocatable.get(name);
+        let allocatable = resources::cgroups::Allocatable {
+            milli_cpu: amount("cpu").map_or(0, |cpu| cpu.milli_value()),
+            memory_bytes: amount("memory").map_or(0, |memory| memory.value()),
+        };
+        let node = resources::container::Node {
+            memory_capacity_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
+            hugepage_sizes: machine.huge_pages.keys().map(|bytes| page_size(*bytes)).collect(),
+        };
+        let cgroups = linux::cgroup::Cgroups::detect();
+        let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
+        let ips = match config.node_ips.is_empty() {
+            true => crate::node::addresses::find(),
+            false => config.node_ips.clone(),
+        };
+        Ok(Shared {
+            images: Arc::new(Images::new(kubelet.clone())),
+            users: user_ranges::UserRanges::load(&config.root_dir),
+            runtime_name: version.runtime_name,
+            host_ips: ips.iter().map(ToString::to_string).collect(),
+            pods,
+            volumes,
+            node,
+            cgroups,
+            allocatable,
+            kubelet,
+        })
+    }
+
     /// An event about a pod, or about one of its containers.
     fn tell(&self, pod: &Pod, field_path: Option<String>, kind: EventType, reason: &str, message: String) {
         let about = ObjectReference { field_path, ..about(pod) };
@@ -64,4 +104,13 @@ impl Shared {
 /// Events about a static pod are about its object in the API, which carries the file's hash as its uid in events, as upstream.
 fn about(pod: &Pod) -> ObjectReference {
     reference(pod)
+}
+
+/// As the kernel names a size of huge pages: `2MB`, `1GB`.
+fn page_size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{}GB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{}MB", bytes >> 20),
+        bytes => format!("{}KB", bytes >> 10),
+    }
 }

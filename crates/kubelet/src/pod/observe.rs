@@ -99,7 +99,11 @@ fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
     };
     let mut message = status.message.clone();
     if state == State::Exited {
-        let left = termination_message(&status, &note(labels::TERMINATION_MESSAGE_PATH), &note(labels::TERMINATION_MESSAGE_POLICY));
+        let left = termination_message(
+            &status,
+            &note(labels::TERMINATION_MESSAGE_PATH),
+            &note(labels::TERMINATION_MESSAGE_POLICY),
+        );
         if !left.is_empty() {
             message = if message.is_empty() { left } else { format!("{message}: {left}") };
         }

@@ -74,7 +74,8 @@ impl Observed {
     }
 
     pub fn next_attempt(&self, name: &str) -> u32 {
-        let attempts = self.containers.iter().filter(|container| container.name == name).map(|container| container.attempt);
+        let attempts =
+            self.containers.iter().filter(|container| container.name == name).map(|container| container.attempt);
         attempts.max().map_or(0, |attempt| attempt + 1)
     }
 }

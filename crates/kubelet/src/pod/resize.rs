@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::memory::{Memory, ResizeState};
 use super::spec;
+use crate::resources::{self, container::Node};
 
 /// What is granted to a container: remembered, or what it wishes.
 pub fn granted(memory: &Memory, container: &Container) -> ResourceRequirements {
@@ -28,6 +30,17 @@ pub fn needs_restart(memory: &Memory, container: &Container, id: &str) -> bool {
     })
 }
 
+/// What the runtime is told for what is granted.
+pub fn linux(
+    pod: &Pod,
+    container: &Container,
+    granted: &ResourceRequirements,
+    node: &Node,
+) -> v1::LinuxContainerResources {
+    let container = Container { resources: Some(granted.clone()), ..container.clone() };
+    resources::container::linux(pod, &container, node)
+}
+
 /// The containers whose wish is not what is granted.
 pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
     let sidecars = spec::init_containers(pod).filter(|container| spec::is_sidecar(container));
@@ -42,9 +55,7 @@ pub fn wanted(memory: &Memory, pod: &Pod) -> Vec<Container> {
 /// The conditions that tell about a change: type, reason, message.
 pub fn condition(state: &ResizeState) -> (&'static str, Option<String>, Option<String>) {
     match state {
-        ResizeState::Pending { reason, message } => {
-            ("PodResizePending", Some(reason.clone()), Some(message.clone()))
-        }
+        ResizeState::Pending { reason, message } => ("PodResizePending", Some(reason.clone()), Some(message.clone())),
         ResizeState::InProgress { error: None } => ("PodResizeInProgress", None, None),
         ResizeState::InProgress { error: Some(message) } => {
             ("PodResizeInProgress", Some("Error".to_owned()), Some(message.clone()))

@@ -6,7 +6,7 @@ use cri::v1;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::security::{self, UserRange};
-use super::{files, labels, linux_resources, spec};
+use super::{files, labels, spec};
 use crate::Config;
 
 /// What the user should hear, and the sandbox; the error is the message of FailedCreatePodSandBox.
@@ -15,6 +15,7 @@ pub fn config(
     pod: &Pod,
     attempt: u32,
     users: Option<UserRange>,
+    cgroup_parent: String,
 ) -> Result<(v1::PodSandboxConfig, Vec<files::Warning>), String> {
     let name = files::host_name(pod, &config.cluster_domain)?;
     let hostname = files::kernel_host_name(pod, &name)?;
@@ -43,7 +44,7 @@ pub fn config(
         labels: marks,
         annotations: notes,
         linux: Some(v1::LinuxPodSandboxConfig {
-            cgroup_parent: linux_resources::cgroup_parent(&config.cgroup_root, pod),
+            cgroup_parent,
             security_context: Some(security::sandbox_context(pod, users, &config.root_dir.join("seccomp"))),
             sysctls: sysctls.collect(),
             ..Default::default()
@@ -56,9 +57,18 @@ pub fn config(
 /// Both separators are allowed in the API, the kernel's files are named with dots.
 fn dotted(name: &str) -> String {
     match name.find(['.', '/']) {
-        Some(first) if name.as_bytes()[first] == b'/' => {
-            name.chars().map(|c| if c == '/' { '.' } else if c == '.' { '/' } else { c }).collect()
-        }
+        Some(first) if name.as_bytes()[first] == b'/' => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
         _ => name.to_owned(),
     }
 }

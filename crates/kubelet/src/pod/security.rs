@@ -22,8 +22,7 @@ static MASKED_PATHS: &[&str] = &[
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-static READ_ONLY_PATHS: &[&str] =
-    &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+static READ_ONLY_PATHS: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// The part of a security context that the pod gives and the container may override.
 #[derive(Clone, Debug, Default)]
@@ -130,9 +129,8 @@ pub fn sandbox_context(pod: &Pod, users: Option<UserRange>, seccomp_folder: &Pat
     let wishes = spec::wishes(pod);
     let of_pod = wishes.security_context.clone().unwrap_or_default();
     let all = spec::init_containers(pod).chain(spec::regular_containers(pod));
-    let privileged = all
-        .filter_map(|container| container.security_context.as_ref())
-        .any(|context| context.privileged == Some(true));
+    let privileged =
+        all.filter_map(|container| container.security_context.as_ref()).any(|context| context.privileged == Some(true));
     // The sandbox itself always runs with the runtime's filter, unless the pod says otherwise.
     let default = SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None };
     v1::LinuxSandboxSecurityContext {
@@ -151,9 +149,8 @@ pub fn sandbox_context(pod: &Pod, users: Option<UserRange>, seccomp_folder: &Pat
 
 fn namespaces(pod: &Pod, users: Option<UserRange>) -> v1::NamespaceOption {
     let wishes = spec::wishes(pod);
-    let node_or = |wish: Option<bool>, otherwise| {
-        (if wish == Some(true) { v1::NamespaceMode::Node } else { otherwise }) as i32
-    };
+    let node_or =
+        |wish: Option<bool>, otherwise| (if wish == Some(true) { v1::NamespaceMode::Node } else { otherwise }) as i32;
     let own_pid = match wishes.share_process_namespace {
         Some(true) => v1::NamespaceMode::Pod,
         _ => v1::NamespaceMode::Container,
@@ -181,7 +178,8 @@ fn groups(pod: &Pod) -> Vec<i64> {
 }
 
 fn groups_policy(pod: &Pod) -> i32 {
-    let policy = spec::wishes(pod).security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_deref());
+    let policy =
+        spec::wishes(pod).security_context.as_ref().and_then(|context| context.supplemental_groups_policy.as_deref());
     (match policy {
         Some("Strict") => v1::SupplementalGroupsPolicy::Strict,
         _ => v1::SupplementalGroupsPolicy::Merge,
@@ -249,7 +247,9 @@ mod tests {
         check(
             None,
             "nginx",
-            Err("container has runAsNonRoot and image has non-numeric user (nginx), cannot verify user is non-root (pod: \"p_n(u)\", container: c)"),
+            Err(
+                "container has runAsNonRoot and image has non-numeric user (nginx), cannot verify user is non-root (pod: \"p_n(u)\", container: c)",
+            ),
         );
     }
 }

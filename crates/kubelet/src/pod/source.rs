@@ -7,10 +7,9 @@ use std::time::Duration;
 use cri::v1;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::Api;
-use kube::runtime::{WatchStreamExt, watcher};
+use reconcile::Cache;
 use reconcile::events::EventType;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 
 use super::admission::{self, NodeView};
 use super::memory::Failed;
@@ -20,25 +19,26 @@ use super::{Shared, labels, spec};
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 256;
 
-/// What the API says about the node's pods.
-enum Change {
-    /// All of them, at first and whenever the watch begins anew.
-    All(Vec<Arc<Pod>>),
-    Set(Arc<Pod>),
-    Gone(Arc<Pod>),
-}
-
 /// Looks after the node's pods until told to stop. Containers go on running after it.
-pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<Pod>>>) {
+/// `in_api` holds the pods that the API has bound to this node.
+pub async fn run(shared: Arc<Shared>, in_api: Arc<Cache<Pod>>, mut static_pods: watch::Receiver<Vec<Arc<Pod>>>) {
     let shutdown = shared.kubelet.shutdown.clone();
-    let (tx, mut changes) = mpsc::channel(CHANGES_MAX);
-    let api: Api<Pod> = Api::all(shared.kubelet.client.clone());
-    let watching = tokio::spawn(watch_api(api, shared.kubelet.config.node_name.clone(), tx));
+    // Only the newest state counts, so that one place is enough.
+    let (tx, mut changes) = mpsc::channel(1);
+    let following = tokio::spawn(follow(in_api, tx));
     let (woken_tx, mut woken) = mpsc::channel(CHANGES_MAX);
     let listening = tokio::spawn(listen(shared.clone(), woken_tx));
     let mut objects = shared.kubelet.objects.changes();
 
-    let mut workers = Workers { shared, by_uid: HashMap::new(), of_api: HashMap::new(), api_seen: false };
+    let mut workers = Workers {
+        shared,
+        by_uid: HashMap::new(),
+        of_api: HashMap::new(),
+        api_seen: false,
+        over: Arc::new(Notify::new()),
+        waiting: HashMap::new(),
+    };
+    let over = workers.over.clone();
     let pods = static_pods.borrow_and_update().clone();
     workers.static_pods(&pods).await;
     let mut files = true;
@@ -46,9 +46,7 @@ pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<P
         tokio::select! {
             () = shutdown.cancelled() => break,
             change = changes.recv() => match change {
-                Some(Change::All(pods)) => workers.all(pods).await,
-                Some(Change::Set(pod)) => workers.set(pod).await,
-                Some(Change::Gone(pod)) => workers.gone(pod).await,
+                Some(pods) => workers.all(pods).await,
                 None => break,
             },
             changed = static_pods.changed(), if files => match changed {
@@ -59,48 +57,35 @@ pub async fn run(shared: Arc<Shared>, mut static_pods: watch::Receiver<Vec<Arc<P
                 // Nobody reads files any more; what they said stays.
                 Err(_) => files = false,
             },
+            () = over.notified() => workers.one_is_over().await,
             uid = woken.recv() => match uid {
-                Some(Woken::Pod(uid)) => workers.wake(&uid),
-                Some(Woken::All) => workers.wake_all(),
+                Some(Woken::Pod(uid)) => workers.tell(&uid, Handle::look),
+                Some(Woken::All) => workers.by_uid.values().for_each(Handle::look),
                 None => break,
             },
             uid = objects.recv() => match uid {
-                Ok(uid) => workers.wake(&uid),
-                Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => workers.wake_all(),
+                Ok(uid) => workers.tell(&uid, Handle::refresh),
+                Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => {
+                    workers.by_uid.values().for_each(Handle::refresh);
+                }
                 Err(tokio::sync::broadcast::error::RecvError::Closed) => break,
             },
         }
     }
-    watching.abort();
+    following.abort();
     listening.abort();
     for worker in workers.by_uid.values() {
         worker.abort();
     }
 }
 
-async fn watch_api(api: Api<Pod>, node: String, changes: mpsc::Sender<Change>) {
-    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
-    let mut stream = watcher(api, config).default_backoff().boxed();
-    let mut initial = Vec::new();
-    while let Some(event) = stream.next().await {
-        let change = match event {
-            Ok(watcher::Event::Init) => {
-                initial = Vec::new();
-                continue;
-            }
-            Ok(watcher::Event::InitApply(pod)) => {
-                initial.push(Arc::new(pod));
-                continue;
-            }
-            Ok(watcher::Event::InitDone) => Change::All(std::mem::take(&mut initial)),
-            Ok(watcher::Event::Apply(pod)) => Change::Set(Arc::new(pod)),
-            Ok(watcher::Event::Delete(pod)) => Change::Gone(Arc::new(pod)),
-            Err(error) => {
-                tracing::debug!(%error, "watch of the node's pods");
-                continue;
-            }
-        };
-        if changes.send(change).await.is_err() {
+/// Hands over what the cache holds whenever it has changed.
+async fn follow(pods: Arc<Cache<Pod>>, changes: mpsc::Sender<Vec<Arc<Pod>>>) {
+    let mut changed = pods.changes();
+    pods.synced().await;
+    loop {
+        changed.mark_unchanged();
+        if changes.send(pods.list()).await.is_err() || changed.changed().await.is_err() {
             return;
         }
     }
@@ -142,6 +127,10 @@ struct Workers {
     /// The pods of the API by namespace and name, mirrors of static ones among them.
     of_api: HashMap<(String, String), Arc<Pod>>,
     api_seen: bool,
+    /// Rung when a worker has nothing left to do.
+    over: Arc<Notify>,
+    /// Static pods that wait until an earlier one of the same name has ended, by uid.
+    waiting: HashMap<String, Wish>,
 }
 
 impl Workers {
@@ -166,6 +155,12 @@ impl Workers {
     async fn set(&mut self, pod: Arc<Pod>) {
         let key = (spec::namespace(&pod).to_owned(), spec::name(&pod).to_owned());
         let before = self.of_api.insert(key, pod.clone());
+        let same = |before: &Arc<Pod>| {
+            spec::uid(before) == spec::uid(&pod) && before.metadata.resource_version == pod.metadata.resource_version
+        };
+        if before.as_ref().is_some_and(same) {
+            return;
+        }
         // Another pod of the same name: the earlier one's end was missed.
         if let Some(before) = before.filter(|before| spec::uid(before) != spec::uid(&pod)) {
             self.end(spec::uid(&before), &before);
@@ -187,6 +182,7 @@ impl Workers {
             return;
         }
         self.end(spec::uid(&pod), &pod);
+        self.weigh();
     }
 
     /// Tells the static pod of that name about its object in the API.
@@ -212,6 +208,7 @@ impl Workers {
         for pod in missing {
             self.end(spec::uid(&pod), &pod);
         }
+        self.waiting.retain(|uid, _| uids.contains(uid.as_str()));
         for pod in pods {
             let key = (spec::namespace(pod).to_owned(), spec::name(pod).to_owned());
             let mirror = self.of_api.get(&key).filter(|mirror| spec::is_mirror(mirror)).cloned();
@@ -232,9 +229,23 @@ impl Workers {
             worker.set(wish);
             return;
         }
+        if self.name_is_taken(&wish.pod) {
+            self.waiting.insert(uid, wish);
+            return;
+        }
         let refused = self.judge(&wish.pod).await;
-        let worker = worker::start(self.shared.clone(), wish, refused);
+        let worker = worker::start(self.shared.clone(), wish, refused, self.over.clone());
         self.by_uid.insert(uid, worker);
+        self.weigh();
+    }
+
+    /// The classes' control groups weigh what their pods request together.
+    fn weigh(&self) {
+        let wishes: Vec<Wish> = self.by_uid.values().map(Handle::wish).filter(|wish| !wish.gone).collect();
+        let pods = wishes.iter().map(|wish| &*wish.pod).filter(|pod| counts(&self.shared, pod));
+        if let Err(error) = self.shared.cgroups.ensure(self.shared.allocatable, pods) {
+            tracing::warn!(%error, "control groups of the classes are not set");
+        }
     }
 
     /// A pod that was taken once is not judged again.
@@ -255,7 +266,8 @@ impl Workers {
             self.shared.pods.set_allocatable(view.allocatable.clone());
         }
         let states: Vec<_> = self.by_uid.values().filter(|worker| !worker.is_finished()).map(Handle::wish).collect();
-        let others: Vec<&Pod> = states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
+        let others: Vec<&Pod> =
+            states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
         let refusal = admission::admit(&view, pod, &others).err()?;
         self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
         Some(Failed {
@@ -267,14 +279,31 @@ impl Workers {
         })
     }
 
-    fn wake(&mut self, uid: &str) {
+    fn tell(&self, uid: &str, word: fn(&Handle)) {
         if let Some(worker) = self.by_uid.get(uid) {
-            worker.wake();
+            word(worker);
         }
     }
 
-    fn wake_all(&mut self) {
-        self.by_uid.values().for_each(Handle::wake);
+    /// There is room on the node, and names are free again.
+    async fn one_is_over(&mut self) {
+        self.by_uid.retain(|_, worker| !worker.is_finished());
+        self.by_uid.values().for_each(Handle::nudge);
+        self.weigh();
+        for (_, wish) in std::mem::take(&mut self.waiting) {
+            self.wish(wish).await;
+        }
+    }
+
+    /// Whether a static pod of that name is still ending: two of them must never run at once.
+    fn name_is_taken(&self, pod: &Pod) -> bool {
+        let uid = spec::uid(pod);
+        spec::is_static(pod)
+            && self.by_uid.values().any(|worker| {
+                let other = worker.wish().pod;
+                let same = spec::name(&other) == spec::name(pod) && spec::namespace(&other) == spec::namespace(pod);
+                same && spec::uid(&other) != uid && !worker.is_finished()
+            })
     }
 
     /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
@@ -294,7 +323,8 @@ impl Workers {
             }
             let pod = Arc::new(orphan(sandbox, &containers));
             tracing::info!(pod = spec::full_name(&pod), "ending what is left of a pod that is gone");
-            let worker = worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None);
+            let worker =
+                worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
             self.by_uid.insert(uid.clone(), worker);
         }
         for uid in self.shared.volumes.uids() {
@@ -323,10 +353,11 @@ fn orphan(sandbox: &v1::PodSandbox, containers: &[v1::Container]) -> Pod {
     pod.metadata.uid = mark(labels::POD_UID);
     let own: Vec<&v1::Container> =
         containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id).collect();
-    let grace = own.iter().find_map(|container| {
-        container.annotations.get(labels::POD_TERMINATION_GRACE_PERIOD)?.parse::<i64>().ok()
-    });
-    let mut spec = k8s_openapi::api::core::v1::PodSpec { termination_grace_period_seconds: grace, ..Default::default() };
+    let grace = own
+        .iter()
+        .find_map(|container| container.annotations.get(labels::POD_TERMINATION_GRACE_PERIOD)?.parse::<i64>().ok());
+    let mut spec =
+        k8s_openapi::api::core::v1::PodSpec { termination_grace_period_seconds: grace, ..Default::default() };
     let mut names: HashSet<&str> = HashSet::new();
     for container in own {
         let Some(name) = container.labels.get(labels::CONTAINER_NAME).filter(|name| names.insert(name)) else {
@@ -337,10 +368,8 @@ fn orphan(sandbox: &v1::PodSandbox, containers: &[v1::Container]) -> Pod {
         let ports = container.annotations.get(labels::CONTAINER_PORTS);
         spec.containers.push(k8s_openapi::api::core::v1::Container {
             name: name.clone(),
-            lifecycle: pre_stop.map(|hook| k8s_openapi::api::core::v1::Lifecycle {
-                pre_stop: Some(hook),
-                ..Default::default()
-            }),
+            lifecycle: pre_stop
+                .map(|hook| k8s_openapi::api::core::v1::Lifecycle { pre_stop: Some(hook), ..Default::default() }),
             ports: ports.and_then(|text| serde_json::from_str(text).ok()),
             ..Default::default()
         });

@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::Api;
 use reconcile::events::EventType;
+use tokio_util::sync::CancellationToken;
 
 use super::memory::Waiting;
 use super::plan::RETRY_SECONDS;
 use super::security::UserRange;
 use super::spec::{self, Kind};
-use super::{Shared, container, env, files, hooks, sandbox, security};
+use super::{Shared, container, env, files, hooks, resize, sandbox, security};
 use crate::images::NotThere;
 use crate::volumes::{Mounted, Volume};
 
@@ -30,6 +31,8 @@ pub struct Task {
     pub granted: ResourceRequirements,
     /// The container an ephemeral one looks at, if it runs.
     pub target: Option<String>,
+    /// The pod is to end, so that what is not yet made need not be made.
+    pub ending: CancellationToken,
 }
 
 /// Why a container does not run.
@@ -51,7 +54,7 @@ pub async fn run(task: Task) -> Result<String, NotStarted> {
         shared.tell(&pod, Some(field_path.clone()), kind, reason, message);
     };
     let result = start(&task, kind, &wished, &tell).await;
-    if let Err(error) = &result {
+    if let Some(error) = result.as_ref().err().filter(|_| !task.ending.is_cancelled()) {
         let image = matches!(
             error.waiting.reason.as_str(),
             "ErrImagePull" | "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" | "ImageInspectError"
@@ -69,16 +72,51 @@ type Tell<'a> = &'a (dyn Fn(EventType, &str, String) + Send + Sync);
 async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> Result<String, NotStarted> {
     let shared = &task.shared;
     let kubelet = &shared.kubelet;
-    let pod = &*task.pod;
     let retry = Some(kubelet.now() + SignedDuration::from_secs(RETRY_SECONDS));
-    let unconfigured = |message: String| failed("CreateContainerConfigError", message, retry);
+    let (config, sandbox_config) = tokio::select! {
+        prepared = prepare(task, wished, retry, tell) => prepared?,
+        () = task.ending.cancelled() => return Err(given_up()),
+    };
+    let id = kubelet
+        .runtime
+        .create_container(&task.sandbox, config, sandbox_config)
+        .await
+        .map_err(|error| failed("CreateContainerError", error.message, retry))?;
+    tell(EventType::Normal, "Created", "Container created".to_owned());
+    if task.ending.is_cancelled() {
+        return Err(given_up());
+    }
+    if let Err(error) = kubelet.runtime.start_container(&id).await {
+        return Err(failed("RunContainerError", error.message, None));
+    }
+    tell(EventType::Normal, "Started", "Container started".to_owned());
+    tokio::select! {
+        done = post_start(task, kind, wished, &id, tell) => done?,
+        // The pod's end takes care of the container.
+        () = task.ending.cancelled() => {}
+    }
+    Ok(id)
+}
 
+/// Everything that a container is made of; it may take long, and may be given up at any moment.
+async fn prepare(
+    task: &Task,
+    wished: &Container,
+    retry: Option<Timestamp>,
+    tell: Tell<'_>,
+) -> Result<(v1::ContainerConfig, v1::PodSandboxConfig), NotStarted> {
+    let shared = &task.shared;
+    let kubelet = &shared.kubelet;
+    let pod = &*task.pod;
+    let unconfigured = |message: String| failed("CreateContainerConfigError", message, retry);
     let users = user_range(shared, pod).map_err(|error| unconfigured(error.to_string()))?;
     let (sandbox_config, _) =
-        sandbox::config(&kubelet.config, pod, task.sandbox_attempt, users).map_err(unconfigured)?;
+        sandbox::config(&kubelet.config, pod, task.sandbox_attempt, users, shared.cgroups.name(pod))
+            .map_err(unconfigured)?;
     let image = wished.image.as_deref().unwrap_or_default();
     let policy = wished.image_pull_policy.as_deref();
-    let image = shared.images.ensure(pod, image, policy, Some(sandbox_config.clone()), tell).await.map_err(not_there)?;
+    let image =
+        shared.images.ensure(pod, image, policy, Some(sandbox_config.clone()), tell).await.map_err(not_there)?;
     pull_volumes(task, &sandbox_config, tell).await?;
     security::verify_non_root(pod, wished, &image).map_err(unconfigured)?;
 
@@ -106,21 +144,14 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
         mounts,
         target: task.target.clone(),
         users,
-        granted: &task.granted,
-        node_memory_bytes: shared.node_memory_bytes,
+        resources: resize::linux(pod, wished, &task.granted, &shared.node),
     });
-    let id = kubelet
-        .runtime
-        .create_container(&task.sandbox, config, sandbox_config)
-        .await
-        .map_err(|error| failed("CreateContainerError", error.message, retry))?;
-    tell(EventType::Normal, "Created", "Container created".to_owned());
-    if let Err(error) = kubelet.runtime.start_container(&id).await {
-        return Err(failed("RunContainerError", error.message, None));
-    }
-    tell(EventType::Normal, "Started", "Container started".to_owned());
-    post_start(task, kind, wished, &id, tell).await?;
-    Ok(id)
+    Ok((config, sandbox_config))
+}
+
+/// The pod ends before the container has come to run.
+fn given_up() -> NotStarted {
+    NotStarted { waiting: Waiting { reason: "ContainerCreating".to_owned(), message: None }, retry_at: None }
 }
 
 /// The hook runs beside the container's process; when it fails, the container is ended.
@@ -172,10 +203,12 @@ pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String,
     let kubelet = &shared.kubelet;
     let fail = |error: String| format!("Failed to create pod sandbox: {error}");
     let users = user_range(shared, pod).map_err(|error| fail(error.to_string()))?;
-    let (config, warnings) = sandbox::config(&kubelet.config, pod, attempt, users).map_err(fail)?;
+    let (config, warnings) =
+        sandbox::config(&kubelet.config, pod, attempt, users, shared.cgroups.name(pod)).map_err(fail)?;
     for warning in warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message);
     }
+    shared.cgroups.create_or_update(pod).map_err(|error| fail(format!("control group: {error}")))?;
     let logs = std::path::Path::new(&config.log_directory);
     std::fs::create_dir_all(logs).map_err(|error| fail(format!("create log folder {}: {error}", logs.display())))?;
     let handler = runtime_handler(kubelet, pod).await.map_err(fail)?;

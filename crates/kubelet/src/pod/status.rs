@@ -17,6 +17,7 @@ use super::plan::{self, Progress};
 use super::spec::{self, Kind};
 use super::{resize, totals};
 use crate::probe::Outcome;
+use crate::resources::QosClass;
 
 pub struct Input<'a> {
     pub pod: &'a Pod,
@@ -71,7 +72,7 @@ pub fn status(input: &Input) -> PodStatus {
         init_container_statuses: some(init),
         container_statuses: some(regular),
         ephemeral_container_statuses: some(ephemeral),
-        qos_class: previous.qos_class.clone().or_else(|| Some(totals::qos_class(pod).to_owned())),
+        qos_class: previous.qos_class.clone().or_else(|| Some(QosClass::of(pod).as_str().to_owned())),
         observed_generation: pod.metadata.generation,
         allocated_resources: totals.requests.clone(),
         resources: Some(totals),
@@ -89,7 +90,7 @@ fn refused(input: &Input, reason: &str, message: &str) -> PodStatus {
         message: Some(message.to_owned()),
         start_time: input.memory.start_time.map(Time).or_else(|| input.previous.start_time.clone()),
         observed_generation: input.pod.metadata.generation,
-        qos_class: input.previous.qos_class.clone().or_else(|| Some(totals::qos_class(input.pod).to_owned())),
+        qos_class: input.previous.qos_class.clone().or_else(|| Some(QosClass::of(input.pod).as_str().to_owned())),
         ..input.previous.clone()
     };
     status.conditions = Some(conditions::of(input, &status));
@@ -131,7 +132,11 @@ fn phase(input: &Input, init: &[ContainerStatus], regular: &[ContainerStatus]) -
             State3::Ended(0) | State3::Running if matches!(state, State3::Ended(0)) => {}
             State3::Running => pending_init += 1,
             State3::Ended(code) => {
-                if spec::restarts(pod, Kind::Init, container, code) { pending_init += 1 } else { failed_init += 1 }
+                if spec::restarts(pod, Kind::Init, container, code) {
+                    pending_init += 1
+                } else {
+                    failed_init += 1
+                }
             }
             State3::Waiting => match status.last_code() {
                 Some(0) => {}
@@ -200,9 +205,7 @@ fn phase(input: &Input, init: &[ContainerStatus], regular: &[ContainerStatus]) -
 /// The end of the regular containers counts only when the sidecars have ended too.
 fn sidecars_run(input: &Input) -> bool {
     let mut sidecars = spec::init_containers(input.pod).filter(|container| spec::is_sidecar(container));
-    sidecars.any(|container| {
-        input.observed.latest(&container.name).is_some_and(|last| last.state == State::Running)
-    })
+    sidecars.any(|container| input.observed.latest(&container.name).is_some_and(|last| last.state == State::Running))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -263,6 +266,12 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
             }
             status.state = Some(waiting_state(input, kind, waiting));
             status.last_state = Some(empty);
+            // What never came to run before the pod ended is told as ended too.
+            if input.progress == Progress::Ended && kind == Kind::Regular {
+                let ended =
+                    ContainerStateTerminated { container_id: None, ..lost(input, &observed::Container::default()) };
+                status.state = Some(ContainerState { terminated: Some(ended), ..Default::default() });
+            }
         }
         Some(seen) => {
             status.container_id = Some(format!("{}://{}", input.runtime, seen.id));
@@ -287,7 +296,8 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
                 State::Created | State::Unknown => {
                     status.state = Some(waiting_state(input, kind, waiting));
                     if status.last_code().is_none() && input.progress == Progress::Ended {
-                        status.state = Some(ContainerState { terminated: Some(lost(input, seen)), ..Default::default() });
+                        status.state =
+                            Some(ContainerState { terminated: Some(lost(input, seen)), ..Default::default() });
                     }
                 }
             }
@@ -361,7 +371,9 @@ fn terminated(input: &Input, seen: &observed::Container) -> ContainerStateTermin
         container_id: Some(format!("{}://{}", input.runtime, seen.id)),
         exit_code: seen.exit_code,
         reason: Some(reason.to_owned()),
-        message: Some(seen.message.clone()).filter(|message| !message.is_empty()).or_else(|| shown_message(input, &seen.id)),
+        message: Some(seen.message.clone())
+            .filter(|message| !message.is_empty())
+            .or_else(|| shown_message(input, &seen.id)),
         started_at: Some(Time(seen.started_at)),
         finished_at: Some(Time(seen.finished_at)),
         signal: None,
@@ -414,8 +426,7 @@ fn forgotten(input: &Input, old: &ContainerStatus, waiting: Option<&super::memor
         if ended.is_some() {
             status.last_state = Some(ContainerState { terminated: ended, ..Default::default() });
         }
-        let waiting =
-            ContainerStateWaiting { reason: Some(waiting.reason.clone()), message: waiting.message.clone() };
+        let waiting = ContainerStateWaiting { reason: Some(waiting.reason.clone()), message: waiting.message.clone() };
         status.state = Some(ContainerState { waiting: Some(waiting), ..Default::default() });
     }
     status

@@ -44,39 +44,13 @@ pub fn of(pod: &Pod, resources: impl Fn(&Container) -> ResourceRequirements) -> 
 
 /// What the node must have free for the pod.
 pub fn requests(pod: &Pod) -> Amounts {
-    let of = |container: &Container| milli(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
+    let of =
+        |container: &Container| milli(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()));
     let mut requests = total(pod, of, Overhead::Counts);
     if let Some(own) = spec::wishes(pod).resources.as_ref().and_then(|resources| resources.requests.as_ref()) {
         requests.extend(milli(Some(own)));
     }
     requests
-}
-
-/// `Guaranteed`, `Burstable` or `BestEffort`.
-pub fn qos_class(pod: &Pod) -> &'static str {
-    let all: Vec<&Container> = spec::init_containers(pod).chain(spec::regular_containers(pod)).collect();
-    let pod_level = spec::wishes(pod).resources.as_ref();
-    let sets: Vec<ResourceRequirements> = match pod_level {
-        Some(resources) => vec![resources.clone()],
-        None => all.iter().map(|container| container.resources.clone().unwrap_or_default()).collect(),
-    };
-    let mut any = false;
-    let mut guaranteed = true;
-    for resources in &sets {
-        let requests = milli(resources.requests.as_ref());
-        let limits = milli(resources.limits.as_ref());
-        for name in ["cpu", "memory"] {
-            let limit = limits.get(name).copied().filter(|limit| *limit != 0);
-            let request = requests.get(name).copied().filter(|request| *request != 0);
-            any |= limit.is_some() || request.is_some();
-            guaranteed &= limit.is_some() && (request.is_none() || request == limit);
-        }
-    }
-    match (any, guaranteed) {
-        (false, _) => "BestEffort",
-        (true, true) => "Guaranteed",
-        (true, false) => "Burstable",
-    }
 }
 
 pub fn milli(quantities: Option<&BTreeMap<String, Quantity>>) -> Amounts {

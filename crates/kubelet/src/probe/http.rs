@@ -45,7 +45,8 @@ pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<u16, String> {
     let whole = async {
         let mut get = get.clone();
         for _ in 0..REDIRECTS_MAX {
-            let (status, location) = once(&get, timeout).await.map_err(|text| format!("Get \"{}\": {text}", get.url()))?;
+            let (status, location) =
+                once(&get, timeout).await.map_err(|text| format!("Get \"{}\": {text}", get.url()))?;
             let Some(next) = location.filter(|_| (300..400).contains(&status)).and_then(|to| follow(&get, &to)) else {
                 return Ok(status);
             };

@@ -83,8 +83,15 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 pub enum Update {
     /// A try failed; the text of the `Unhealthy` event.
-    Unhealthy { container_id: String, message: String },
-    Changed { container_id: String, kind: Kind, outcome: Outcome },
+    Unhealthy {
+        container_id: String,
+        message: String,
+    },
+    Changed {
+        container_id: String,
+        kind: Kind,
+        outcome: Outcome,
+    },
 }
 
 /// Whom to ask.
@@ -119,9 +126,7 @@ pub async fn watch(kind: Kind, probe: Probe, target: Target, known: Option<Outco
         let message = match &answer {
             Answer::Success => None,
             Answer::Failure(text) => Some(format!("{} probe failed: {text}", kind.word())),
-            Answer::Error(text) => {
-                Some(format!("{} probe errored and resulted in unknown state: {text}", kind.word()))
-            }
+            Answer::Error(text) => Some(format!("{} probe errored and resulted in unknown state: {text}", kind.word())),
         };
         let container_id = target.container_id.clone();
         if let Some(message) = message {
@@ -225,7 +230,9 @@ pub(crate) fn request(action: &HTTPGetAction, port: u16, pod_ip: &str, accept: O
         headers.push(("Accept".to_owned(), accept.to_owned()));
     }
     // An empty value given by the user means: do not send it.
-    headers.retain(|(name, value)| !(value.is_empty() && (name.eq_ignore_ascii_case("accept") || name.eq_ignore_ascii_case("user-agent"))));
+    headers.retain(|(name, value)| {
+        !(value.is_empty() && (name.eq_ignore_ascii_case("accept") || name.eq_ignore_ascii_case("user-agent")))
+    });
     let host = action.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(pod_ip);
     let path = action.path.as_deref().unwrap_or("/");
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };

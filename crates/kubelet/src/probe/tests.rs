@@ -28,7 +28,8 @@ async fn serve(answer: &'static str) -> (u16, tokio::task::JoinHandle<String>) {
 }
 
 fn asked(port: u16, path: &str) -> Get {
-    let action = HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(i32::from(port)), ..Default::default() };
+    let action =
+        HTTPGetAction { path: Some(path.to_owned()), port: IntOrString::Int(i32::from(port)), ..Default::default() };
     request(&action, port, "127.0.0.1", Some("*/*"))
 }
 
@@ -48,7 +49,8 @@ async fn http_says_who_asks_and_judges_by_the_status() {
 
 #[tokio::test]
 async fn a_redirect_elsewhere_counts_as_an_answer() {
-    let (port, _server) = serve("HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid/\r\nContent-Length: 0\r\n\r\n").await;
+    let (port, _server) =
+        serve("HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid/\r\nContent-Length: 0\r\n\r\n").await;
     assert_eq!(http::ask(&asked(port, "/"), Duration::from_secs(5)).await, Answer::Success);
 }
 

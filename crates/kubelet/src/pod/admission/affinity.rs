@@ -14,9 +14,8 @@ pub(super) fn fits(labels: &BTreeMap<String, String>, node_name: &str, pod: &Pod
         .as_ref()
         .and_then(|affinity| affinity.node_affinity.as_ref())
         .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    let one_of = required.is_none_or(|selector| {
-        selector.node_selector_terms.iter().any(|term| term_fits(labels, node_name, term))
-    });
+    let one_of = required
+        .is_none_or(|selector| selector.node_selector_terms.iter().any(|term| term_fits(labels, node_name, term)));
     selected && one_of
 }
 

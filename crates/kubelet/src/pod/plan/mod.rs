@@ -27,15 +27,32 @@ pub const RETRY_SECONDS: i64 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    CreateSandbox { attempt: u32 },
+    CreateSandbox {
+        attempt: u32,
+    },
     /// Ends a sandbox that is of no use any more, with all its containers.
-    StopSandbox { id: String },
-    Start { name: String, kind: Kind, attempt: u32 },
+    StopSandbox {
+        id: String,
+    },
+    Start {
+        name: String,
+        kind: Kind,
+        attempt: u32,
+    },
     Kill(Kill),
     /// Resources to change in place.
-    Resize { id: String, name: String },
+    Resize {
+        id: String,
+        name: String,
+    },
+    /// An earlier sandbox with nothing left in it.
+    RemoveSandbox {
+        id: String,
+    },
     /// Dead containers nobody will ask for any more.
-    RemoveContainer { id: String },
+    RemoveContainer {
+        id: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,8 +131,12 @@ pub fn plan(input: Input) -> Plan {
         return plan;
     };
     // Earlier sandboxes are ended and taken away; one that still answers would hold addresses.
-    for old in input.observed.sandboxes.iter().skip(1).filter(|old| old.ready) {
-        plan.push(Action::StopSandbox { id: old.id.clone() });
+    for old in input.observed.sandboxes.iter().skip(1) {
+        if old.ready {
+            plan.push(Action::StopSandbox { id: old.id.clone() });
+        } else if !input.observed.containers.iter().any(|container| container.sandbox == old.id) {
+            plan.push(Action::RemoveSandbox { id: old.id.clone() });
+        }
     }
     if input.memory.sandbox_busy {
         return plan;

@@ -12,7 +12,7 @@ use crate::pod::spec;
 const GRACE_SECONDS_MIN: i64 = 1;
 
 pub(super) fn must_end(input: &Input) -> bool {
-    input.pod.metadata.deletion_timestamp.is_some() || input.memory.failed.is_some()
+    input.pod.metadata.deletion_timestamp.is_some() || input.memory.failed.is_some() || input.memory.over
 }
 
 /// When `activeDeadlineSeconds` is over.

@@ -69,10 +69,12 @@ fn said(plan: &Plan) -> String {
             Action::StopSandbox { id } => format!("stop sandbox {id}"),
             Action::Start { name, attempt, .. } => format!("start {name} #{attempt}"),
             Action::Kill(kill) => {
-                let after = if kill.after.is_empty() { String::new() } else { format!(" after {}", kill.after.join(",")) };
+                let after =
+                    if kill.after.is_empty() { String::new() } else { format!(" after {}", kill.after.join(",")) };
                 format!("kill {} in {}s{after}: {}", kill.id, kill.grace_seconds, kill.message)
             }
             Action::Resize { id, .. } => format!("resize {id}"),
+            Action::RemoveSandbox { id } => format!("remove sandbox {id}"),
             Action::RemoveContainer { id } => format!("remove {id}"),
         })
         .collect();
@@ -101,7 +103,8 @@ fn check(yaml: &str, seen: &str, expected: &str) -> Plan {
 }
 
 const TWO: &str = "spec: {containers: [{name: a, image: x}, {name: b, image: x}]}";
-const INIT: &str = "spec: {initContainers: [{name: i}, {name: side, restartPolicy: Always}, {name: j}], containers: [{name: c}]}";
+const INIT: &str =
+    "spec: {initContainers: [{name: i}, {name: side, restartPolicy: Always}, {name: j}], containers: [{name: c}]}";
 
 #[test]
 fn a_new_pod_gets_a_sandbox_and_its_containers_in_order() {
@@ -123,7 +126,11 @@ fn init_containers_one_after_the_other() {
     check(INIT, "sandbox ready\nc running\nj exited 0\nside exited 0\ni exited 0", "start side #6");
     // A failing init container is tried again.
     check(INIT, "sandbox ready\ni exited 1", "start i #6");
-    check(&INIT.replace("spec: {", "spec: {restartPolicy: Never, "), "sandbox ready\ni exited 1", "stop sandbox s0\nending");
+    check(
+        &INIT.replace("spec: {", "spec: {restartPolicy: Never, "),
+        "sandbox ready\ni exited 1",
+        "stop sandbox s0\nending",
+    );
 }
 
 #[test]
@@ -188,7 +195,12 @@ fn probes_and_changed_images_end_containers() {
     let yaml = "spec: {containers: [{name: a, image: x, livenessProbe: {terminationGracePeriodSeconds: 3}}]}";
     let mut memory = Memory::default();
     memory.probes.insert("a-0".to_owned(), Results { liveness: Some(Outcome::Failure), ..Default::default() });
-    check_with(&memory, yaml, "sandbox ready\na running", "kill a-0 in 3s: Container a failed liveness probe, will be restarted");
+    check_with(
+        &memory,
+        yaml,
+        "sandbox ready\na running",
+        "kill a-0 in 3s: Container a failed liveness probe, will be restarted",
+    );
     memory.killing.insert("a-0".to_owned());
     check_with(&memory, yaml, "sandbox ready\na running", "");
 
@@ -204,7 +216,7 @@ fn probes_and_changed_images_end_containers() {
 fn a_lost_sandbox_is_replaced_with_all_that_was_in_it() {
     check(TWO, "sandbox notready\na running\nb exited 1", "kill a-0 in 30s: Stopping container a");
     check(TWO, "sandbox notready\na exited 137\nb exited 137", "create sandbox 1");
-    check(TWO, "sandbox ready 1\nsandbox notready 0", "start a #0");
+    check(TWO, "sandbox ready 1\nsandbox notready 0", "remove sandbox s0\nstart a #0");
     let once = "spec: {restartPolicy: Never, containers: [{name: a}, {name: b}]}";
     check(once, "sandbox notready\na exited 137\nb exited 137", "ended");
 }
@@ -247,15 +259,38 @@ fn deletion_ends_regular_containers_then_sidecars_then_the_sandbox() {
 
 #[test]
 fn evicted_pods_end_with_the_grace_they_are_given() {
-    let failed = Failed { reason: "Evicted".into(), message: "m".into(), condition: None, grace_seconds: Some(0), refused: false };
+    let failed = Failed {
+        reason: "Evicted".into(),
+        message: "m".into(),
+        condition: None,
+        grace_seconds: Some(0),
+        refused: false,
+    };
     let memory = Memory { failed: Some(failed), ending_since: Some(at(0)), ..Default::default() };
-    check_with(&memory, "spec: {containers: [{name: a}]}", "sandbox ready\na running", "kill a-0 in 1s: Stopping container a\nending");
+    check_with(
+        &memory,
+        "spec: {containers: [{name: a}]}",
+        "sandbox ready\na running",
+        "kill a-0 in 1s: Stopping container a\nending",
+    );
+}
+
+#[test]
+fn what_is_over_is_not_begun_again() {
+    let memory = Memory { over: true, ..Default::default() };
+    check_with(&memory, TWO, "", "ended");
+    check_with(&memory, TWO, "sandbox ready", "stop sandbox s0\nending");
 }
 
 #[test]
 fn deadlines_wake() {
     let memory = Memory { start_time: Some(at(-10)), ..Default::default() };
-    let plan = check_with(&memory, "spec: {activeDeadlineSeconds: 15, containers: [{name: a}]}", "sandbox ready\na running", "");
+    let plan = check_with(
+        &memory,
+        "spec: {activeDeadlineSeconds: 15, containers: [{name: a}]}",
+        "sandbox ready\na running",
+        "",
+    );
     assert_eq!(plan.wake_at, Some(at(0) + SignedDuration::from_secs(5)));
 }
 
@@ -266,7 +301,8 @@ fn resources_change_in_place_or_by_restart() {
     let mut memory = Memory::default();
     memory.actuated.insert("a-0".to_owned(), spec::wishes(&old).containers[0].resources.clone().expect("resources"));
     check_with(&memory, yaml, "sandbox ready\na running", "resize a-0");
-    let restart = yaml.replace("resources:", "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources:");
+    let restart = yaml
+        .replace("resources:", "resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}], resources:");
     check_with(&memory, &restart, "sandbox ready\na running", "kill a-0 in 30s: Container a resize requires restart");
 }
 

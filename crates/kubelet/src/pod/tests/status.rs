@@ -24,7 +24,9 @@ fn cases() -> Vec<Pod> {
 
 /// What the runtime must have shown for upstream to write such a container status, newest first.
 fn containers(written: &ContainerStatus) -> Vec<Container> {
-    let id = |full: Option<&String>| full.map(|full| full.trim_start_matches("containerd://").to_owned()).unwrap_or_default();
+    let id = |full: Option<&String>| {
+        full.map(|full| full.trim_start_matches("containerd://").to_owned()).unwrap_or_default()
+    };
     let ended = |end: &ContainerStateTerminated, attempt: i32| Container {
         id: id(end.container_id.as_ref()),
         state: State::Exited,
@@ -49,7 +51,9 @@ fn containers(written: &ContainerStatus) -> Vec<Container> {
         });
     }
     found.extend(state(&written.state).terminated.map(|end| ended(&end, written.restart_count)));
-    found.extend(state(&written.last_state).terminated.map(|end| ended(&end, written.restart_count - found.len() as i32)));
+    found.extend(
+        state(&written.last_state).terminated.map(|end| ended(&end, written.restart_count - found.len() as i32)),
+    );
     for container in &mut found {
         container.name = written.name.clone();
         container.sandbox = "s".to_owned();
@@ -82,7 +86,11 @@ fn check(pod: &Pod) {
             memory.waiting.insert(container.name.clone(), waiting);
         }
         let ready = |ready: bool| Some(if ready { Outcome::Success } else { Outcome::Failure });
-        let results = Results { startup: ready(container.started == Some(true)), liveness: None, readiness: ready(container.ready) };
+        let results = Results {
+            startup: ready(container.started == Some(true)),
+            liveness: None,
+            readiness: ready(container.ready),
+        };
         if let Some(running) = observed.containers.iter().find(|seen| seen.name == container.name) {
             memory.probes.insert(running.id.clone(), results);
         }
@@ -130,7 +138,8 @@ fn gates_hold_back_readiness() {
         containers: vec![Container { id: "1".into(), name: "c".into(), state: State::Running, ..Default::default() }],
     };
     let ready = |conditions: Value| {
-        let previous: PodStatus = serde_json::from_value(serde_json::json!({"conditions": conditions})).expect("a status");
+        let previous: PodStatus =
+            serde_json::from_value(serde_json::json!({"conditions": conditions})).expect("a status");
         let memory = Memory::default();
         let made = status(&Input {
             pod: &pod,

@@ -103,11 +103,14 @@ impl Node {
             users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
             runtime_name: "fake".to_owned(),
             host_ips: vec!["192.0.2.1".to_owned()],
-            node_memory_bytes: 1 << 30,
+            node: Default::default(),
+            cgroups: crate::resources::PodCgroups::foreign(),
+            allocatable: Default::default(),
             kubelet,
         });
         let (static_pods, rx) = watch::channel(Vec::new());
-        tokio::spawn(source::run(shared.clone(), rx));
+        let caches = reconcile::Caches::new(shared.kubelet.client.clone(), shared.kubelet.shutdown.clone());
+        tokio::spawn(source::run(shared.clone(), caches.start("spec.nodeName=n1"), rx));
         Node { api, runtime, shared, _static_pods: static_pods, _folder: folder }
     }
 
@@ -146,7 +149,12 @@ impl Node {
             if test(&pod) {
                 return pod;
             }
-            assert!(began.elapsed() < PATIENCE, "{what}: {pod:#}\ncalls: {:#?}\nevents: {:#?}", self.runtime.calls(), self.events());
+            assert!(
+                began.elapsed() < PATIENCE,
+                "{what}: {pod:#}\ncalls: {:#?}\nevents: {:#?}",
+                self.runtime.calls(),
+                self.events()
+            );
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -191,7 +199,9 @@ async fn a_pod_runs_and_is_deleted() {
     node.until("gone", Value::is_null).await;
     node.until("runtime empty", |_| node.runtime.is_empty()).await;
     let calls = node.runtime.calls();
-    let place = |call: &str| calls.iter().position(|made| made.starts_with(call)).unwrap_or_else(|| panic!("{call}: {calls:?}"));
+    let place = |call: &str| {
+        calls.iter().position(|made| made.starts_with(call)).unwrap_or_else(|| panic!("{call}: {calls:?}"))
+    };
     assert!(place("exec bye") < place("stop c "));
     assert!(place("stop c ") < place("stop side "));
     assert!(place("stop side ") < place("stop sandbox"));
@@ -290,7 +300,9 @@ async fn a_restarted_kubelet_finds_its_pods_again() {
     let folder = Arc::new(tempfile::tempdir().expect("a folder"));
     let (api, runtime) = (FakeApi::default(), FakeRuntime::new());
     let node = Node::start_with(api.clone(), runtime.clone(), folder.clone());
-    node.create(json!({"containers": [{"name": "c", "readinessProbe": {"exec": {"command": ["ready"]}, "periodSeconds": 1}}]}));
+    node.create(
+        json!({"containers": [{"name": "c", "readinessProbe": {"exec": {"command": ["ready"]}, "periodSeconds": 1}}]}),
+    );
     let before = node.until("ready", ready).await;
     node.stop();
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -298,12 +310,15 @@ async fn a_restarted_kubelet_finds_its_pods_again() {
     api.take_requests();
 
     let again = Node::start_with(api.clone(), runtime.clone(), folder.clone());
-    again.until("known", |_| again.shared.pods.by_name("n", "p").is_some_and(|state| !state.containers.is_empty())).await;
+    again
+        .until("known", |_| again.shared.pods.by_name("n", "p").is_some_and(|state| !state.containers.is_empty()))
+        .await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(runtime.calls().iter().filter(|call| !call.starts_with("exec")).count(), calls, "{:?}", runtime.calls());
     let after = api.get(PATH).expect("a pod");
     assert_eq!(after["status"], before["status"]);
-    let patches = api.take_requests().into_iter().filter(|request| request.starts_with("PATCH") && request.contains("/pods/"));
+    let patches =
+        api.take_requests().into_iter().filter(|request| request.starts_with("PATCH") && request.contains("/pods/"));
     assert_eq!(patches.count(), 0, "nothing changed, so nothing is written");
 
     // What ended while no kubelet was there is told with its true code.
@@ -331,14 +346,19 @@ async fn evicted_pods_fail_and_stay() {
     let order = Order::Evict {
         reason: "Evicted".to_owned(),
         message: "The node was low on resource: memory.".to_owned(),
-        condition: Some(crate::pods::EvictionCondition { reason: "TerminationByKubelet".to_owned(), message: "m".to_owned() }),
+        condition: Some(crate::pods::EvictionCondition {
+            reason: "TerminationByKubelet".to_owned(),
+            message: "m".to_owned(),
+        }),
         grace_period_seconds: Some(0),
     };
     assert!(node.shared.pods.order("u", order).await);
     let pod = node.until("ended", |pod| container(pod)["state"]["terminated"]["exitCode"] == 143).await;
     assert_eq!((&pod["status"]["phase"], &pod["status"]["reason"]), (&json!("Failed"), &json!("Evicted")));
     let conditions = pod["status"]["conditions"].as_array().expect("conditions");
-    assert!(conditions.iter().any(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True"));
+    assert!(
+        conditions.iter().any(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

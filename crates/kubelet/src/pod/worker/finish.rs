@@ -101,8 +101,10 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<String>, sandbox
     for id in sandboxes {
         runtime.remove_pod_sandbox(&id).await.map_err(|error| error.message)?;
     }
-    let config = &shared.kubelet.config;
     let uid = spec::uid(pod);
+    // By its name, wherever it stands: of a pod that only the runtime knew, the class is not known.
+    shared.cgroups.remove_unknown(|other| other != uid).map_err(|error| format!("control group: {error}"))?;
+    let config = &shared.kubelet.config;
     remove(&config.log_dir.join(spec::log_folder(pod)))?;
     shared.users.release(uid);
     remove(&container::message_folder(&config.root_dir, uid))?;

@@ -1,6 +1,7 @@
 //! The slow work of a pod's worker, and what becomes of it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -12,7 +13,7 @@ use crate::pod::observed::State;
 use crate::pod::plan::{self, Kill, Progress, RETRY_SECONDS};
 use crate::pod::spec::{self, Kind};
 use crate::pod::start::NotStarted;
-use crate::pod::{kill, linux_resources, resize, start};
+use crate::pod::{kill, resize, start};
 use crate::volumes::{Mounted, VolumeError};
 
 const MOUNT_RETRY_MAX: SignedDuration = SignedDuration::from_secs(122);
@@ -21,10 +22,21 @@ const MOUNT_RETRY_MAX: SignedDuration = SignedDuration::from_secs(122);
 pub(super) enum Done {
     Sandbox(Result<String, String>),
     SandboxStopped(cri::Result<()>),
-    Started { name: String, hash: String, result: Result<String, NotStarted> },
-    Killed { id: String, result: cri::Result<()> },
+    Started {
+        name: String,
+        hash: String,
+        result: Result<String, NotStarted>,
+    },
+    Killed {
+        id: String,
+        result: cri::Result<()>,
+    },
     Mounted(Result<Mounted, VolumeError>),
-    Resized { id: String, granted: ResourceRequirements, result: cri::Result<()> },
+    Resized {
+        id: String,
+        granted: ResourceRequirements,
+        result: cri::Result<()>,
+    },
     Removed(cri::Result<()>),
     /// A step of taking the pod away.
     Finished(super::finish::Step, Result<(), String>),
@@ -57,6 +69,13 @@ impl Worker {
         if let Some(last) = last.filter(|_| kind != Kind::Ephemeral) {
             self.memory.backoffs.next(&plan::backoff_key(&wished), last.finished_at, now);
         }
+        // A container that the API knows and the runtime has forgotten goes on being counted.
+        let shown = self.status.container_statuses.iter().chain(&self.status.init_container_statuses).flatten();
+        let mut shown = shown.filter(|shown| shown.name == name && shown.container_id.is_some());
+        let attempt = match shown.next() {
+            Some(shown) if self.observed.latest(&name).is_none() => shown.restart_count.max(0) as u32 + 1,
+            _ => attempt,
+        };
         self.memory.starting = Some(name.clone());
         let target = spec::target_of(&pod, &name).and_then(|target| self.observed.latest(target));
         let target = target.filter(|target| target.state == State::Running).map(|target| target.id.clone());
@@ -71,6 +90,7 @@ impl Worker {
             attempt,
             pod,
             target,
+            ending: self.ending.clone(),
         };
         let hash = spec::hash(&wished);
         self.jobs.spawn(async move { Done::Started { name, hash, result: start::run(task).await } });
@@ -95,7 +115,11 @@ impl Worker {
         let pod = self.wish.pod.clone();
         let Some((_, wished)) = spec::container(&pod, &name) else { return };
         let granted = resize::granted(&self.memory, &wished);
-        let linux = linux_resources::container(&pod, &wished, &granted, self.shared.node_memory_bytes);
+        let linux = resize::linux(&pod, &wished, &granted, &self.shared.node);
+        // The pod's own group grows before its container and is never smaller than it.
+        if let Err(error) = self.shared.cgroups.create_or_update(&pod) {
+            tracing::warn!(pod = spec::full_name(&pod), %error, "the pod's control group is not changed");
+        }
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
         let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
         let runtime = self.shared.kubelet.runtime.clone();
@@ -109,6 +133,11 @@ impl Worker {
     pub(super) fn begin_removal(&mut self, id: String) {
         let runtime = self.shared.kubelet.runtime.clone();
         self.jobs.spawn(async move { Done::Removed(runtime.remove_container(&id).await) });
+    }
+
+    pub(super) fn begin_sandbox_removal(&mut self, id: String) {
+        let runtime = self.shared.kubelet.runtime.clone();
+        self.jobs.spawn(async move { Done::Removed(runtime.remove_pod_sandbox(&id).await) });
     }
 
     /// Mounts what is missing, and brings contents up to date when they may have changed.
@@ -218,10 +247,11 @@ impl Worker {
 
     /// What failed without a waiting time of its own is tried again after a moment.
     fn pause(&mut self) {
-        let wake = self.wake.clone();
+        let bell = self.bell.clone();
         tokio::spawn(async move {
             tokio::time::sleep(super::RUNTIME_RETRY).await;
-            wake.notify_one();
+            bell.look.store(true, Ordering::Release);
+            bell.ring.notify_one();
         });
     }
 }

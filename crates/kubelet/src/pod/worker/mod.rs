@@ -7,6 +7,7 @@ mod probing;
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -14,6 +15,7 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use reconcile::events::EventType;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::memory::{Failed, Memory};
 use super::observe::Observer;
@@ -46,7 +48,7 @@ pub struct Wish {
 /// The other side of a worker.
 pub struct Handle {
     wish: watch::Sender<Wish>,
-    wake: Arc<Notify>,
+    bell: Arc<Bell>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -59,9 +61,21 @@ impl Handle {
         self.wish.send_replace(wish);
     }
 
-    /// Something happened to the pod in the runtime, or to what it refers to.
-    pub fn wake(&self) {
-        self.wake.notify_one();
+    /// Something happened to the pod in the runtime.
+    pub fn look(&self) {
+        self.bell.look.store(true, Ordering::Release);
+        self.bell.ring.notify_one();
+    }
+
+    /// Something that the pod's volumes are made of has changed.
+    pub fn refresh(&self) {
+        self.bell.refresh.store(true, Ordering::Release);
+        self.bell.ring.notify_one();
+    }
+
+    /// Something changed on the node that the pod may have waited for.
+    pub fn nudge(&self) {
+        self.bell.ring.notify_one();
     }
 
     pub fn is_finished(&self) -> bool {
@@ -74,19 +88,33 @@ impl Handle {
     }
 }
 
-/// Begins to look after a pod. `refused` is why the node does not take it.
-pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>) -> Handle {
-    let wake = Arc::new(Notify::new());
+/// Wakes a worker, and says for what.
+#[derive(Default)]
+struct Bell {
+    ring: Notify,
+    look: AtomicBool,
+    refresh: AtomicBool,
+}
+
+/// Begins to look after a pod. `refused` is why the node does not take it; `over` hears when there is nothing left of it.
+pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc<Notify>) -> Handle {
+    let bell = Arc::new(Bell::default());
     let (tx, rx) = watch::channel(wish);
-    let worker = Worker::new(shared, rx, wake.clone(), refused);
-    Handle { wish: tx, wake, task: tokio::spawn(worker.run()) }
+    let worker = Worker::new(shared, rx, bell.clone(), refused);
+    let task = async move {
+        worker.run().await;
+        over.notify_one();
+    };
+    Handle { wish: tx, bell, task: tokio::spawn(task) }
 }
 
 struct Worker {
     shared: Arc<Shared>,
     wishes: watch::Receiver<Wish>,
     wish: Wish,
-    wake: Arc<Notify>,
+    bell: Arc<Bell>,
+    /// The runtime may show something new.
+    look: bool,
     orders: (mpsc::Sender<Order>, mpsc::Receiver<Order>),
     memory: Memory,
     observer: Observer,
@@ -106,11 +134,13 @@ struct Worker {
     /// Contents of volumes may have changed.
     mount_again: bool,
     told_kills: HashSet<String>,
+    /// The pod is to end: what is still being prepared for it need not be finished.
+    ending: CancellationToken,
     finish: finish::Finish,
 }
 
 impl Worker {
-    fn new(shared: Arc<Shared>, mut wishes: watch::Receiver<Wish>, wake: Arc<Notify>, refused: Option<Failed>) -> Worker {
+    fn new(shared: Arc<Shared>, mut wishes: watch::Receiver<Wish>, bell: Arc<Bell>, refused: Option<Failed>) -> Worker {
         let wish = wishes.borrow_and_update().clone();
         let shown = wish.mirror.as_ref().unwrap_or(&wish.pod);
         let status = shown.status.clone().unwrap_or_default();
@@ -118,6 +148,7 @@ impl Worker {
             start_time: Some(status.start_time.as_ref().map_or_else(|| shared.kubelet.now(), |time| time.0)),
             allocated: allocated(&wish.pod, &status),
             failed: refused.or_else(|| failed_before(&status)),
+            over: is_over(&status),
             ..Default::default()
         };
         let (wanted, to_write) = watch::channel(Wanted::default());
@@ -141,7 +172,9 @@ impl Worker {
             shared,
             wishes,
             wish,
-            wake,
+            bell,
+            look: true,
+            ending: CancellationToken::new(),
             memory,
             status,
             wanted,
@@ -155,11 +188,12 @@ impl Worker {
         // Nothing is said about the pod before the runtime has been looked at.
         self.show();
         while !self.shared.kubelet.shutdown.is_cancelled() {
-            match self.observer.look().await {
-                Ok(observed) => self.observed = observed,
+            match self.see().await {
+                Ok(()) => {}
                 Err(error) => {
                     tracing::warn!(pod = spec::full_name(&self.wish.pod), %error, "runtime does not show the pod");
-                    self.wait(Some(Timestamp::now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default())).await;
+                    self.wait(Some(Timestamp::now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default()))
+                        .await;
                     continue;
                 }
             }
@@ -172,6 +206,17 @@ impl Worker {
         self.shared.pods.remove(&uid);
         self.shared.kubelet.objects.forget(&uid);
         self.shared.images.forget(&uid);
+    }
+
+    /// Asks the runtime, if anything can be new there.
+    async fn see(&mut self) -> cri::Result<()> {
+        if self.bell.look.swap(false, Ordering::AcqRel) || self.look {
+            // Taken back when it fails, so that it is tried again.
+            self.look = true;
+            self.observed = self.observer.look().await?;
+            self.look = false;
+        }
+        Ok(())
     }
 
     /// One look, one plan.
@@ -188,6 +233,9 @@ impl Worker {
             // A deletion began when the API said so, not when it was seen.
             self.memory.ending_since = Some(now);
         }
+        if plan.progress != Progress::Active {
+            self.ending.cancel();
+        }
         if plan.progress == Progress::Ending {
             let at = plan::ends_at(&pod, &self.memory, now);
             self.ends_at.send_if_modified(|ends_at| {
@@ -200,6 +248,11 @@ impl Worker {
         // Written before the plan's new reasons to wait are taken over, so that users see how a container ended before they
         // see that it waits.
         self.publish();
+        if self.progress == Progress::Active && is_over(&self.status) {
+            // What it did is told as done with, though the runtime knows nothing of it any more: it is not begun again.
+            self.memory.over = true;
+            return Some(now);
+        }
         let told_anew = self.take_waiting(&mut plan);
         if told_anew {
             self.publish();
@@ -241,13 +294,18 @@ impl Worker {
                 // Nobody wishes anything any more: the kubelet ends.
                 Err(_) => std::future::pending().await,
             },
-            () = self.wake.notified() => self.mount_again = true,
+            () = self.bell.ring.notified() => {
+                self.mount_again |= self.bell.refresh.swap(false, Ordering::AcqRel);
+            }
             Some(order) = self.orders.1.recv() => self.take_order(order),
             Some(update) = self.probing.updates.1.recv() => self.take_probe(update),
-            Some(done) = self.jobs.join_next() => match done {
-                Ok(done) => self.take_done(done),
-                Err(error) => self.take_panic(error),
-            },
+            Some(done) = self.jobs.join_next() => {
+                self.look = true;
+                match done {
+                    Ok(done) => self.take_done(done),
+                    Err(error) => self.take_panic(error),
+                }
+            }
             changed = self.written.changed(), if self.progress == Progress::Ended => {
                 // The writer lives as long as this worker.
                 let _ = changed;
@@ -436,6 +494,7 @@ impl Worker {
             Action::Kill(kill) => self.begin_kill(kill),
             Action::Resize { id, name } => self.begin_resize(id, name),
             Action::RemoveContainer { id } => self.begin_removal(id),
+            Action::RemoveSandbox { id } => self.begin_sandbox_removal(id),
         }
     }
 }
@@ -474,6 +533,10 @@ fn allocated(
         allocated.entry(container.name.clone()).or_insert_with(wish);
     }
     allocated
+}
+
+fn is_over(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 /// A pod that had failed as a whole stays so over a restart of the kubelet.
