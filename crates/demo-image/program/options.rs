@@ -13,31 +13,33 @@ impl Options {
 
     /// All values of a flag, which may be repeated or hold several with commas between.
     pub fn values<T: FromStr>(&mut self, name: &str) -> Result<Vec<T>, String> {
+        let texts = self.take(name)?;
+        texts.iter().flat_map(|text| text.split(',')).map(|text| parse(name, text)).collect()
+    }
+
+    /// One value, commas and all. The last counts.
+    pub fn value<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
+        self.take(name)?.pop().map(|text| parse(name, &text)).transpose()
+    }
+
+    fn take(&mut self, name: &str) -> Result<Vec<String>, String> {
         let mut found = Vec::new();
         let equals = format!("{name}=");
         let mut index = 0;
         while index < self.rest.len() {
-            let text = if self.rest[index] == name {
+            if self.rest[index] == name {
                 self.rest.remove(index);
                 if index == self.rest.len() {
                     return Err(format!("{name} needs a value"));
                 }
-                self.rest.remove(index)
+                found.push(self.rest.remove(index));
             } else if self.rest[index].starts_with(&equals) {
-                self.rest.remove(index)[equals.len()..].to_owned()
+                found.push(self.rest.remove(index)[equals.len()..].to_owned());
             } else {
                 index += 1;
-                continue;
-            };
-            for part in text.split(',') {
-                found.push(part.parse().map_err(|_| format!("{name}: {part:?} cannot be understood"))?);
             }
         }
         Ok(found)
-    }
-
-    pub fn value<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
-        Ok(self.values(name)?.pop())
     }
 
     pub fn flag(&mut self, name: &str) -> bool {
@@ -54,4 +56,8 @@ impl Options {
             _ => Ok(self.rest),
         }
     }
+}
+
+fn parse<T: FromStr>(name: &str, text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{name}: {text:?} cannot be understood"))
 }

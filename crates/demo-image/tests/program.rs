@@ -147,8 +147,8 @@ fn sockets_echo() {
     let port = free_port();
     let _tcp = Running::start(&["tcp-echo", &port.to_string()]);
     wait_for_port(port);
-    let answer = run(&["connect", &format!("127.0.0.1:{port}"), "--send", "over tcp"]);
-    assert!(text(&answer).ends_with("over tcp\n"), "{answer:?}");
+    let answer = run(&["connect", &format!("127.0.0.1:{port}"), "--send", "over, tcp"]);
+    assert!(text(&answer).ends_with("over, tcp\n"), "{answer:?}");
     let _udp = Running::start(&["udp-echo", &port.to_string()]);
     let mut heard = String::new();
     for _ in 0..50 {
