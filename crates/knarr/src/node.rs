@@ -241,7 +241,7 @@ fn state_dir(data_dir: &Path) -> PathBuf {
 
 fn registries(file: &Path) -> anyhow::Result<Registries> {
     match std::fs::read_to_string(file) {
-        Ok(text) => Ok(text.parse().with_context(|| format!("read {}", file.display()))?),
+        Ok(text) => Ok(Registries::parse(&text).with_context(|| format!("read {}", file.display()))?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Default::default()),
         Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
     }

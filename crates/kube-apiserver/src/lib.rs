@@ -174,7 +174,6 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
     tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
-    tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();
     tokio::spawn(async move {

@@ -24,9 +24,8 @@ pub use run::run;
 
 use std::sync::Arc;
 
-use reconcile::events::Recorder;
 use reconcile::Shutdown;
-use reconcile::{Caches, Clock, Cluster, Shutdown};
+use reconcile::events::Recorder;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -67,41 +66,4 @@ impl Kubelet {
     pub fn now(&self) -> jiff::Timestamp {
         jiff::Timestamp::now()
     }
-}
-
-/// Runs until told to stop. Containers go on running after it.
-pub async fn run(
-    config: Config,
-    cluster: Cluster,
-    runtime: Arc<dyn cri::Runtime>,
-    shutdown: Shutdown,
-) -> Result<(), Error> {
-    let client = cluster.client().clone();
-    let kubelet = Arc::new(Kubelet {
-        events: Recorder::new(client.clone(), "kubelet", &config.node_name),
-        objects: objects::Objects::new(client.clone()),
-        client: client.clone(),
-        config,
-        runtime,
-        shutdown: shutdown.clone(),
-    });
-    let pods = Arc::new(pods::Pods::default());
-    let volumes = Arc::new(volumes::Volumes::new(kubelet.clone()));
-    let shared = Arc::new(pod::Shared::new(kubelet.clone(), pods, volumes).await?);
-
-    let config = &kubelet.config;
-    let files = config.static_pod_path.clone();
-    let static_pods = node::StaticPods::start(files, &config.node_name, Clock::system(), shutdown.clone());
-    // A cache's selector lives as long as the program, and so does the node's name.
-    let bound_here: &'static str = Box::leak(format!("spec.nodeName={}", config.node_name).into_boxed_str());
-    let in_api = Caches::new(client.clone(), shutdown.clone()).start(bound_here);
-    let health = Arc::new(node::Health::new(config.port));
-    let object = Arc::new(node::NodeWatch::default());
-    let mirrors = node::mirror::run(client, static_pods.pods(), in_api.clone(), object.seen(), shutdown);
-    tokio::join!(
-        node::run(kubelet.clone(), health, object.clone()),
-        mirrors,
-        pod::source::run(shared, in_api, static_pods.pods()),
-    );
-    Ok(())
 }

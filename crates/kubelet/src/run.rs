@@ -12,10 +12,9 @@ use reconcile::{Clock, Cluster, Shutdown};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::eviction::Eviction;
-use crate::images::Images;
 use crate::node::{self, Health, NodeWatch, StaticPods, machine, mirror};
 use crate::objects::Objects;
-use crate::pod::{Shared, source, user_ranges};
+use crate::pod::{Shared, source};
 use crate::pods::Pods;
 use crate::server::{self, Server, Settings, Statistic, Statistics};
 use crate::stats::metrics::Counters;
@@ -30,12 +29,9 @@ pub async fn run(
     runtime: Arc<dyn cri::Runtime>,
     shutdown: Shutdown,
 ) -> Result<(), Error> {
-    let failed = |source| Error::Runtime { step: "ask the container runtime who it is".into(), source };
-    let runtime_name = runtime.version().await.map_err(failed)?.runtime_name;
     let io = |source| Error::Io { step: format!("make {}", config.root_dir.display()), source };
     std::fs::create_dir_all(&config.root_dir).map_err(io)?;
     let client = cluster.client().clone();
-    let machine = machine::read();
     let kubelet = Arc::new(Kubelet {
         events: Recorder::new(client.clone(), "kubelet", &config.node_name),
         objects: Objects::new(client.clone()),
@@ -58,16 +54,8 @@ pub async fn run(
     .await?;
     health.set_port(address.port());
 
-    let shared = Arc::new(Shared {
-        kubelet: kubelet.clone(),
-        pods: pods.clone(),
-        volumes: Arc::new(Volumes::new(kubelet.clone())),
-        images: Arc::new(Images::new(kubelet.clone())),
-        users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
-        runtime_name,
-        host_ips: kubelet.config.node_ips.iter().map(ToString::to_string).collect(),
-        node_memory_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
-    });
+    let volumes = Arc::new(Volumes::new(kubelet.clone()));
+    let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes).await?);
     let seen = Arc::new(NodeWatch::default());
     let files = StaticPods::start(
         kubelet.config.static_pod_path.clone(),
@@ -91,11 +79,11 @@ pub async fn run(
     let mut parts: Vec<AbortOnDropHandle<()>> = Vec::new();
     let mut start = |part: BoxFuture<'static, ()>| parts.push(AbortOnDropHandle::new(tokio::spawn(part)));
     start(node::run(kubelet.clone(), health, seen.clone()).boxed());
-    start(mirror::run(client, files.pods(), in_api, seen.seen(), shutdown.clone()).boxed());
+    start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
     let collecting = kubelet.clone();
     start(async move { collector.run(&collecting).await }.boxed());
-    let working = AbortOnDropHandle::new(tokio::spawn(source::run(shared, files.pods())));
+    let working = AbortOnDropHandle::new(tokio::spawn(source::run(shared, in_api, files.pods())));
     shutdown.cancelled().await;
     // Workers write what they know last; the others have nothing to end.
     if let Err(error) = working.await {

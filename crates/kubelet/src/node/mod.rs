@@ -11,7 +11,7 @@ pub mod manifest;
 pub mod static_pods;
 pub mod mirror;
 pub mod addresses;
-pub(crate) mod addresses;
+
 mod status;
 mod lease;
 #[cfg(test)]
