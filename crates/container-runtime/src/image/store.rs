@@ -8,7 +8,7 @@
 //! snapshots/<container>/   snapshot.json, fs (upper), work
 //! work/                    what is under way
 //! ```
-//! Several processes may use one store: whoever changes it holds its lock, and everyone reads the index again when it changed.
+//! Several processes may use one store: locks and leases keep them apart (see [`work`]), and everyone reads the index again when it changed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -117,10 +117,11 @@ impl Store {
         let text =
             serde_json::to_vec(&usage).map_err(|error| disk("write", &description)(std::io::Error::from(error)))?;
         std::fs::write(&description, text).map_err(disk("write", &description))?;
-        let _lock = Lock::exclusive(&self.root)?;
-        match self.has_layer(key) {
-            true => Ok(()),
-            false => std::fs::rename(from, self.layer_path(key)).map_err(disk("move", from)),
+        let _lock = Lock::shared(&self.root)?;
+        match std::fs::rename(from, self.layer_path(key)) {
+            // A folder with something in it is not replaced: the other one is as good.
+            Err(_) if self.has_layer(key) => Ok(()),
+            result => result.map_err(disk("move", from)),
         }
     }
 
@@ -236,27 +237,25 @@ impl Store {
         check_name(container)?;
         let path = self.snapshot_path(container);
         self.writable.lock().remove(container);
+        let record = self.snapshot_record(container);
         let trash = {
-            let _lock = Lock::exclusive(&self.root)?;
+            let _lock = Lock::shared(&self.root)?;
             if !path.exists() {
                 return Ok(());
             }
             let trash = Workspace::create_locked(&self.root)?;
-            let record = self.snapshot_record(container);
             std::fs::rename(&path, trash.path().join("snapshot")).map_err(disk("remove", &path))?;
-            if let Some(record) = record {
-                self.touch(&record.image);
-                let is_gone = !self.index().images.contains_key(&record.image);
-                (trash, is_gone)
-            } else {
-                (trash, false)
-            }
+            trash
         };
-        let (trash, image_is_gone) = trash;
-        drop(trash);
-        match image_is_gone {
-            true => self.sweep(),
-            false => Ok(()),
+        // The lock is free again: removing many files takes its time.
+        trash.discard();
+        match record {
+            Some(record) if !self.index().images.contains_key(&record.image) => self.sweep(),
+            Some(record) => {
+                self.touch(&record.image);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -302,35 +301,39 @@ impl Store {
     pub fn sweep(&self) -> Result<(), ImageError> {
         let trash = {
             let _lock = Lock::exclusive(&self.root)?;
+            // Leases before the index: work that ends in between has its image there.
             let mut needed = work::clean(&self.root)?;
-            let index = self.index();
-            needed.extend(index.images.values().flat_map(|record| record.layers.iter().cloned()));
+            needed.extend(self.index().images.values().flat_map(|record| record.layers.iter().cloned()));
             needed.extend(self.snapshots()?.into_iter().flat_map(|record| record.layers));
             let trash = Workspace::create_locked(&self.root)?;
-            let present = names_in(&self.root.join("layers"))?;
-            for key in gc::unneeded(&present, &needed) {
+            for key in gc::unneeded(&names_in(&self.root.join("layers"))?, &needed) {
                 let path = self.layer_path(&key);
                 std::fs::rename(&path, trash.path().join(&key)).map_err(disk("remove", &path))?;
             }
-            let known: BTreeSet<String> = index.images.keys().map(|id| digits(id).to_owned()).collect();
-            for name in gc::unneeded(&names_in(&self.root.join("configs"))?, &known) {
-                work::remove(&self.root.join("configs").join(name))?;
-            }
-            let is_stale = |key: &String| !needed.contains(key);
-            if index.layers.keys().any(is_stale) {
-                let mut next = (*index).clone();
-                next.layers.retain(|key, _| !is_stale(key));
-                self.replace(next)?;
-            }
             trash
         };
-        // The lock is free again: removing many files takes its time.
-        drop(trash);
-        Ok(())
+        trash.discard();
+        self.forget_what_is_gone()
+    }
+
+    /// Configurations of images that are gone, and the sizes of layers that are.
+    fn forget_what_is_gone(&self) -> Result<(), ImageError> {
+        let _lock = Lock::index(&self.root)?;
+        let index = self.index();
+        let known: BTreeSet<String> = index.images.keys().map(|id| digits(id).to_owned()).collect();
+        for name in gc::unneeded(&names_in(&self.root.join("configs"))?, &known) {
+            work::remove(&self.root.join("configs").join(name))?;
+        }
+        if index.layers.keys().all(|key| self.has_layer(key)) {
+            return Ok(());
+        }
+        let mut next = (*index).clone();
+        next.layers.retain(|key, _| self.has_layer(key));
+        self.replace(next)
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Index) -> Result<T, ImageError>) -> Result<T, ImageError> {
-        let _lock = Lock::exclusive(&self.root)?;
+        let _lock = Lock::index(&self.root)?;
         let mut next = (*self.index()).clone();
         let result = change(&mut next)?;
         next.rebuild_names();
@@ -338,7 +341,7 @@ impl Store {
         Ok(result)
     }
 
-    /// The caller holds the lock alone.
+    /// The caller holds the lock of the index.
     fn replace(&self, next: Index) -> Result<(), ImageError> {
         next.write(&self.root)?;
         *self.state.write() = State { index: Arc::new(next), stamp: Index::stamp(&self.root) };

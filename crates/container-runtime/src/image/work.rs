@@ -14,27 +14,33 @@ use super::error::{ImageError, disk};
 
 const LEASE: &str = "lease";
 
-/// The lock of the whole store, between processes as between tasks. Held for moments only.
+/// A lock between processes as between tasks, held for moments only.
 pub(crate) struct Lock {
     _file: File,
 }
 
 impl Lock {
+    /// Layers that are here stay here.
     pub fn shared(root: &Path) -> Result<Lock, ImageError> {
-        Lock::take(root, FlockOperation::LockShared)
+        Lock::take(&root.join("lock"), FlockOperation::LockShared)
     }
 
+    /// Layers may be taken away.
     pub fn exclusive(root: &Path) -> Result<Lock, ImageError> {
-        Lock::take(root, FlockOperation::LockExclusive)
+        Lock::take(&root.join("lock"), FlockOperation::LockExclusive)
     }
 
-    fn take(root: &Path, operation: FlockOperation) -> Result<Lock, ImageError> {
-        let path = root.join("lock");
-        let file = File::options().create(true).append(true).open(&path).map_err(disk("open", &path))?;
+    /// The index may be written, which waits for the disk: a container that starts must not wait for that.
+    pub fn index(root: &Path) -> Result<Lock, ImageError> {
+        Lock::take(&root.join("index.lock"), FlockOperation::LockExclusive)
+    }
+
+    fn take(path: &Path, operation: FlockOperation) -> Result<Lock, ImageError> {
+        let file = File::options().create(true).append(true).open(path).map_err(disk("open", path))?;
         loop {
             match rustix::fs::flock(&file, operation) {
                 Err(rustix::io::Errno::INTR) => {}
-                result => return result.map(|()| Lock { _file: file }).map_err(disk("lock", &path)),
+                result => return result.map(|()| Lock { _file: file }).map_err(disk("lock", path)),
             }
         }
     }
@@ -52,7 +58,7 @@ impl Workspace {
         Workspace::create_locked(root)
     }
 
-    /// For a caller that holds the store's lock.
+    /// For a caller that holds the lock of the layers.
     pub fn create_locked(root: &Path) -> Result<Workspace, ImageError> {
         let path = folder(root).join(format!("{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&path).map_err(disk("create", &path))?;
@@ -62,6 +68,9 @@ impl Workspace {
         rustix::fs::flock(&lease, FlockOperation::NonBlockingLockExclusive).map_err(disk("lock", &lease_path))?;
         Ok(Workspace { path, lease })
     }
+
+    /// Ends the work here and removes the folder.
+    pub fn discard(self) {}
 
     pub fn path(&self) -> &Path {
         &self.path
@@ -86,8 +95,8 @@ pub(crate) fn folder(root: &Path) -> PathBuf {
     root.join("work")
 }
 
-/// Removes the folders of work that nobody does any more; gives the layers that the others protect. The caller holds the
-/// store's lock alone.
+/// Removes the folders of work that nobody does any more; gives the layers that the others protect. The caller may take
+/// layers away.
 pub(crate) fn clean(root: &Path) -> Result<BTreeSet<String>, ImageError> {
     let mut protected = BTreeSet::new();
     let path = folder(root);
