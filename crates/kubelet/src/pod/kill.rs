@@ -56,11 +56,9 @@ pub async fn run(task: Task) -> cri::Result<()> {
         let left = limit.duration_since(shared.kubelet.now()).as_secs().max(0);
         tokio::select! {
             result = runtime.stop_container(&kill.id, left) => {
-                if let Err(error) = &result {
-                    if error.code == cri::Code::DeadlineExceeded {
-                        let message = "Container runtime did not kill the pod within specified grace period.";
-                        shared.tell(&pod, None, EventType::Warning, "ExceededGracePeriod", message.to_owned());
-                    }
+                if result.as_ref().err().is_some_and(|error| error.code == cri::Code::DeadlineExceeded) {
+                    let message = "Container runtime did not kill the pod within specified grace period.";
+                    shared.tell(&pod, None, EventType::Warning, "ExceededGracePeriod", message.to_owned());
                 }
                 return result;
             }

@@ -399,11 +399,11 @@ impl Worker {
             }
             Err(pending) => self.memory.resize = Some(pending),
         }
-        if before != self.memory.resize {
-            if let Some(super::memory::ResizeState::Pending { reason, message }) = &self.memory.resize {
-                let reason = format!("Resize{reason}");
-                self.shared.tell(&self.wish.pod, None, EventType::Warning, &reason, message.clone());
-            }
+        if before != self.memory.resize
+            && let Some(super::memory::ResizeState::Pending { reason, message }) = &self.memory.resize
+        {
+            let reason = format!("Resize{reason}");
+            self.shared.tell(&self.wish.pod, None, EventType::Warning, &reason, message.clone());
         }
     }
 
