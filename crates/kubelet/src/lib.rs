@@ -84,7 +84,7 @@ pub async fn run(
     });
     let pods = Arc::new(pods::Pods::default());
     let volumes = Arc::new(volumes::Volumes::new(kubelet.clone()));
-    let shared = Arc::new(pod::Shared::new(kubelet.clone(), pods, volumes).await?);
+    let shared = Arc::new(pod::Shared::new(kubelet.clone(), pods.clone(), volumes).await?);
 
     let config = &kubelet.config;
     let files = config.static_pod_path.clone();
@@ -94,11 +94,24 @@ pub async fn run(
     let in_api = Caches::new(client.clone(), shutdown.clone()).start(bound_here);
     let health = Arc::new(node::Health::new(config.port));
     let object = Arc::new(node::NodeWatch::default());
+    let counters = Arc::new(stats::metrics::Counters::default());
+    let unused_images = Arc::new(gc::Images::new(pods.clone(), counters.clone()));
+    let eviction = eviction::Eviction::new(
+        kubelet.clone(),
+        pods,
+        health.clone(),
+        Arc::new(stats::Stats::default()),
+        unused_images.clone(),
+        counters,
+        &Default::default(),
+    );
     let mirrors = node::mirror::run(client, static_pods.pods(), in_api.clone(), object.seen(), shutdown);
     tokio::join!(
         node::run(kubelet.clone(), health, object.clone()),
         mirrors,
         pod::source::run(shared, in_api, static_pods.pods()),
+        eviction.run(),
+        unused_images.run(&kubelet),
     );
     Ok(())
 }
