@@ -442,6 +442,7 @@ async fn a_static_pod_shows_in_its_mirror_and_ends_with_its_file() {
     node.static_pods.send_replace(vec![pod("second")]);
     node.until("replaced", |_| node.runtime.running().iter().any(|(_, id)| *id != before)).await;
     assert_eq!(node.runtime.running().len(), 1, "never two at once");
+    assert!(node.runtime.calls().contains(&"stop c 1".to_owned()), "the whole grace is given");
     node.static_pods.send_replace(Vec::new());
     node.until("all removed", |_| node.runtime.is_empty()).await;
 }
