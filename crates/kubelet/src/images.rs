@@ -120,12 +120,12 @@ impl Images {
         let key = format!("{}/{image}", spec::uid(pod));
         let now = self.kubelet.now();
         let failure = self.failures.lock().get(&key).cloned();
-        if let Some(failure) = failure {
-            if let Some((until, _)) = self.backoffs.lock().wait(&key, failure.at, now) {
-                tell(EventType::Normal, "BackOff", format!("Back-off pulling image \"{image}\""));
-                let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", failure.message);
-                return Err(not_there("ImagePullBackOff", message, until));
-            }
+        if let Some(failure) = failure
+            && let Some((until, _)) = self.backoffs.lock().wait(&key, failure.at, now)
+        {
+            tell(EventType::Normal, "BackOff", format!("Back-off pulling image \"{image}\""));
+            let message = format!("Back-off pulling image \"{image}\": ErrImagePull: {}", failure.message);
+            return Err(not_there("ImagePullBackOff", message, until));
         }
         tell(EventType::Normal, "Pulling", format!("Pulling image \"{image}\""));
         let asked_at = Instant::now();

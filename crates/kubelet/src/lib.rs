@@ -67,3 +67,53 @@ impl Kubelet {
         jiff::Timestamp::now()
     }
 }
+
+/// Runs until told to stop. Containers go on running after it.
+pub async fn run(
+    config: Config,
+    cluster: Cluster,
+    runtime: Arc<dyn cri::Runtime>,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
+    let client = cluster.client().clone();
+    let kubelet = Arc::new(Kubelet {
+        events: Recorder::new(client.clone(), "kubelet", &config.node_name),
+        objects: objects::Objects::new(client.clone()),
+        client: client.clone(),
+        config,
+        runtime,
+        shutdown: shutdown.clone(),
+    });
+    let pods = Arc::new(pods::Pods::default());
+    let volumes = Arc::new(volumes::Volumes::new(kubelet.clone()));
+    let shared = Arc::new(pod::Shared::new(kubelet.clone(), pods.clone(), volumes).await?);
+
+    let config = &kubelet.config;
+    let files = config.static_pod_path.clone();
+    let static_pods = node::StaticPods::start(files, &config.node_name, Clock::system(), shutdown.clone());
+    // A cache's selector lives as long as the program, and so does the node's name.
+    let bound_here: &'static str = Box::leak(format!("spec.nodeName={}", config.node_name).into_boxed_str());
+    let in_api = Caches::new(client.clone(), shutdown.clone()).start(bound_here);
+    let health = Arc::new(node::Health::new(config.port));
+    let object = Arc::new(node::NodeWatch::default());
+    let counters = Arc::new(stats::metrics::Counters::default());
+    let unused_images = Arc::new(gc::Images::new(pods.clone(), counters.clone()));
+    let eviction = eviction::Eviction::new(
+        kubelet.clone(),
+        pods,
+        health.clone(),
+        Arc::new(stats::Stats::default()),
+        unused_images.clone(),
+        counters,
+        &Default::default(),
+    );
+    let mirrors = node::mirror::run(client, static_pods.pods(), in_api.clone(), object.seen(), shutdown);
+    tokio::join!(
+        node::run(kubelet.clone(), health, object.clone()),
+        mirrors,
+        pod::source::run(shared, in_api, static_pods.pods()),
+        eviction.run(),
+        unused_images.run(&kubelet),
+    );
+    Ok(())
+}

@@ -62,10 +62,10 @@ fn stamped(input: &Input, previous: &[PodCondition], says: Says) -> PodCondition
     let before = previous.iter().find(|condition| condition.type_ == says.type_);
     let since = before.filter(|before| before.status == status).and_then(|before| before.last_transition_time.clone());
     // Who scheduled the pod said so; the kubelet does not say it again in other words.
-    if let (Some(before), "PodScheduled") = (before, says.type_) {
-        if before.status == "True" {
-            return PodCondition { observed_generation: input.pod.metadata.generation, ..before.clone() };
-        }
+    if let (Some(before), "PodScheduled") = (before, says.type_)
+        && before.status == "True"
+    {
+        return PodCondition { observed_generation: input.pod.metadata.generation, ..before.clone() };
     }
     PodCondition {
         type_: says.type_.to_owned(),

@@ -357,6 +357,9 @@ impl Runtime for FakeRuntime {
         _sandbox: Option<v1::PodSandboxConfig>,
     ) -> Result<String> {
         self.call(format!("pull {image} as {}", auth.unwrap_or_default().username));
+        if image.starts_with("hangs.invalid/") {
+            return std::future::pending().await;
+        }
         if image.starts_with("nowhere.invalid/") {
             return Err(Error::unknown("no such host"));
         }

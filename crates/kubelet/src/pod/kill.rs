@@ -53,14 +53,12 @@ pub async fn run(task: Task) -> cri::Result<()> {
     let runtime = &shared.kubelet.runtime;
     loop {
         let limit = end.at();
-        let left = limit.duration_since(shared.kubelet.now()).as_secs().max(0);
+        let left = whole_seconds(limit.duration_since(shared.kubelet.now()));
         tokio::select! {
             result = runtime.stop_container(&kill.id, left) => {
-                if let Err(error) = &result {
-                    if error.code == cri::Code::DeadlineExceeded {
-                        let message = "Container runtime did not kill the pod within specified grace period.";
-                        shared.tell(&pod, None, EventType::Warning, "ExceededGracePeriod", message.to_owned());
-                    }
+                if result.as_ref().err().is_some_and(|error| error.code == cri::Code::DeadlineExceeded) {
+                    let message = "Container runtime did not kill the pod within specified grace period.";
+                    shared.tell(&pod, None, EventType::Warning, "ExceededGracePeriod", message.to_owned());
                 }
                 return result;
             }
@@ -133,6 +131,12 @@ impl End {
             }
         }
     }
+}
+
+/// A begun second is a whole one: who is given one second is not killed at once.
+fn whole_seconds(left: SignedDuration) -> i64 {
+    let begun = i64::from(left.subsec_nanos() > 0);
+    (left.as_secs() + begun).max(0)
 }
 
 /// Never, when nobody can change it any more.

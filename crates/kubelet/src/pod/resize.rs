@@ -65,7 +65,7 @@ pub fn condition(state: &ResizeState) -> (&'static str, Option<String>, Option<S
 
 fn changed(old: &ResourceRequirements, new: &ResourceRequirements) -> Vec<&'static str> {
     let pick = |map: &Option<BTreeMap<String, Quantity>>, name: &str| {
-        map.as_ref().and_then(|map| map.get(name)).and_then(|quantity| quantity_milli(quantity))
+        map.as_ref().and_then(|map| map.get(name)).and_then(quantity_milli)
     };
     let differs = |name: &&'static str| {
         pick(&old.limits, name) != pick(&new.limits, name) || pick(&old.requests, name) != pick(&new.requests, name)

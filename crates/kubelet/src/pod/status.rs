@@ -120,44 +120,44 @@ fn phase(input: &Input, init: &[ContainerStatus], regular: &[ContainerStatus]) -
     let mut pending_init = 0;
     let mut failed_init = 0;
     for (container, status) in spec::init_containers(pod).zip(init) {
-        let state = State3::of(status);
+        let state = Shown::of(status);
         if spec::is_sidecar(container) {
             // Not yet started and the pod not yet past initialization.
-            if status.started != Some(true) && state == State3::Waiting && status.last_state_is_empty() {
+            if status.started != Some(true) && state == Shown::Waiting && status.last_state_is_empty() {
                 pending_init += 1;
             }
             continue;
         }
         match state {
-            State3::Ended(0) | State3::Running if matches!(state, State3::Ended(0)) => {}
-            State3::Running => pending_init += 1,
-            State3::Ended(code) => {
+            Shown::Ended(0) => {}
+            Shown::Running => pending_init += 1,
+            Shown::Ended(code) => {
                 if spec::restarts(pod, Kind::Init, container, code) {
                     pending_init += 1
                 } else {
                     failed_init += 1
                 }
             }
-            State3::Waiting => match status.last_code() {
+            Shown::Waiting => match status.last_code() {
                 Some(0) => {}
                 Some(_) | None => pending_init += 1,
             },
         }
     }
 
-    let (mut unknown, mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0, 0);
+    let (mut running, mut waiting, mut stopped, mut succeeded) = (0, 0, 0, 0);
     let mut restarting = false;
     for (container, status) in spec::regular_containers(pod).zip(regular) {
-        match State3::of(status) {
-            State3::Running => running += 1,
-            State3::Ended(code) => {
+        match Shown::of(status) {
+            Shown::Running => running += 1,
+            Shown::Ended(code) => {
                 stopped += 1;
                 if code == 0 {
                     succeeded += 1;
                 }
                 restarting |= spec::restarts(pod, Kind::Regular, container, code);
             }
-            State3::Waiting => match status.last_code() {
+            Shown::Waiting => match status.last_code() {
                 // It has run before, so the pod counts as running while it waits for its next turn.
                 Some(code) => {
                     stopped += 1;
@@ -169,26 +169,19 @@ fn phase(input: &Input, init: &[ContainerStatus], regular: &[ContainerStatus]) -
                 None => waiting += 1,
             },
         }
-        if status.state.is_none() {
-            unknown += 1;
-        }
     }
-    let _ = unknown;
     if failed_init > 0 {
         return "Failed".to_owned();
     }
     let ended = input.progress == Progress::Ended;
-    let phase = if pending_init > 0 && running == 0 && stopped == 0 || (waiting > 0 && running == 0 && stopped == 0) {
+    let nothing_ran = running == 0 && stopped == 0;
+    let phase = if nothing_ran && (pending_init > 0 || waiting > 0) {
         "Pending"
-    } else if waiting > 0 {
-        if running == 0 && stopped == 0 { "Pending" } else { "Running" }
-    } else if running > 0 {
+    } else if waiting > 0 || running > 0 {
         "Running"
     } else if stopped > 0 {
         // A pod that is being deleted is over when its containers are, whatever its policy.
-        if restarting && !ended {
-            "Running"
-        } else if sidecars_run(input) {
+        if (restarting && !ended) || sidecars_run(input) {
             "Running"
         } else if stopped == succeeded {
             "Succeeded"
@@ -209,21 +202,21 @@ fn sidecars_run(input: &Input) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State3 {
+enum Shown {
     Waiting,
     Running,
     Ended(i32),
 }
 
-impl State3 {
-    fn of(status: &ContainerStatus) -> State3 {
+impl Shown {
+    fn of(status: &ContainerStatus) -> Shown {
         let state = status.state.as_ref();
         if state.is_some_and(|state| state.running.is_some()) {
-            return State3::Running;
+            return Shown::Running;
         }
         match state.and_then(|state| state.terminated.as_ref()) {
-            Some(ended) => State3::Ended(ended.exit_code),
-            None => State3::Waiting,
+            Some(ended) => Shown::Ended(ended.exit_code),
+            None => Shown::Waiting,
         }
     }
 }
@@ -324,7 +317,7 @@ fn readiness(
     let Some(seen) = latest else { return };
     match (kind, seen.state) {
         (Kind::Init, State::Exited) => {
-            status.ready = seen.exit_code == 0 && matches!(State3::of(status), State3::Ended(0));
+            status.ready = seen.exit_code == 0 && matches!(Shown::of(status), Shown::Ended(0));
         }
         (Kind::Init, State::Running) => status.started = Some(true),
         (Kind::Regular | Kind::Sidecar, State::Running) => {

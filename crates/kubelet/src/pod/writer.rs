@@ -28,22 +28,20 @@ pub async fn run(client: kube::Client, mut wanted: watch::Receiver<Wanted>, writ
     let mut wait = RETRY_MIN;
     loop {
         let want = wanted.borrow_and_update().clone();
-        if want.number > 0 {
-            if let Some(object) = &want.object {
-                match write(&client, object, &want.status, &mut known).await {
-                    Outcome::Done => {
-                        wait = RETRY_MIN;
-                        // Nobody may be waiting for it any more.
-                        written.send_replace(want.number);
+        if let Some(object) = want.object.as_ref().filter(|_| want.number > 0) {
+            match write(&client, object, &want.status, &mut known).await {
+                Outcome::Done => {
+                    wait = RETRY_MIN;
+                    // Nobody may be waiting for it any more.
+                    written.send_replace(want.number);
+                }
+                Outcome::Retry => {
+                    tokio::select! {
+                        () = tokio::time::sleep(wait) => {}
+                        changed = wanted.changed() => if changed.is_err() { return },
                     }
-                    Outcome::Retry => {
-                        tokio::select! {
-                            () = tokio::time::sleep(wait) => {}
-                            changed = wanted.changed() => if changed.is_err() { return },
-                        }
-                        wait = (wait * 2).min(RETRY_MAX);
-                        continue;
-                    }
+                    wait = (wait * 2).min(RETRY_MAX);
+                    continue;
                 }
             }
         }

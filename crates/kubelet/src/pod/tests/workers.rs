@@ -75,7 +75,8 @@ struct Node {
     api: FakeApi,
     runtime: FakeRuntime,
     shared: Arc<Shared>,
-    _static_pods: watch::Sender<Vec<Arc<k8s_openapi::api::core::v1::Pod>>>,
+    link: testkit::fake_api::Link,
+    static_pods: watch::Sender<Vec<Arc<k8s_openapi::api::core::v1::Pod>>>,
     _folder: Arc<tempfile::TempDir>,
 }
 
@@ -87,7 +88,7 @@ impl Node {
 
     fn start_with(api: FakeApi, runtime: FakeRuntime, folder: Arc<tempfile::TempDir>) -> Node {
         runtime.image("img:1");
-        let (client, _) = api.client();
+        let (client, link) = api.client();
         let kubelet = Arc::new(Kubelet {
             config: config(folder.path()),
             events: reconcile::events::Recorder::new(client.clone(), "kubelet", "n1"),
@@ -111,7 +112,7 @@ impl Node {
         let (static_pods, rx) = watch::channel(Vec::new());
         let caches = reconcile::Caches::new(shared.kubelet.client.clone(), shared.kubelet.shutdown.clone());
         tokio::spawn(source::run(shared.clone(), caches.start("spec.nodeName=n1"), rx));
-        Node { api, runtime, shared, _static_pods: static_pods, _folder: folder }
+        Node { api, runtime, shared, link, static_pods, _folder: folder }
     }
 
     fn stop(&self) {
@@ -406,4 +407,81 @@ async fn a_pod_the_node_does_not_take_fails() {
     let message = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     assert_eq!(pod["status"]["message"], message);
     assert!(node.runtime.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_static_pod_shows_in_its_mirror_and_ends_with_its_file() {
+    let node = Node::start();
+    let pod = |uid: &str| {
+        let pod = json!({
+            "metadata": {
+                "name": "p", "namespace": "n", "uid": uid,
+                "annotations": {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": uid},
+            },
+            "spec": {
+                "nodeName": "n1", "terminationGracePeriodSeconds": 1, "containers": [{"name": "c", "image": "img:1"}],
+            },
+        });
+        Arc::new(serde_json::from_value(pod).expect("a pod"))
+    };
+    node.static_pods.send_replace(vec![pod("first")]);
+    node.until("running without the API", |_| node.runtime.running().len() == 1).await;
+    let mirror = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "p", "namespace": "n", "uid": "mirror",
+            "annotations": {"kubernetes.io/config.source": "file", "kubernetes.io/config.mirror": "first"},
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "img:1"}]},
+    });
+    node.api.put(PATH, mirror);
+    node.until("ready", ready).await;
+    // A changed file is another pod: it begins when the first has ended.
+    let (_, before) = node.runtime.running().pop().expect("a container");
+    node.runtime.script("c", Script::Stubborn);
+    node.static_pods.send_replace(vec![pod("second")]);
+    node.until("replaced", |_| node.runtime.running().iter().any(|(_, id)| *id != before)).await;
+    assert_eq!(node.runtime.running().len(), 1, "never two at once");
+    assert!(node.runtime.calls().contains(&"stop c 1".to_owned()), "the whole grace is given");
+    node.static_pods.send_replace(Vec::new());
+    node.until("all removed", |_| node.runtime.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pull_that_hangs_does_not_hold_up_deletion() {
+    let node = Node::start();
+    node.create(json!({"containers": [{"name": "c", "image": "hangs.invalid/x:1"}]}));
+    node.until_event("Pulling Pulling image \"hangs.invalid/x:1\"").await;
+    node.delete(30);
+    node.until("gone", Value::is_null).await;
+    node.until("runtime empty", |_| node.runtime.is_empty()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_is_not_lost_while_the_api_is_away() {
+    let node = Node::start();
+    node.create(json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+    node.until("ready", ready).await;
+    node.link.set(testkit::fake_api::Fault::Refused);
+    let (_, id) = node.runtime.running().pop().expect("a container");
+    node.runtime.end(&id, 9);
+    node.until("seen here", |_| {
+        node.shared.pods.by_uid("u").is_some_and(|state| state.status.phase.as_deref() == Some("Failed"))
+    })
+    .await;
+    node.link.set(testkit::fake_api::Fault::None);
+    let pod = node.until("told", |pod| pod["status"]["phase"] == "Failed").await;
+    assert_eq!(container(&pod)["state"]["terminated"]["exitCode"], 9);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_post_start_hook_ends_the_container() {
+    let node = Node::start();
+    node.runtime.exec_answers("hello", 1, "no");
+    node.create(json!({
+        "restartPolicy": "Never",
+        "containers": [{"name": "c", "lifecycle": {"postStart": {"exec": {"command": ["hello"]}}}}],
+    }));
+    node.until_event("FailedPostStartHook PostStartHook failed").await;
+    node.until("failed", |pod| pod["status"]["phase"] == "Failed").await;
 }

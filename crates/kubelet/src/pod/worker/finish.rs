@@ -109,16 +109,16 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<String>, sandbox
     shared.users.release(uid);
     remove(&container::message_folder(&config.root_dir, uid))?;
     let hosts = crate::pod::files::hosts_path(config, uid);
-    if let Err(error) = std::fs::remove_file(&hosts) {
-        if error.kind() != std::io::ErrorKind::NotFound {
-            return Err(format!("remove {}: {error}", hosts.display()));
-        }
+    if let Err(error) = std::fs::remove_file(&hosts)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(format!("remove {}: {error}", hosts.display()));
     }
     // Only when empty: what volumes still need stays.
-    if let Some(folder) = hosts.parent() {
-        if let Err(error) = std::fs::remove_dir(folder) {
-            tracing::debug!(%error, folder = %folder.display(), "pod folder stays");
-        }
+    if let Some(folder) = hosts.parent()
+        && let Err(error) = std::fs::remove_dir(folder)
+    {
+        tracing::debug!(%error, folder = %folder.display(), "pod folder stays");
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ pub struct Wish {
 pub struct Handle {
     wish: watch::Sender<Wish>,
     bell: Arc<Bell>,
-    task: tokio::task::JoinHandle<()>,
+    task: tokio::task::AbortHandle,
 }
 
 impl Handle {
@@ -101,11 +101,16 @@ pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc
     let bell = Arc::new(Bell::default());
     let (tx, rx) = watch::channel(wish);
     let worker = Worker::new(shared, rx, bell.clone(), refused);
-    let task = async move {
-        worker.run().await;
+    let work = tokio::spawn(worker.run());
+    let task = work.abort_handle();
+    // Told from outside, so that the task counts as finished by then, however it ended.
+    tokio::spawn(async move {
+        if let Err(error) = work.await.map_err(|error| error.to_string()) {
+            tracing::debug!(error, "a pod's worker was ended");
+        }
         over.notify_one();
-    };
-    Handle { wish: tx, bell, task: tokio::spawn(task) }
+    });
+    Handle { wish: tx, bell, task }
 }
 
 struct Worker {
@@ -399,11 +404,11 @@ impl Worker {
             }
             Err(pending) => self.memory.resize = Some(pending),
         }
-        if before != self.memory.resize {
-            if let Some(super::memory::ResizeState::Pending { reason, message }) = &self.memory.resize {
-                let reason = format!("Resize{reason}");
-                self.shared.tell(&self.wish.pod, None, EventType::Warning, &reason, message.clone());
-            }
+        if before != self.memory.resize
+            && let Some(super::memory::ResizeState::Pending { reason, message }) = &self.memory.resize
+        {
+            let reason = format!("Resize{reason}");
+            self.shared.tell(&self.wish.pod, None, EventType::Warning, &reason, message.clone());
         }
     }
 
