@@ -1,7 +1,7 @@
 //! Root file systems: mounting snapshots, and reading an image's files without mounting it.
 
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +30,7 @@ pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>) -> io::Re
         mapped.push(format!("-layer-{number}"));
         let mapped = PathBuf::from(mapped);
         std::fs::create_dir_all(&mapped)?;
-        linux::mount::mapped(layer, &mapped, users.namespace)?;
+        linux::idmap::bind(layer, &mapped, users.namespace.as_fd())?;
         lower.push(mapped);
     }
     // Not mapped, because the kernel copies files up as the root of this machine, whom the mapping does not know.

@@ -188,7 +188,7 @@ impl Runtime for ContainerRuntime {
         let sandboxes: Vec<_> = self.inner.table.lock().sandboxes.values().cloned().collect();
         let mut all = Vec::new();
         for sandbox in sandboxes.iter().filter(|sandbox| sandbox.is_ready()) {
-            all.push(stats::sandbox(&self.inner, sandbox).await);
+            all.extend(stats::sandbox(&self.inner, sandbox).await);
         }
         forget_samples(&self.inner);
         Ok(all)

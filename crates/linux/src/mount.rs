@@ -4,7 +4,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -97,20 +97,6 @@ pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
     let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
     set_attributes(&tree, &attributes)?;
     Ok(tree)
-}
-
-/// Mounts a folder again, with the owners of its files as the user namespace maps them.
-pub fn mapped(source: &Path, target: &Path, user_namespace: impl AsFd) -> io::Result<()> {
-    let tree = clone_tree(source)?;
-    let attributes = MountAttributes {
-        set: libc::MOUNT_ATTR_IDMAP,
-        clear: 0,
-        propagation: 0,
-        user_namespace: user_namespace.as_fd().as_raw_fd() as u64,
-    };
-    set_attributes(&tree, &attributes)?;
-    rustix::mount::move_mount(&tree, "", rustix::fs::CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    Ok(())
 }
 
 #[repr(C)]

@@ -79,7 +79,8 @@ impl Groups {
 
     /// Takes the folders away. What is still dying in them keeps them a moment; false then.
     pub fn remove(&self) -> bool {
-        self.0.iter().fold(true, |all, folder| remove_tree(folder) && all)
+        // Each is tried, also after one that cannot be removed.
+        self.0.iter().filter(|folder| !remove_tree(folder)).count() == 0
     }
 
     pub fn is_empty(&self) -> bool {

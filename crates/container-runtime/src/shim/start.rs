@@ -99,6 +99,7 @@ fn create(
             .map_err(|error| format!("mount image volume: {error}"))?;
     }
     let details = errors::collect();
+    let restricted = (process.cgroup.clone(), process.confinement.clone());
     let executor =
         BecomeProgram { process: Rc::new(process), report: report.clone(), console: streams.console.map(Rc::new) };
     let built = ContainerBuilder::new(request.container.clone(), SyscallType::default())
@@ -115,6 +116,10 @@ fn create(
     let mut container = built.map_err(|error| details.explain(&error))?;
     let pid = container.pid().map(|pid| pid.as_raw()).unwrap_or_default();
     errors::report(&report, &Reports::Pid(pid));
+    linux::cgroup::Cgroups::detect()
+        .group(&restricted.0)
+        .and_then(|group| restricted.1.restrict(&group))
+        .map_err(|error| format!("restrict devices: {error}"))?;
     container.start().map_err(|error| details.explain(&error))
 }
 
