@@ -12,6 +12,12 @@ def allowed_licences(path):
     return set(re.findall(r'"([^"]+)"', re.search(r"^allow = \[(.*?)^\]", text, re.S | re.M).group(1)))
 
 
+def clarified_licences(path):
+    """What `[[licenses.clarify]]` says of crates that name their licence only by a file."""
+    with open(path, encoding="utf-8") as file:
+        return dict(re.findall(r'^crate = "([^"]+)"\nexpression = "([^"]+)"', file.read(), re.M))
+
+
 def is_allowed(expression, allowed):
     """An SPDX expression: AND binds tighter than OR, WITH belongs to its licence, and old crates write / for OR."""
     tokens = re.findall(r"\(|\)|[^\s()]+", expression.replace("/", " OR "))
@@ -45,14 +51,15 @@ def is_allowed(expression, allowed):
 
 
 def main():
-    allowed = allowed_licences(sys.argv[1])
+    allowed, clarified = allowed_licences(sys.argv[1]), clarified_licences(sys.argv[1])
     metadata = json.load(sys.stdin)
     own = set(metadata["workspace_members"])
     refused = []
     for package in metadata["packages"]:
         name = f"{package['name']} {package['version']}"
-        if not is_allowed(package["license"] or "none", allowed):
-            refused.append(f"{name}: licence {package['license'] or 'not stated'} is not in {sys.argv[1]}")
+        licence = package["license"] or clarified.get(package["name"])
+        if not is_allowed(licence or "none", allowed):
+            refused.append(f"{name}: licence {licence or 'not stated'} is not in {sys.argv[1]}")
         if package["id"] not in own and not (package["source"] or "").startswith(("registry+", "sparse+")):
             refused.append(f"{name}: does not come from the package registry")
     for line in refused:

@@ -18,6 +18,7 @@ use machinery::quantity::Quantity;
 use reconcile::{Caches, Cluster, Shutdown};
 
 #[derive(clap::Args, Clone)]
+#[group(skip)]
 pub struct Flags {
     /// The node's name; this host's name unless told otherwise.
     #[arg(long, env = "KNARR_NODE_NAME")]
@@ -216,7 +217,7 @@ async fn runtime(
         log_max_files: flags.container_log_max_files,
     };
     let images = Images::open(ImagesConfig {
-        root_dir: config.root_dir.clone(),
+        root_dir: ImagesConfig::root_dir_of(&config.root_dir),
         registries: config.registries.clone(),
         layer_pulls_max: config.layer_pulls_max,
     })
