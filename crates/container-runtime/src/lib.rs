@@ -5,7 +5,7 @@
 pub mod image;
 pub mod spec;
 pub mod shim;
-pub mod stats;
+pub mod usage;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -55,6 +55,8 @@ static CASES: &[(&str, fn())] = &[
     ("no_new_privileges", no_new_privileges),
     ("limits_are_written", limits_are_written),
     ("mounts_propagate_as_asked", mounts_propagate_as_asked),
+    ("users_of_their_own", users_of_their_own),
+    ("no_way_out_through_descriptors", no_way_out_through_descriptors),
 ];
 
 fn defaults() {
@@ -209,6 +211,80 @@ fn mounts_propagate_as_asked() {
     assert_eq!(output.lines().collect::<Vec<_>>(), ["/private/later:", "", "/slave/later:", "file", "end"], "{output}");
 }
 
+/// Descriptors of whoever made the container are not the container's, neither as they are nor as a working directory.
+fn no_way_out_through_descriptors() {
+    let output = run("ls /proc/self/fd; echo end", |_| {});
+    let numbers: Vec<&str> = output.lines().collect();
+    assert_eq!(numbers, ["0", "1", "2", "3", "end"], "3 is the folder that is listed: {output}");
+    for number in 3..12 {
+        let output = run("pwd; ls ../../../../../../../..; echo began", |config| {
+            config.working_dir = format!("/proc/self/fd/{number}");
+        });
+        // This machine's root has it, the container's has not.
+        assert!(!output.lines().any(|line| line == "usr"), "out by descriptor {number}: {output}");
+        assert!(!output.lines().any(|line| line == "began"), "began with descriptor {number}: {output}");
+    }
+}
+
+/// `hostUsers: false`: root inside is nobody outside.
+fn users_of_their_own() {
+    let mut holder = Holder::new();
+    let namespaces = holder.namespaces();
+    let output = run_in(
+        &namespaces,
+        "id -u; cat /proc/self/uid_map; cat /proc/self/status; touch /made && ls -ln /made; \
+         mknod /disk b 253 0 && echo MADE; echo x > /proc/sys/kernel/domainname; head -c1 /dev/zero | wc -c; \
+         mount -t tmpfs none /tmp && echo MOUNTED; echo 7 > /sys/fs/cgroup/pids/pids.max; echo end",
+        |_| {},
+    );
+    holder.end();
+    assert!(output.lines().any(|line| line.split_whitespace().eq(["0", "100000", "65536"])), "{output}");
+    for line in ["0", "1", "end", "Seccomp:\t2", "CapEff:\t00000000a80425fb"] {
+        assert!(output.lines().any(|found| found == line), "{line} is missing in\n{output}");
+    }
+    assert!(output.contains(" 0        0 ") || output.contains(" 0 0 "), "the file is root's: {output}");
+    assert!(!output.contains("MADE") && !output.contains("MOUNTED"), "{output}");
+    assert!(output.contains("/proc/sys/kernel/domainname: Read-only file system"), "{output}");
+}
+
+/// A process that keeps user, network, IPC and UTS namespaces, as a pod's shim does.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn new() -> Holder {
+        let mut child = Command::new("unshare")
+            .args(["--user", "--net", "--ipc", "--uts", "sh", "-c", "echo ready; read line"])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a process with namespaces of its own");
+        let mut line = String::new();
+        let output = child.stdout.take().expect("its output");
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line).expect("it is ready");
+        for map in ["uid_map", "gid_map"] {
+            fs::write(format!("/proc/{}/{map}", child.id()), "0 100000 65536").expect("a mapping");
+        }
+        Holder(child)
+    }
+
+    fn namespaces(&self) -> Namespaces {
+        let path = |name: &str| Some(PathBuf::from(format!("/proc/{}/ns/{name}", self.0.id())));
+        Namespaces { network: path("net"), ipc: path("ipc"), uts: path("uts"), pid: None, user: path("user") }
+    }
+
+    fn end(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().expect("its end");
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // Its input is closed with it, so it ends by itself; a failed test need not wait.
+        drop(self.0.stdin.take());
+    }
+}
+
 fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
     config.linux.get_or_insert_default().security_context.get_or_insert_default()
 }
@@ -227,6 +303,10 @@ impl Drop for Cleanup {
 
 /// What a shell in a container printed, both streams.
 fn run(script: &str, change: impl Fn(&mut v1::ContainerConfig)) -> String {
+    run_in(&Namespaces::default(), script, change)
+}
+
+fn run_in(namespaces: &Namespaces, script: &str, change: impl Fn(&mut v1::ContainerConfig)) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let id =
@@ -257,7 +337,7 @@ fn run(script: &str, change: impl Fn(&mut v1::ContainerConfig)) -> String {
         rootfs,
         passwd: "root:x:0:0::/root:/bin/sh\ntester:x:1000:1000::/:/bin/sh\n",
         group: "root:x:0:\nextra:x:4000:tester\n",
-        namespaces: &Namespaces::default(),
+        namespaces,
         host: &Host::detect(),
         resolv_conf: file(path, "resolv.conf"),
         hostname_file: file(path, "hostname"),
@@ -269,6 +349,12 @@ fn run(script: &str, change: impl Fn(&mut v1::ContainerConfig)) -> String {
     let confinement = serde_json::to_vec(&confinement).expect("the confinement as JSON");
     fs::write(path.join("confinement.json"), confinement).expect("save the confinement");
     fs::write(path.join("id"), &id).expect("save the id");
+    if namespaces.user.is_some() {
+        // What a mount with moved owners does for layers and volumes.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a folder for all");
+        let owned = Command::new("chown").args(["-R", "100000:100000"]).arg(path.join("rootfs")).status();
+        assert!(owned.expect("chown").success());
+    }
 
     let group = cgroups_path(&sandbox, &id);
     let _cleanup = Cleanup(group.parent().expect("a pod's group").to_owned());

@@ -6,3 +6,4 @@ pub mod tree;
 pub mod volume_mount;
 pub mod seccomp;
 pub mod capabilities;
+pub mod idmap;

@@ -8,10 +8,12 @@ use std::io;
 use std::path::PathBuf;
 
 use linux::capabilities::Sets;
+use linux::cgroup::{DeviceRule, Group, Hierarchy};
 use linux::seccomp::Program;
 use nix::mount::MsFlags;
 use oci_spec::runtime::{Capabilities, Spec};
 
+use super::devices;
 use super::host::NUMBERED;
 use super::seccomp::Programs;
 
@@ -20,6 +22,8 @@ pub struct Confinement {
     pub filter: Option<Program>,
     pub no_new_privileges: bool,
     pub capabilities: Option<Sets>,
+    /// Which devices its control group may use.
+    pub devices: Vec<DeviceRule>,
     /// Mounts that must not be as the root's propagation made them.
     pub mounts: Vec<(PathBuf, Propagation)>,
 }
@@ -34,7 +38,8 @@ impl Confinement {
     /// Takes filter and capabilities out of a specification, so that libcontainer leaves both to the executor. A filter can
     /// be installed only before the capabilities are dropped, unless new privileges are forbidden.
     pub fn take(spec: &mut Spec, programs: &Programs) -> cri::Result<Confinement> {
-        let mut confinement = Confinement { mounts: mounts(spec), ..Confinement::default() };
+        let mut confinement =
+            Confinement { devices: devices::group_rules(spec), mounts: mounts(spec), ..Confinement::default() };
         if let Some(linux) = spec.linux_mut()
             && let Some(profile) = linux.seccomp()
         {
@@ -53,6 +58,15 @@ impl Confinement {
             process.set_capabilities(None);
         }
         Ok(confinement)
+    }
+
+    /// Outside the container, between its creation and its start. On v1 libcontainer has written the same rules; on v2, as
+    /// it is built here, it would leave all devices open.
+    pub fn restrict(&self, group: &Group) -> Result<(), linux::cgroup::Error> {
+        match group.hierarchy() {
+            Hierarchy::V1 => Ok(()),
+            Hierarchy::V2 => group.restrict_devices(&self.devices),
+        }
     }
 
     /// Inside the container's namespaces and root, still with all power.

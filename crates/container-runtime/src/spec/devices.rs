@@ -6,14 +6,20 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use cri::v1;
+use linux::cgroup::{DeviceKind, DeviceRule};
 use oci_spec::runtime::{
-    LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType,
+    LinuxDevice, LinuxDeviceBuilder, LinuxDeviceCgroup, LinuxDeviceCgroupBuilder, LinuxDeviceType, Spec,
 };
 
 use super::{Input, build, invalid};
 
 /// Made in the container beside `/dev/null` and its kin, which libcontainer always makes.
 pub(super) fn devices(input: &Input, security: &v1::LinuxContainerSecurityContext) -> cri::Result<Vec<LinuxDevice>> {
+    if !input.config.cdi_devices.is_empty() {
+        // There is no registry of them here; to start without would leave the pod without the device it waits for.
+        let names: Vec<&str> = input.config.cdi_devices.iter().map(|device| device.name.as_str()).collect();
+        return Err(invalid(format!("CDI device injection failed: unresolvable CDI devices {}", names.join(", "))));
+    }
     let mut devices = if security.privileged { input.host.devices.clone() } else { Vec::new() };
     for device in asked(input)? {
         devices.retain(|other: &LinuxDevice| other.path() != device.device.path());
@@ -35,6 +41,48 @@ pub(super) fn rules(
         rules.push(rule(true, device.typ(), Some(device.major()), Some(device.minor()), &permissions)?);
     }
     Ok(rules)
+}
+
+/// The rules of a specification together with what every container may use, for groups that libcontainer does not restrict.
+pub(super) fn group_rules(spec: &Spec) -> Vec<DeviceRule> {
+    let resources = spec.linux().as_ref().and_then(|linux| linux.resources().as_ref());
+    let asked = resources.and_then(|resources| resources.devices().as_ref()).into_iter().flatten().map(|rule| {
+        let kind = match rule.typ() {
+            Some(LinuxDeviceType::B) => DeviceKind::Block,
+            Some(LinuxDeviceType::C | LinuxDeviceType::U) => DeviceKind::Character,
+            _ => DeviceKind::All,
+        };
+        // A negative number is every number, as in the specification.
+        let number = |number: Option<i64>| number.and_then(|number| u32::try_from(number).ok());
+        let access = rule.access().as_deref().unwrap_or("rwm");
+        device_rule(rule.allow(), kind, number(rule.major()), number(rule.minor()), access)
+    });
+    let mut rules: Vec<DeviceRule> = asked.collect();
+    for (kind, major, minor, access) in ALWAYS_ALLOWED {
+        rules.push(device_rule(true, *kind, *major, *minor, access));
+    }
+    rules
+}
+
+/// Any device can be made, since making is not opening; null, zero, full, random, urandom, tty, console, ptmx and the
+/// terminals can be opened.
+static ALWAYS_ALLOWED: &[(DeviceKind, Option<u32>, Option<u32>, &str)] = &[
+    (DeviceKind::Character, None, None, "m"),
+    (DeviceKind::Block, None, None, "m"),
+    (DeviceKind::Character, Some(1), Some(3), "rwm"),
+    (DeviceKind::Character, Some(1), Some(5), "rwm"),
+    (DeviceKind::Character, Some(1), Some(7), "rwm"),
+    (DeviceKind::Character, Some(1), Some(8), "rwm"),
+    (DeviceKind::Character, Some(1), Some(9), "rwm"),
+    (DeviceKind::Character, Some(5), Some(0), "rwm"),
+    (DeviceKind::Character, Some(5), Some(1), "rwm"),
+    (DeviceKind::Character, Some(5), Some(2), "rwm"),
+    (DeviceKind::Character, Some(136), None, "rwm"),
+];
+
+fn device_rule(allow: bool, kind: DeviceKind, major: Option<u32>, minor: Option<u32>, access: &str) -> DeviceRule {
+    let has = |letter: char| access.contains(letter);
+    DeviceRule { allow, kind, major, minor, read: has('r'), write: has('w'), make: has('m') }
 }
 
 /// All devices below a folder, and the links to them. Terminals and shared memory belong to whoever mounted them.

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use linux::cgroup::{Cgroups, Error, Group, Resources};
 
 use super::amounts::{self, Side, amount};
-use super::container::Node;
+use super::node::Node;
 use super::{QosClass, cpu, pod};
 
 pub struct PodCgroups {

@@ -1,20 +1,14 @@
 //! A container's requests and limits as the CRI wants them, at its start and when they are changed while it runs.
 
+use std::collections::HashMap;
+
 use cri::v1;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use machinery::quantity::Quantity;
 
 use super::amounts::{self, Amounts, Side, amount};
+use super::node::{Node, page_size};
 use super::{QosClass, cpu};
-
-/// What the rules need to know of the node.
-#[derive(Clone, Debug, Default)]
-pub struct Node {
-    pub memory_capacity_bytes: i64,
-    /// Sizes of huge pages that the machine has, as the kernel names them (`2MB`). All are limited, so that a container
-    /// that asks for none gets none.
-    pub hugepage_sizes: Vec<String>,
-}
 
 /// With `container` as it is granted now: the pod's own container, or one whose resources an allocation has replaced.
 pub fn linux(pod: &Pod, container: &Container, node: &Node) -> v1::LinuxContainerResources {
@@ -35,8 +29,16 @@ pub fn linux(pod: &Pod, container: &Container, node: &Node) -> v1::LinuxContaine
         memory_swap_limit_in_bytes: memory_limit,
         oom_score_adj: oom_score_adj(pod, container, node.memory_capacity_bytes),
         hugepage_limits: hugepage_limits(&amounts::of_container(container, Side::Limits), node),
+        unified: unified(node),
         ..Default::default()
     }
+}
+
+/// A container that is out of memory ends as a whole, not one process of it: half a container is of no use to anyone. Only
+/// v2 can do it.
+fn unified(node: &Node) -> HashMap<String, String> {
+    let whole = node.cgroup_v2.then(|| ("memory.oom.group".to_owned(), "1".to_owned()));
+    whole.into_iter().collect()
 }
 
 /// A container without a limit of its own is held by its pod's.
@@ -56,7 +58,7 @@ fn limits(pod: &Pod, container: &Container) -> Amounts {
 pub(super) fn hugepage_limits(limits: &Amounts, node: &Node) -> Vec<v1::HugepageLimit> {
     let mut sizes: Vec<(String, u64)> = node.hugepage_sizes.iter().map(|size| (size.clone(), 0)).collect();
     for (name, amount) in limits {
-        let Some(size) = name.strip_prefix("hugepages-").and_then(page_size) else { continue };
+        let Some(size) = name.strip_prefix("hugepages-").and_then(kernel_name) else { continue };
         let limit = u64::try_from(amount.value()).unwrap_or(0);
         match sizes.iter_mut().find(|(known, _)| *known == size) {
             Some((_, there)) => *there = limit,
@@ -67,13 +69,8 @@ pub(super) fn hugepage_limits(limits: &Amounts, node: &Node) -> Vec<v1::Hugepage
 }
 
 /// `2Mi` in the API is `2MB` in the kernel.
-fn page_size(size: &str) -> Option<String> {
-    let bytes = Quantity::parse(size).ok()?.value();
-    let units = [("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)];
-    units
-        .iter()
-        .find(|(_, unit)| bytes >= *unit && bytes % unit == 0)
-        .map(|(name, unit)| format!("{}{name}", bytes / unit))
+fn kernel_name(size: &str) -> Option<String> {
+    page_size(Quantity::parse(size).ok()?.value())
 }
 
 const GUARANTEED: i64 = -997;

@@ -1,6 +1,7 @@
 //! What pods may use: their quality-of-service class, the kernel's words for their requests and limits, and the control
 //! groups of the node, the classes and the pods. The containers' own groups are the runtime's.
 
+pub mod node;
 pub mod amounts;
 pub mod qos;
 pub mod cpu;
@@ -11,4 +12,5 @@ pub mod cgroups;
 mod tests;
 
 pub use cgroups::PodCgroups;
+pub use node::Node;
 pub use qos::QosClass;

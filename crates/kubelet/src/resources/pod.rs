@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use linux::cgroup::{HugepageLimit, Resources};
 
 use super::amounts::{self, Side, amount};
-use super::container::{Node, hugepage_limits};
+use super::container::hugepage_limits;
+use super::node::Node;
 use super::{QosClass, cpu};
 
 /// A limit of the pod exists only where every container has one; a pod's own limit counts for all.

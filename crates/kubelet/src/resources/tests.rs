@@ -5,8 +5,8 @@ use linux::cgroup::Cgroups;
 use serde_json::{Value, json};
 
 use super::cgroups::{Allocatable, PodCgroups};
-use super::container::{self, Node};
-use super::{QosClass, cpu, pod};
+use super::node::Node;
+use super::{QosClass, container, cpu, pod};
 
 fn make(spec: Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": "p", "uid": "u-1"}, "spec": spec})).expect("a pod")
@@ -22,7 +22,7 @@ fn containers(resources: &[Value]) -> Value {
 }
 
 fn node() -> Node {
-    Node { memory_capacity_bytes: 8 << 30, hugepage_sizes: Vec::new() }
+    Node { memory_capacity_bytes: 8 << 30, hugepage_sizes: Vec::new(), cgroup_v2: false }
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn classes() {
         (containers(&[json!({})]), QosClass::BestEffort),
         (containers(&[json!({"requests": {"cpu": "0"}})]), QosClass::BestEffort),
         (containers(&[json!({"requests": {"example.com/gpu": "1"}})]), QosClass::BestEffort),
-        (containers(&[full.clone()]), QosClass::Guaranteed),
+        (containers(std::slice::from_ref(&full)), QosClass::Guaranteed),
         (containers(&[json!({"limits": {"cpu": "1", "memory": "1Gi"}})]), QosClass::Guaranteed),
         (containers(&[full.clone(), json!({})]), QosClass::Burstable),
         (containers(&[json!({"limits": {"memory": "1Gi"}})]), QosClass::Burstable),
@@ -70,6 +70,14 @@ fn limits_of_containers() {
     assert_eq!(values, [(256, 50_000, 2 << 30, 875), (2048, 200_000, 0, 999), (2, 0, 0, 999)]);
     let pages: Vec<_> = made[1].hugepage_limits.iter().map(|one| (one.page_size.as_str(), one.limit)).collect();
     assert_eq!(pages, [("2MB", 4 << 20), ("1GB", 0)]);
+}
+
+#[test]
+fn a_container_runs_out_of_memory_as_a_whole() {
+    let pod = make(containers(&[json!({})]));
+    let unified = |node: &Node| container::linux(&pod, &pod.spec.as_ref().unwrap().containers[0], node).unified;
+    assert!(unified(&node()).is_empty());
+    assert_eq!(unified(&Node { cgroup_v2: true, ..node() })["memory.oom.group"], "1");
 }
 
 #[test]

@@ -36,6 +36,10 @@ impl Group {
         Ok(Group { cgroups, path: relative.to_owned() })
     }
 
+    pub fn hierarchy(&self) -> Hierarchy {
+        self.cgroups.hierarchy
+    }
+
     /// The path, from the root.
     pub fn path(&self) -> PathBuf {
         Path::new("/").join(&self.path)

@@ -7,12 +7,14 @@ mod group;
 mod resources;
 mod stats;
 mod oom;
+mod devices;
 #[cfg(test)]
 mod tests;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+pub use devices::{DeviceKind, DeviceRule};
 pub use group::Group;
 pub use oom::OomWatch;
 pub use resources::{HugepageLimit, Resources, shares_to_weight, weight_to_shares};

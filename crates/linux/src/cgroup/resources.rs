@@ -125,7 +125,7 @@ fn settings_v1(resources: &Resources) -> Vec<Setting> {
     }
     for limit in &resources.hugepages {
         let file = |suffix: &str| format!("hugetlb.{}.{suffix}", limit.page_size);
-        settings.push(setting("hugetlb", file("limit_in_bytes"), limit.limit, true));
+        settings.push(setting("hugetlb", file("limit_in_bytes"), limit.limit, limit.limit > 0));
         settings.push(setting("hugetlb", file("rsvd.limit_in_bytes"), limit.limit, false));
     }
     settings
@@ -170,7 +170,8 @@ fn settings_v2(resources: &Resources) -> Vec<Setting> {
     }
     for limit in &resources.hugepages {
         let file = |suffix: &str| format!("hugetlb.{}.{suffix}", limit.page_size);
-        settings.push(setting("hugetlb", file("max"), limit.limit, true));
+        // None of a size that the kernel has not is easy to keep.
+        settings.push(setting("hugetlb", file("max"), limit.limit, limit.limit > 0));
         settings.push(setting("hugetlb", file("rsvd.max"), limit.limit, false));
     }
     for (file, value) in &resources.unified {

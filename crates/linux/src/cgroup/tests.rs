@@ -9,7 +9,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::{Cgroups, Error, Group, Hierarchy, HugepageLimit, Resources, shares_to_weight, weight_to_shares};
+use super::devices::evaluate;
+use super::{
+    Cgroups, DeviceKind, DeviceRule, Error, Group, Hierarchy, HugepageLimit, Resources, shares_to_weight,
+    weight_to_shares,
+};
 
 /// A group of this machine that goes away with the test, also when it fails.
 struct Own(Group);
@@ -353,4 +357,54 @@ fn v2_readings() {
     assert!(watch.drain());
     assert_eq!(group.oom_kills(), 3);
     assert_eq!(Cgroups::v2(&folder.0).group("gone").expect("a path").stats(), super::Stats::default());
+}
+
+fn rule(allow: bool, kind: DeviceKind, major: Option<u32>, minor: Option<u32>, access: &str) -> DeviceRule {
+    let has = |letter| access.contains(letter);
+    DeviceRule { allow, kind, major, minor, read: has('r'), write: has('w'), make: has('m') }
+}
+
+/// Nothing but `/dev/null`, whole, and `/dev/zero`, to read.
+fn two_devices() -> Vec<DeviceRule> {
+    vec![
+        rule(false, DeviceKind::All, None, None, "rwm"),
+        rule(true, DeviceKind::Character, Some(1), Some(3), "rwm"),
+        rule(true, DeviceKind::Character, Some(1), Some(5), "r"),
+        rule(true, DeviceKind::Character, None, None, "m"),
+    ]
+}
+
+#[test]
+fn device_rules_are_asked_from_the_last() {
+    let (make, read, write, block, character) = (1, 2, 4, 1, 2);
+    let allowed = |kind, access, major, minor| evaluate(&two_devices(), kind, access, major, minor);
+    assert!(allowed(character, read | write, 1, 3));
+    assert!(allowed(character, read, 1, 5));
+    assert!(!allowed(character, read | write, 1, 5));
+    assert!(!allowed(character, write, 1, 5));
+    assert!(!allowed(block, read, 1, 3));
+    assert!(!allowed(character, read, 1, 8));
+    assert!(allowed(character, make, 99, 99));
+    assert!(!allowed(block, make, 99, 99));
+    assert!(evaluate(&[rule(true, DeviceKind::All, None, None, "rwm")], block, write, 8, 0));
+    assert!(!evaluate(&[], character, read, 1, 3));
+    let but_writing = [rule(true, DeviceKind::All, None, None, "rwm"), rule(false, DeviceKind::Block, None, None, "w")];
+    assert!(!evaluate(&but_writing, block, read | write, 8, 0));
+    assert!(evaluate(&but_writing, block, read, 8, 0));
+}
+
+#[test]
+fn devices_are_denied_for_real() {
+    let script = "echo x > /dev/null && echo null; head -c1 /dev/zero > /dev/null && echo zero; \
+                  echo x > /dev/zero && echo wrote; head -c1 /dev/urandom > /dev/null && echo random; echo end";
+    for cgroups in [Some(Cgroups::detect()), hybrid_v2()].into_iter().flatten() {
+        if cgroups.hierarchy == Hierarchy::V1 && !cgroups.has("devices") {
+            continue;
+        }
+        let own = Own::new(&cgroups);
+        own.0.restrict_devices(&two_devices()).expect("rules");
+        let child = shell(&own.0, script);
+        let output = child.wait_with_output().expect("its output");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "null\nzero\nend\n", "{:?}", cgroups.hierarchy);
+    }
 }
