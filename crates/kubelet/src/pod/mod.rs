@@ -50,7 +50,7 @@ pub struct Shared {
     pub runtime_name: String,
     pub host_ips: Vec<String>,
     /// What rules about resources need to know of the machine.
-    pub node: resources::container::Node,
+    pub node: resources::Node,
     pub cgroups: resources::PodCgroups,
     /// What all pods together may use.
     pub allocatable: resources::cgroups::Allocatable,
@@ -70,10 +70,7 @@ impl Shared {
             milli_cpu: amount("cpu").map_or(0, |cpu| cpu.milli_value()),
             memory_bytes: amount("memory").map_or(0, |memory| memory.value()),
         };
-        let node = resources::container::Node {
-            memory_capacity_bytes: i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX),
-            hugepage_sizes: machine.huge_pages.keys().map(|bytes| page_size(*bytes)).collect(),
-        };
+        let node = resources::Node::detect();
         let cgroups = linux::cgroup::Cgroups::detect();
         let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
         let ips = match config.node_ips.is_empty() {
@@ -104,13 +101,4 @@ impl Shared {
 /// Events about a static pod are about its object in the API, which carries the file's hash as its uid in events, as upstream.
 fn about(pod: &Pod) -> ObjectReference {
     reference(pod)
-}
-
-/// As the kernel names a size of huge pages: `2MB`, `1GB`.
-fn page_size(bytes: u64) -> String {
-    match bytes {
-        bytes if bytes >= 1 << 30 => format!("{}GB", bytes >> 30),
-        bytes if bytes >= 1 << 20 => format!("{}MB", bytes >> 20),
-        bytes => format!("{}KB", bytes >> 10),
-    }
 }
