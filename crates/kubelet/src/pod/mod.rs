@@ -51,6 +51,7 @@ pub struct Shared {
     pub host_ips: Vec<String>,
     /// What rules about resources need to know of the machine.
     pub node: resources::node::Node,
+    pub node: resources::Node,
     pub cgroups: resources::PodCgroups,
     /// What all pods together may use.
     pub allocatable: resources::cgroups::Allocatable,
@@ -71,6 +72,7 @@ impl Shared {
             memory_bytes: amount("memory").map_or(0, |memory| memory.value()),
         };
         let node = resources::node::Node::detect();
+        let node = resources::Node::detect();
         let cgroups = linux::cgroup::Cgroups::detect();
         let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
         let ips = match config.node_ips.is_empty() {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::memory::{Memory, ResizeState};
 use super::spec;
-use crate::resources::{self, node::Node};
+use crate::resources::{self, Node};
 
 /// What is granted to a container: remembered, or what it wishes.
 pub fn granted(memory: &Memory, container: &Container) -> ResourceRequirements {
