@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{Code, v1};
+use futures::future::BoxFuture;
 use nix::sys::signal::Signal;
 use oci_spec::runtime::{LinuxNamespaceType, PosixRlimitType, Spec};
 use parking_lot::Mutex;
@@ -17,7 +18,9 @@ use crate::records::{ContainerRecord, Failure};
 use crate::runtime::{Inner, new_id};
 use crate::sandbox::Sandbox;
 use crate::shim::cgroups::Groups;
-use crate::shim::protocol::{Answer, CONFIG, Call, Exit, ImageMount, Limit, LogFile, PROCESS, Process, ROOTFS, Start};
+use crate::shim::protocol::{
+    Answer, CONFIG, Call, Event, Exit, ImageMount, Limit, LogFile, PROCESS, Process, ROOTFS, Start,
+};
 use crate::shim::{now, write_json};
 use crate::spec;
 
@@ -549,8 +552,21 @@ pub(crate) async fn end_group(cgroup: PathBuf) {
     }
 }
 
-/// Nobody can wait for the containers of a pod any more whose shim was killed: they are ended, and reported so.
-pub(crate) async fn shim_died(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
+/// The connection to a shim has ended. If the shim still lives, it is connected again. Else nobody can wait for the
+/// containers of its pod any more: they are ended, and reported so.
+pub(crate) fn shim_died(inner: Arc<Inner>, sandbox: Arc<Sandbox>) -> BoxFuture<'static, ()> {
+    // Named, because connecting again may end here again.
+    Box::pin(async move { connect_again(&inner, &sandbox).await })
+}
+
+async fn connect_again(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
+    if let Ok(live) = crate::sandbox::adopt(inner, sandbox, None).await {
+        for (container, exit) in live.iter().filter_map(|live| Some((&live.container, live.exit.as_ref()?))) {
+            // What ended meanwhile was told to nobody.
+            inner.heard(sandbox, Event::Exited { container: container.clone(), exit: exit.clone() });
+        }
+        return;
+    }
     tracing::warn!(sandbox = sandbox.id, "a pod's shim has ended unexpectedly; its containers are ended");
     *sandbox.shim.lock() = None;
     for container in inner.containers_of(&sandbox.id) {
