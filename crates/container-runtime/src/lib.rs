@@ -12,6 +12,7 @@ pub mod usage;
 
 mod client;
 mod container;
+mod create;
 mod exec;
 mod records;
 mod runtime;

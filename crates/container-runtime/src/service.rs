@@ -11,6 +11,7 @@ use futures::stream::BoxStream;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::container;
+use crate::create;
 use crate::exec;
 use crate::image::{Credentials, Image};
 use crate::runtime::{ContainerRuntime, Inner};
@@ -92,7 +93,7 @@ impl Runtime for ContainerRuntime {
         sandbox_config: v1::PodSandboxConfig,
     ) -> cri::Result<String> {
         let (inner, sandbox) = (self.inner.clone(), self.inner.sandbox(sandbox)?);
-        to_the_end(async move { container::create(&inner, &sandbox, config, sandbox_config).await }).await
+        to_the_end(async move { create::create(&inner, &sandbox, config, sandbox_config).await }).await
     }
 
     async fn start_container(&self, id: &str) -> cri::Result<()> {

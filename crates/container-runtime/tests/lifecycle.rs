@@ -243,3 +243,38 @@ async fn sysctls_of_the_pod_hold_in_it_alone() {
     assert!(error.message.contains("set sysctl net.nope=1"), "{error}");
     assert_eq!(world.runtime().list_pod_sandboxes(None).await.unwrap().len(), 1, "nothing is left of it");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_starts_quickly() {
+    let world = World::new().await;
+    // The first compiles the filter, as it is done once per node.
+    world.run("first", "sleep 1000").await;
+    let mut times = Vec::new();
+    for number in 0..10 {
+        let begin = std::time::Instant::now();
+        world.run(&format!("pod-{number}"), "sleep 1000").await;
+        times.push(begin.elapsed());
+    }
+    times.sort();
+    println!("pod and container: median {:?}, slowest {:?}", times[5], times[9]);
+    assert!(times[5] < std::time::Duration::from_millis(500), "{times:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_can_be_a_volume() {
+    let world = World::new().await;
+    let sandbox = world.sandbox("pod").await;
+    let mut config = world.container_config("main", &["sleep", "1000"]);
+    config.mounts.push(v1::Mount {
+        container_path: "/volume".into(),
+        image: Some(v1::ImageSpec { image: support::IMAGE.into(), ..Default::default() }),
+        ..Default::default()
+    });
+    let container = world.create(&sandbox, "pod", config).await;
+    world.runtime().start_container(&container).await.unwrap();
+    assert_eq!(world.output(&container, "cat /volume/etc/script").await, "no program");
+    assert_ne!(world.exec(&container, "touch /volume/new").await.exit_code, 0, "it cannot be written to");
+    assert_eq!(world.images.snapshots().len(), 2);
+    world.runtime().remove_container(&container).await.unwrap();
+    assert!(world.images.snapshots().is_empty());
+}

@@ -239,6 +239,8 @@ mod tests {
         let _ = fork();
     }
 
+    // It is waited for by number.
+    #[allow(clippy::zombie_processes)]
     #[test]
     fn ends_of_a_shell_are_told_apart() {
         for (script, code, signal) in

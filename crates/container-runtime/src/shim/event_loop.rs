@@ -90,7 +90,10 @@ impl Shim {
 
     pub fn run(mut self) -> io::Result<()> {
         while !self.stop {
-            self.leftover.retain(|groups| !groups.remove());
+            self.leftover.retain(|groups| {
+                groups.kill_all();
+                !groups.remove()
+            });
             for source in self.wait()? {
                 self.serve(source);
             }
@@ -143,7 +146,8 @@ impl Shim {
     fn serve(&mut self, source: Source) {
         match source {
             Source::Listener => {
-                let flags = rustix::net::SocketFlags::CLOEXEC;
+                // A knarr that does not read must not stop the pod: it is cut off, and connects again.
+                let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
                 if let Ok(connection) = rustix::net::accept_with(&self.listener, flags) {
                     self.next_connection += 1;
                     self.connections.insert(self.next_connection, connection);
@@ -176,6 +180,7 @@ impl Shim {
         let Some(socket) = self.connections.get(&connection) else { return };
         let (message, fds) = match linux::fd_passing::receive(socket) {
             Ok(Some(received)) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             // knarr is gone; the pod goes on.
             Ok(None) | Err(_) => {
                 self.connections.remove(&connection);

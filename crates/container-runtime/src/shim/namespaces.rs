@@ -170,8 +170,10 @@ fn write_mapping(child: i32, file: &str, ranges: &[IdRange]) -> io::Result<()> {
 /// A process that does nothing but reap is the first of the namespace, and ends when the shim does.
 fn shared_pid_namespace(user: Option<&OwnedFd>) -> io::Result<(OwnedFd, i32)> {
     let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let (go, may_go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     match linux::process::fork()? {
         Fork::Child => {
+            drop(may_go);
             let enter = || -> io::Result<()> {
                 if let Some(user) = user {
                     linux::process::set_namespaces(user, flags::USER)?;
@@ -183,6 +185,10 @@ fn shared_pid_namespace(user: Option<&OwnedFd>) -> io::Result<(OwnedFd, i32)> {
             match result {
                 Ok(Fork::Child) => {
                     drop((tell, told));
+                    // It is to end with the shim, not with the process that forked it: that one must be gone first.
+                    if File::from(go).read_exact(&mut [0]).is_err() {
+                        linux::process::exit_now(0)
+                    }
                     reap_for_ever()
                 }
                 Ok(Fork::Parent(pid)) => {
@@ -199,6 +205,7 @@ fn shared_pid_namespace(user: Option<&OwnedFd>) -> io::Result<(OwnedFd, i32)> {
             let mut text = String::new();
             File::from(told).read_to_string(&mut text)?;
             linux::process::wait_for(child);
+            File::from(may_go).write_all(b"g")?;
             let pid: i32 = text.trim().parse().map_err(|_| io::Error::other(text.trim().to_string()))?;
             Ok((File::open(format!("/proc/{pid}/ns/pid"))?.into(), pid))
         }
