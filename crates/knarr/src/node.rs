@@ -190,11 +190,7 @@ const LAYER_PULLS_MAX: usize = 3;
 /// Each node has so many bits of pod addresses: 254 pods.
 const NODE_RANGE_PREFIX: u8 = 24;
 
-async fn runtime(
-    flags: &Flags,
-    data_dir: &Path,
-    membership: &Membership,
-) -> anyhow::Result<Arc<dyn cri::Runtime>> {
+async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<Arc<dyn cri::Runtime>> {
     if let Some(endpoint) = &flags.container_runtime_endpoint {
         let remote = cri::remote::Remote::connect(endpoint).await;
         return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));

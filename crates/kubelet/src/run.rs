@@ -92,12 +92,7 @@ pub async fn run(
     Ok(())
 }
 
-fn statistics(
-    kubelet: &Arc<Kubelet>,
-    pods: &Arc<Pods>,
-    stats: &Arc<Stats>,
-    counters: &Arc<Counters>,
-) -> Statistics {
+fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, counters: &Arc<Counters>) -> Statistics {
     let summary = {
         let (kubelet, pods, stats) = (kubelet.clone(), pods.clone(), stats.clone());
         move || {

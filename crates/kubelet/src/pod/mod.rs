@@ -50,7 +50,6 @@ pub struct Shared {
     pub runtime_name: String,
     pub host_ips: Vec<String>,
     /// What rules about resources need to know of the machine.
-    pub node: resources::node::Node,
     pub node: resources::Node,
     pub cgroups: resources::PodCgroups,
     /// What all pods together may use.
@@ -71,7 +70,6 @@ impl Shared {
             milli_cpu: amount("cpu").map_or(0, |cpu| cpu.milli_value()),
             memory_bytes: amount("memory").map_or(0, |memory| memory.value()),
         };
-        let node = resources::node::Node::detect();
         let node = resources::Node::detect();
         let cgroups = linux::cgroup::Cgroups::detect();
         let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
