@@ -230,6 +230,16 @@ pub(crate) async fn attach(container: &Container, request: &v1::AttachRequest) -
     })
 }
 
+/// Why neither loopback address took the connection, in the words that users of kubectl know.
+fn refusals(port: u16, old: &io::Error, new: &io::Error) -> String {
+    let reason = |error: &io::Error| match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        _ => format!("connect: {error}"),
+    };
+    let (old, new) = (reason(old), reason(new));
+    format!("IPv4: dial tcp4 127.0.0.1:{port}: {old} IPv6 dial tcp6 [::1]:{port}: {new}")
+}
+
 /// Connects to a port of the pod, from inside.
 pub(crate) async fn port_forward(inner: &Inner, sandbox: &str, port: u16) -> cri::Result<Forwarded> {
     let sandbox = inner.sandbox(sandbox)?;
@@ -247,8 +257,10 @@ pub(crate) async fn port_forward(inner: &Inner, sandbox: &str, port: u16) -> cri
                     let file = std::fs::File::open(netns)?;
                     linux::process::set_namespaces(&file, nix::sched::CloneFlags::CLONE_NEWNET.bits())?;
                 }
-                let stream = std::net::TcpStream::connect(("127.0.0.1", port))
-                    .or_else(|error| std::net::TcpStream::connect(("::1", port)).map_err(|_| error))?;
+                let stream = std::net::TcpStream::connect(("127.0.0.1", port)).or_else(|old| {
+                    let connect = std::net::TcpStream::connect(("::1", port));
+                    connect.map_err(|new| io::Error::other(refusals(port, &old, &new)))
+                })?;
                 stream.set_nonblocking(true)?;
                 Ok(stream)
             };
@@ -258,7 +270,7 @@ pub(crate) async fn port_forward(inner: &Inner, sandbox: &str, port: u16) -> cri
         .map_err(io_error)?;
     let failed = |error: &dyn std::fmt::Display| {
         cri::Error::unknown(format!(
-            "failed to execute portforward in network namespace: failed to connect to localhost:{port} inside namespace {:?}: {error}",
+            "failed to execute portforward in network namespace: failed to connect to localhost:{port} inside namespace {:?}, {error}",
             sandbox.id
         ))
     };
