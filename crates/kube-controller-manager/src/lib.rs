@@ -14,6 +14,7 @@ mod deployment;
 mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
+mod nodelifecycle;
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -27,6 +28,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &clusterroleaggregation::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &nodelifecycle::CONTROLLER,
 ];
 
 /// What the operator decides.

@@ -81,6 +81,11 @@ impl<S> Context<S> {
         self.cache_where("")
     }
 
+    /// The copy of a kind, begun if nobody has; for controllers that run on their own and so have no wakes.
+    pub fn follow<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
+        self.cluster.caches.start(fields)
+    }
+
     /// The copy of those objects that a wake's field selector names.
     pub fn cache_where<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
         let cache = self.cluster.caches.get(fields);

@@ -128,6 +128,13 @@ impl Write {
         Write::new::<K>(Verb::MergePatch, item::<K>(key), key.clone(), patch)
     }
 
+    /// Through a subresource such as `status`.
+    pub fn merge_patch_sub<K: Kind>(key: &Key, subresource: &str, patch: Value) -> Write {
+        let mut write = Write::merge_patch::<K>(key, patch);
+        write.path = format!("{}/{subresource}", write.path);
+        write
+    }
+
     /// That object and no later one of the same name. It may be gone already.
     pub fn delete<K: Kind>(object: &K, mut options: DeleteOptions) -> Write {
         let key = Key::of(object.metadata());
