@@ -11,6 +11,9 @@ mod clusterroleaggregation;
 mod garbagecollector;
 mod namespace;
 mod deployment;
+mod endpoints;
+mod endpointslice;
+mod endpointslicemirroring;
 mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
@@ -27,6 +30,9 @@ pub static CONTROLLERS: &[&Controller] = &[
     &clusterroleaggregation::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &endpointslice::CONTROLLER,
+    &endpoints::CONTROLLER,
+    &endpointslicemirroring::CONTROLLER,
 ];
 
 /// What the operator decides.
