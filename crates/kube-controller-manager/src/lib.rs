@@ -11,6 +11,9 @@ mod clusterroleaggregation;
 mod garbagecollector;
 mod namespace;
 mod deployment;
+mod endpoints;
+mod endpointslice;
+mod endpointslicemirroring;
 mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
@@ -29,6 +32,9 @@ pub static CONTROLLERS: &[&Controller] = &[
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
     &nodelifecycle::CONTROLLER,
+    &endpointslice::CONTROLLER,
+    &endpoints::CONTROLLER,
+    &endpointslicemirroring::CONTROLLER,
 ];
 
 /// What the operator decides.
