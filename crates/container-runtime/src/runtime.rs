@@ -56,6 +56,7 @@ impl ContainerRuntime {
             root_dir: ImagesConfig::root_dir_of(&config.root_dir),
             registries: config.registries.clone(),
             layer_pulls_max: config.layer_pulls_max,
+            built_in: Vec::new(),
         })
         .await?;
         ContainerRuntime::with_images(config, images).await

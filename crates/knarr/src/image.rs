@@ -120,7 +120,8 @@ async fn open(place: &Place) -> anyhow::Result<Arc<Images>> {
         Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
     };
     let root_dir = ImagesConfig::root_dir_of(&place.data_dir.join("runtime"));
-    Ok(Images::open(ImagesConfig { root_dir, registries, layer_pulls_max: LAYER_PULLS_MAX }).await?)
+    let built_in = crate::node::built_in_images();
+    Ok(Images::open(ImagesConfig { root_dir, registries, layer_pulls_max: LAYER_PULLS_MAX, built_in }).await?)
 }
 
 async fn pull(images: &Arc<Images>, image: &str, credentials: Option<Credentials>) -> anyhow::Result<()> {

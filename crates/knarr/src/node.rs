@@ -216,6 +216,7 @@ async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> any
         root_dir: ImagesConfig::root_dir_of(&config.root_dir),
         registries: config.registries.clone(),
         layer_pulls_max: config.layer_pulls_max,
+        built_in: built_in_images(),
     })
     .await
     .context("open the images")?;
@@ -321,9 +322,16 @@ fn size(text: &str) -> anyhow::Result<u64> {
     u64::try_from(quantity.value()).context("a size cannot be negative")
 }
 
+/// The names of what needs no registry; `imagePullPolicy: Always`, the default of `latest`, finds them here too.
+pub fn built_in_images() -> Vec<String> {
+    vec![demo_image::NAME.into(), demo_image::VERSIONED_NAME.into()]
+}
+
 /// The image that needs no registry. It is in the program, and taken out of it once.
 async fn import_demo(images: &Images, data_dir: &Path) -> anyhow::Result<()> {
-    if images.get(demo_image::VERSIONED_NAME).is_some() {
+    // By its digest: another build of the same version may carry another image.
+    let repository = demo_image::NAME.rsplit_once(':').map_or(demo_image::NAME, |(repository, _)| repository);
+    if images.get(&format!("{repository}@{}", demo_image::digest())).is_some() {
         return Ok(());
     }
     let archive = data_dir.join("demo-image.tar");

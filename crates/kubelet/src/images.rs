@@ -236,8 +236,15 @@ fn with_default_tag(image: &str) -> Result<String, String> {
     });
     // Only the first part, a registry's host, may have capital letters and a port.
     let mut parts: Vec<&str> = path.split('/').collect();
-    if parts.len() > 1 && (parts[0].contains(['.', ':']) || parts[0] == "localhost") {
+    let is_upper = |part: &str| part.contains(|c: char| c.is_ascii_uppercase());
+    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost" || is_upper(part);
+    if parts.len() > 1 && is_host(parts[0]) {
         parts.remove(0);
+    } else if parts.len() == 1 {
+        parts.insert(0, "library");
+    }
+    if parts.iter().any(|part| is_upper(part)) {
+        return Err(format!("{}: repository name ({}) must be lowercase", invalid(), parts.join("/")));
     }
     let good_part = |part: &&str| {
         let inner = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c));

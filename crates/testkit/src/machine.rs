@@ -20,6 +20,8 @@ ip address add 172.29.0.1/24 dev uplink0
 ip link set uplink0 up
 mkdir -p /run/knarr
 mount -t tmpfs knarr-test /run/knarr
+mkdir -p /var/log/pods
+mount -t tmpfs knarr-test /var/log/pods
 echo ready
 sleep infinity &
 wait

@@ -57,6 +57,8 @@ pub fn run_on_node(file: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     run_on(file, || {
         let server = Server::start_node(arguments)?;
         server.kubectl().ok(&["wait", "--for=condition=Ready", "node/node-1", "--timeout=30s"]);
+        // A node registers with this taint; the session begins once it is gone, whoever is the first to take it.
+        let _ = server.kubectl().run(&["taint", "nodes", "node-1", "node.kubernetes.io/not-ready-"]);
         server.default_account("default")?;
         Ok(server)
     })

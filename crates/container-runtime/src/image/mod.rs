@@ -92,6 +92,8 @@ pub struct ImagesConfig {
     pub root_dir: PathBuf,
     pub registries: registries::Registries,
     pub layer_pulls_max: usize,
+    /// Names of images that no registry has: this program carries them itself.
+    pub built_in: Vec<String>,
 }
 
 impl ImagesConfig {
@@ -156,8 +158,14 @@ impl Images {
     pub async fn pull(&self, image: &str, credentials: Option<Credentials>) -> cri::Result<String> {
         let reference = reference::Reference::parse(image)
             .map_err(|source| ImageError::Reference { image: image.to_owned(), source })?;
+        let name = reference.to_string();
+        if self.inner.config.built_in.contains(&name)
+            && let Some(image) = self.get(&name)
+        {
+            return Ok(image.id.clone());
+        }
         let credentials = credentials.filter(|credentials| *credentials != Credentials::default());
-        let key = (reference.to_string(), credentials.clone());
+        let key = (name, credentials.clone());
         let shared = {
             let mut pulls = self.inner.pulls.lock();
             match pulls.get(&key) {

@@ -85,7 +85,8 @@ pub fn changes(old: &[NodeCondition], new: &[NodeCondition]) -> Vec<&'static str
         let event = if now == "True" { words.with.2 } else { words.without.2 };
         (status(old, words.kind) != Some(now)).then_some(event)
     });
-    let ready = status(new, "Ready").filter(|now| status(old, "Ready").as_ref() != Some(now));
+    // A node that registers is not ready yet, and everybody knows: only changes of it are told.
+    let ready = status(new, "Ready").filter(|now| status(old, "Ready").is_some_and(|before| before != *now));
     pressures.chain(ready.map(|now| if now == "True" { "NodeReady" } else { "NodeNotReady" })).collect()
 }
 
@@ -160,7 +161,7 @@ mod tests {
         assert!(same(&second, &third) && !same(&first, &second));
         assert_eq!(
             changes(&[], &first),
-            ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady"]
+            ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
         );
         assert_eq!(changes(&first, &second), ["NodeHasInsufficientMemory", "NodeReady"]);
         assert!(changes(&second, &third).is_empty());

@@ -259,8 +259,8 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
             }
             status.state = Some(waiting_state(input, kind, waiting));
             status.last_state = Some(empty);
-            // What never came to run before the pod ended is told as ended too.
-            if input.progress == Progress::Ended && kind == Kind::Regular {
+            // What never came to run before the pod ended is told as ended too, unless it still waited for its turn.
+            if input.progress == Progress::Ended && kind == Kind::Regular && has_initialized(input) {
                 let ended =
                     ContainerStateTerminated { container_id: None, ..lost(input, &observed::Container::default()) };
                 status.state = Some(ContainerState { terminated: Some(ended), ..Default::default() });
@@ -352,6 +352,15 @@ fn waiting_state(input: &Input, kind: Kind, waiting: Option<&super::memory::Wait
     };
     let waiting = ContainerStateWaiting { reason: Some(reason), message };
     ContainerState { waiting: Some(waiting), ..Default::default() }
+}
+
+/// Whether the regular containers' turn has come: one of them is there, or the last init container succeeded.
+fn has_initialized(input: &Input) -> bool {
+    let Some(last) = spec::init_containers(input.pod).last() else { return true };
+    let seen = &input.observed.containers;
+    let begun = spec::regular_containers(input.pod).any(|regular| seen.iter().any(|seen| seen.name == regular.name));
+    let done = |seen: &observed::Container| seen.state == State::Exited && seen.exit_code == 0;
+    begun || seen.iter().any(|seen| seen.name == last.name && done(seen))
 }
 
 fn terminated(input: &Input, seen: &observed::Container) -> ContainerStateTerminated {

@@ -75,7 +75,8 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
         return text(StatusCode::INTERNAL_SERVER_ERROR, format!("container not found ({name:?})"));
     };
     let runtime = &context.server.runtime;
-    let started = if segments[0] == "exec" {
+    let is_exec = segments[0] == "exec";
+    let started = if is_exec {
         let request = v1::ExecRequest {
             container_id: id,
             cmd: query.all("command"),
@@ -104,7 +105,8 @@ pub async fn answer(context: &Arc<Context>, parts: &mut Parts, segments: &[&str]
     let process = match started {
         Ok(Process::Elsewhere(url)) => return pass_through::answer(parts, &url).await,
         Ok(process) => Ok(process),
-        Err(error) => Err(format!("error executing command in container: {error}")),
+        Err(error) if is_exec => Err(format!("error executing command in container: {error}")),
+        Err(error) => Err(format!("error attaching to container: {error}")),
     };
     join(parts, wanted, process)
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::super::manifest::{digest_of, digits};
-use super::{Fixture, Packing, Tar, TestImage, pack, tar_of};
+use super::{BUILT_IN, Fixture, Packing, Tar, TestImage, pack, tar_of};
 
 fn write(fixture: &Fixture, name: &str, bytes: &[u8]) -> PathBuf {
     let path = fixture.folder.path().join(name);
@@ -145,4 +145,14 @@ async fn every_archive_of_a_folder() {
     let results = fixture.images.import_folder(&folder).await.unwrap();
     assert_eq!(results.iter().map(|(_, result)| result.is_ok()).collect::<Vec<_>>(), [false, true, true]);
     assert!(fixture.images.get("b").is_some() && fixture.images.get("c").is_some());
+}
+
+#[tokio::test]
+async fn an_image_that_is_built_in_is_pulled_from_nowhere() {
+    let fixture = Fixture::new().await;
+    let image = TestImage::small("one");
+    let archive = write(&fixture, "archive.tar", &tar_of(&TestImage::layout(&[(&image, BUILT_IN)])));
+    fixture.images.import(&archive).await.unwrap();
+    assert_eq!(fixture.images.pull("built.in/image", None).await.unwrap(), image.id());
+    assert!(fixture.images.pull("built.in/other", None).await.is_err());
 }

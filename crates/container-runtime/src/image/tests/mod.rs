@@ -49,12 +49,15 @@ impl Fixture {
     }
 }
 
+/// No registry is asked for it.
+const BUILT_IN: &str = "built.in/image:latest";
+
 async fn open(folder: &Path, registries: &str, tune: impl FnOnce(&mut Tuning)) -> Arc<Images> {
     let mut tuning = Tuning { silence_max: Duration::from_secs(10), ..Default::default() };
     tuning.layers.disk_reserve_bytes = 1 << 20;
     tune(&mut tuning);
     let registries = super::registries::Registries::parse(registries).unwrap();
-    let config = ImagesConfig { root_dir: folder.join("store"), registries, layer_pulls_max: 3 };
+    let config = ImagesConfig { root_dir: folder.join("store"), registries, layer_pulls_max: 3, built_in: vec![BUILT_IN.into()] };
     Images::open_tuned(config, tuning).await.unwrap()
 }
 
