@@ -6,6 +6,7 @@ mod controllers;
 mod scheduler;
 mod alone;
 mod node;
+mod power_off;
 mod snapshot;
 mod image;
 
@@ -34,6 +35,8 @@ enum Command {
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
+    /// End all pods of this machine's node, because the machine goes down.
+    PowerOff(power_off::Flags),
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -65,6 +68,7 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::PowerOff(flags) => power_off::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Image(command) => image::run(command),
     }

@@ -121,6 +121,7 @@ pub async fn start(
     let certificate = serving_certificate(&flags, &membership.authority, shutdown.clone())?;
     let config = kubelet_config(&flags, data_dir, &membership, certificate)?;
     let runtime = runtime(&flags, data_dir, &membership).await?;
+    tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone())?);
     let caches = Caches::new(membership.client.clone(), shutdown.clone());
     let cluster = Cluster::with_client(membership.client, caches);
     Ok(tokio::spawn(async move {
@@ -177,8 +178,7 @@ fn kubelet_config(
         node_status_update_frequency: Duration::from_secs(10),
         node_status_report_frequency: Duration::from_secs(5 * 60),
         node_lease_duration: Duration::from_secs(40),
-        shutdown_grace_period: Duration::ZERO,
-        shutdown_grace_period_critical_pods: Duration::ZERO,
+        power_off: Default::default(),
         allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
         image_pulls_max: IMAGE_PULLS_MAX,
     })

@@ -11,9 +11,13 @@ mod clusterroleaggregation;
 mod garbagecollector;
 mod namespace;
 mod deployment;
+mod endpoints;
+mod endpointslice;
+mod endpointslicemirroring;
 mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
+mod nodelifecycle;
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -27,6 +31,10 @@ pub static CONTROLLERS: &[&Controller] = &[
     &clusterroleaggregation::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &nodelifecycle::CONTROLLER,
+    &endpointslice::CONTROLLER,
+    &endpoints::CONTROLLER,
+    &endpointslicemirroring::CONTROLLER,
 ];
 
 /// What the operator decides.

@@ -54,8 +54,7 @@ pub struct Config {
     pub node_status_update_frequency: Duration,
     pub node_status_report_frequency: Duration,
     pub node_lease_duration: Duration,
-    pub shutdown_grace_period: Duration,
-    pub shutdown_grace_period_critical_pods: Duration,
+    pub power_off: Arc<crate::shutdown::PowerOff>,
     /// Sysctls beyond the safe ones that pods may set, such as `net.core.*`.
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Pulls that run at the same time.

@@ -78,6 +78,8 @@ pub async fn run(
 
     let mut parts: Vec<AbortOnDropHandle<()>> = Vec::new();
     let mut start = |part: BoxFuture<'static, ()>| parts.push(AbortOnDropHandle::new(tokio::spawn(part)));
+    let (ending, ending_pods, ending_health) = (kubelet.config.power_off.clone(), pods.clone(), health.clone());
+    start(async move { ending.run(&ending_pods, &ending_health).await }.boxed());
     start(node::run(kubelet.clone(), health, seen.clone()).boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());

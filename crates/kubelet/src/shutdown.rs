@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
 use crate::node::Health;
@@ -16,6 +17,63 @@ const MESSAGE: &str = "Pod was terminated in response to imminent node shutdown.
 const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 /// How often the pods are looked at while they end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// By which whoever knows that the machine goes down tells the kubelet, and waits until the pods have ended.
+pub struct PowerOff {
+    state: watch::Sender<State>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Running,
+    Asked { grace: Duration, critical_grace: Duration },
+    Done { in_time: bool },
+}
+
+impl Default for PowerOff {
+    fn default() -> PowerOff {
+        PowerOff { state: watch::Sender::new(State::Running) }
+    }
+}
+
+impl PowerOff {
+    /// Ends all pods; answers whether all had ended in time. The node takes none from then on.
+    pub async fn ask(&self, grace: Duration, critical_grace: Duration) -> bool {
+        self.state.send_if_modified(|state| {
+            let first = *state == State::Running;
+            if first {
+                *state = State::Asked { grace, critical_grace };
+            }
+            first
+        });
+        let mut state = self.state.subscribe();
+        loop {
+            let now = *state.borrow_and_update();
+            if let State::Done { in_time } = now {
+                return in_time;
+            }
+            // The sender is part of `self`, so it lives.
+            let _ = state.changed().await;
+        }
+    }
+
+    /// Waits to be asked, and does it.
+    pub async fn run(&self, pods: &Pods, health: &Health) {
+        let mut state = self.state.subscribe();
+        loop {
+            // Copied, because what is borrowed must not be held while the pods end.
+            let now = *state.borrow_and_update();
+            if let State::Asked { grace, critical_grace } = now {
+                tracing::info!(seconds = grace.as_secs(), "the machine goes down: all pods end");
+                let in_time = shut_down_pods(pods, health, grace, critical_grace).await;
+                self.state.send_replace(State::Done { in_time });
+                return;
+            }
+            // As above.
+            let _ = state.changed().await;
+        }
+    }
+}
 
 /// Ends all pods: those that are not critical within `grace` less `critical_grace`, then the critical ones within the rest.
 /// Answers whether all had ended in time.

@@ -1,6 +1,7 @@
 //! The entry of a controller: its name, what wakes it, what it may do, and how it decides.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -81,6 +82,11 @@ impl<S> Context<S> {
         self.cache_where("")
     }
 
+    /// The copy of a kind, begun if nobody has; for controllers that run on their own and so have no wakes.
+    pub fn follow<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
+        self.cluster.caches.start(fields)
+    }
+
     /// The copy of those objects that a wake's field selector names.
     pub fn cache_where<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
         let cache = self.cluster.caches.get(fields);
@@ -98,16 +104,31 @@ pub trait Wake<S>: Sync {
 pub struct On<S: 'static, K: 'static> {
     fields: &'static str,
     keys: fn(&Context<S>, &K) -> Vec<Key>,
+    /// Whether a change matters; all do where this is absent.
+    when: Option<fn(&K, &K) -> bool>,
+    gather: Duration,
 }
 
 impl<S: Send + Sync, K: Kind> On<S, K> {
     pub const fn every(keys: fn(&Context<S>, &K) -> Vec<Key>) -> On<S, K> {
-        On { fields: "", keys }
+        On { fields: "", keys, when: None, gather: Duration::ZERO }
     }
 
     /// Only the objects that a field selector names are watched and kept.
     pub const fn selected(fields: &'static str, keys: fn(&Context<S>, &K) -> Vec<Key>) -> On<S, K> {
-        On { fields, keys }
+        On { fields, keys, when: None, gather: Duration::ZERO }
+    }
+
+    /// Only changes for which the function answers true wake; what comes and goes always does.
+    pub const fn when(mut self, matters: fn(&K, &K) -> bool) -> On<S, K> {
+        self.when = Some(matters);
+        self
+    }
+
+    /// Wakes a little later, so that many changes that concern one key are looked at once.
+    pub const fn gathered(mut self, within: Duration) -> On<S, K> {
+        self.gather = within;
+        self
     }
 }
 
@@ -115,11 +136,20 @@ impl<S: Send + Sync + 'static, K: Kind> Wake<S> for On<S, K> {
     fn start(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>) -> BoxFuture<'static, ()> {
         let cache = cx.cluster.caches.start::<K>(self.fields);
         let (keys, queue, cx): (_, _, Weak<Context<S>>) = (self.keys, queue.clone(), Arc::downgrade(cx));
+        let (when, gather) = (self.when, self.gather);
         cache.listen(move |old, new| {
+            if let (Some(matters), Some(old), Some(new)) = (when, old, new)
+                && !matters(old, new)
+            {
+                return;
+            }
             // A controller that has ended listens no more.
             let Some(cx) = cx.upgrade() else { return };
             for object in [old, new].into_iter().flatten() {
-                keys(&cx, object).into_iter().for_each(|key| queue.add(key));
+                keys(&cx, object).into_iter().for_each(|key| match gather.is_zero() {
+                    true => queue.add(key),
+                    false => queue.add_after(key, gather),
+                });
             }
         });
         async move { cache.synced().await }.boxed()

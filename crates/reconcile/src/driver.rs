@@ -116,7 +116,7 @@ fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &
 
 /// Does the writes in order. More of the same kind go out together, but the first ones alone: where one is refused, the
 /// others would be too.
-async fn perform<S>(cx: &Context<S>, plan: Plan) -> Result<Option<Duration>, Error> {
+pub async fn perform<S>(cx: &Context<S>, plan: Plan) -> Result<Option<Duration>, Error> {
     for event in plan.events {
         cx.events.event(&event.about, event.kind, event.reason, event.message);
     }

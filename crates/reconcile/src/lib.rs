@@ -20,7 +20,7 @@ pub use clock::Clock;
 pub use cluster::{Cluster, Connect, Identity};
 pub use controller::{Context, Controller, On, Rule, Wake, Work};
 pub use discovery::{Discovered, Resource, discover};
-pub use driver::{Next, run, work};
+pub use driver::{Next, perform, run, work};
 pub use key::Key;
 pub use plan::{Event, Plan, Write};
 pub use queue::{Backoff, Queue};

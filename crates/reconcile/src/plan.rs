@@ -72,7 +72,7 @@ impl Event {
 struct Told {
     about: ObjectReference,
     /// Reason and message; `{name}` stands for the name of the object that was written.
-    done: (&'static str, String),
+    done: Option<(&'static str, String)>,
     /// `{error}` stands for what the server said.
     failed: Option<(&'static str, String)>,
 }
@@ -128,6 +128,13 @@ impl Write {
         Write::new::<K>(Verb::MergePatch, item::<K>(key), key.clone(), patch)
     }
 
+    /// Through a subresource such as `status`.
+    pub fn merge_patch_sub<K: Kind>(key: &Key, subresource: &str, patch: Value) -> Write {
+        let mut write = Write::merge_patch::<K>(key, patch);
+        write.path = format!("{}/{subresource}", write.path);
+        write
+    }
+
     /// That object and no later one of the same name. It may be gone already.
     pub fn delete<K: Kind>(object: &K, mut options: DeleteOptions) -> Write {
         let key = Key::of(object.metadata());
@@ -144,7 +151,13 @@ impl Write {
     /// Tells users of an object, usually the owner, how the write went. In the messages `{name}` stands for the name of what was
     /// written, `{error}` for what the server said.
     pub fn tells<K: Kind>(mut self, about: &K, reason: &'static str, message: impl Into<String>) -> Write {
-        self.told = Some(Told { about: reference(about), done: (reason, message.into()), failed: None });
+        self.told = Some(Told { about: reference(about), done: Some((reason, message.into())), failed: None });
+        self
+    }
+
+    /// Tells users of an object only when the write fails.
+    pub fn tells_only_failure<K: Kind>(mut self, about: &K, reason: &'static str, message: impl Into<String>) -> Write {
+        self.told = Some(Told { about: reference(about), done: None, failed: Some((reason, message.into())) });
         self
     }
 
@@ -185,7 +198,7 @@ impl Write {
     pub(crate) async fn perform(&self, client: &Client, caches: &Arc<Caches>, events: &Recorder) -> Result<(), Error> {
         match client.request::<Value>(self.request()?).await {
             Ok(answer) => {
-                if let Some(Told { about, done: (reason, message), .. }) = &self.told {
+                if let Some(Told { about, done: Some((reason, message)), .. }) = &self.told {
                     let name = answer.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(&self.key.name);
                     events.event(about, EventType::Normal, reason, message.replace("{name}", name));
                 }

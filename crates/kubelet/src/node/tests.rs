@@ -52,8 +52,7 @@ pub(crate) fn config() -> Config {
         node_status_update_frequency: Duration::from_secs(10),
         node_status_report_frequency: Duration::from_secs(300),
         node_lease_duration: Duration::from_secs(40),
-        shutdown_grace_period: Duration::from_secs(30),
-        shutdown_grace_period_critical_pods: Duration::from_secs(10),
+        power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 5,
     }

@@ -138,8 +138,6 @@ fn configuration(config: &Config) -> Value {
         "nodeStatusUpdateFrequency": seconds(config.node_status_update_frequency),
         "nodeStatusReportFrequency": seconds(config.node_status_report_frequency),
         "nodeLeaseDurationSeconds": config.node_lease_duration.as_secs(),
-        "shutdownGracePeriod": seconds(config.shutdown_grace_period),
-        "shutdownGracePeriodCriticalPods": seconds(config.shutdown_grace_period_critical_pods),
         "allowedUnsafeSysctls": config.allowed_unsafe_sysctls,
         "serializeImagePulls": config.image_pulls_max <= 1,
         "maxParallelImagePulls": config.image_pulls_max,

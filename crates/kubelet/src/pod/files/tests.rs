@@ -52,8 +52,7 @@ fn config(cluster_dns: &[&str]) -> Config {
         node_status_update_frequency: Duration::ZERO,
         node_status_report_frequency: Duration::ZERO,
         node_lease_duration: Duration::ZERO,
-        shutdown_grace_period: Duration::ZERO,
-        shutdown_grace_period_critical_pods: Duration::ZERO,
+        power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 1,
     }

@@ -64,8 +64,7 @@ fn config(folder: &std::path::Path) -> Config {
         node_status_update_frequency: second,
         node_status_report_frequency: second,
         node_lease_duration: second,
-        shutdown_grace_period: second,
-        shutdown_grace_period_critical_pods: second,
+        power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 3,
     }

@@ -1,0 +1,92 @@
+//! `knarr power-off`: when the machine goes down, the running node ends its pods first, in the order of their priority.
+//!
+//! A socket in the data folder leads to the node; only its owner can use it. One line in, one line out:
+//! `power-off <seconds> <seconds for critical pods>` answers `ok`, or `late` when pods were still running at the end.
+
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use kubelet::shutdown::PowerOff;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixListener;
+
+#[derive(clap::Args)]
+pub struct Flags {
+    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// How many seconds all pods together have to end.
+    #[arg(long, default_value_t = 30)]
+    grace_period: u64,
+    /// How many of them are kept for critical pods.
+    #[arg(long, default_value_t = 10)]
+    grace_period_critical_pods: u64,
+}
+
+fn socket(data_dir: &Path) -> PathBuf {
+    data_dir.join("node.sock")
+}
+
+/// Asks the running node, and waits.
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let mut stream = UnixStream::connect(socket(&flags.data_dir)).context("reach the running node")?;
+    writeln!(stream, "power-off {} {}", flags.grace_period, flags.grace_period_critical_pods)?;
+    let mut reply = String::new();
+    BufReader::new(stream).read_line(&mut reply)?;
+    match reply.trim() {
+        "ok" => Ok(()),
+        "late" => bail!("pods were still running when their time was over"),
+        other => bail!("the node answered {other:?}"),
+    }
+}
+
+/// Answers requests until it is dropped.
+pub fn listen(data_dir: &Path, power_off: Arc<PowerOff>) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+    let path = socket(data_dir);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("remove the node's old socket"),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(async move {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let power_off = power_off.clone();
+                    tokio::spawn(async move {
+                        if let Err(error) = answer(stream, &power_off).await {
+                            tracing::warn!(%error, "a request to the node failed");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection to the node");
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+            }
+        }
+    })
+}
+
+async fn answer(stream: tokio::net::UnixStream, power_off: &PowerOff) -> std::io::Result<()> {
+    const REQUEST_BYTES_MAX: u64 = 256;
+    let (read, mut write) = stream.into_split();
+    let mut line = String::new();
+    tokio::io::BufReader::new(read.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let seconds = |word: &str| word.parse().ok().map(Duration::from_secs);
+    let reply = match words[..] {
+        ["power-off", all, critical] => match (seconds(all), seconds(critical)) {
+            (Some(all), Some(critical)) if power_off.ask(all, critical).await => "ok\n",
+            (Some(_), Some(_)) => "late\n",
+            _ => "error\n",
+        },
+        _ => "error\n",
+    };
+    write.write_all(reply.as_bytes()).await
+}

@@ -1,0 +1,166 @@
+//! How fast nodes of a zone may lose their pods: the more of them are silent at once, the likelier it is that the
+//! trouble is elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
+
+/// Nodes per second that lose their pods, usually and in a large zone with much trouble.
+const RATE: f64 = 0.1;
+const SECONDARY_RATE: f64 = 0.01;
+/// Zones with more nodes than this are large.
+const LARGE: usize = 50;
+/// The share of nodes in trouble that makes a zone disrupted.
+const UNHEALTHY_SHARE: f64 = 0.55;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mode {
+    Normal,
+    Partial,
+    Full,
+}
+
+/// Where nodes are that share their fate.
+pub(super) fn zone_of(node: &Node) -> String {
+    let label = |keys: [&str; 2]| {
+        let labels = node.metadata.labels.as_ref();
+        keys.iter().find_map(|key| labels.and_then(|labels| labels.get(*key)).cloned()).unwrap_or_default()
+    };
+    let region = label(["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"]);
+    let zone = label(["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"]);
+    if region.is_empty() && zone.is_empty() { String::new() } else { format!("{region}:\0:{zone}") }
+}
+
+/// The state of a zone with so many nodes of either kind.
+fn mode(ready: usize, not_ready: usize) -> Mode {
+    let share = |part: usize, all: usize| part as f64 / all as f64;
+    match (ready, not_ready) {
+        (0, 1..) => Mode::Full,
+        (ready, 3..) if share(not_ready, ready + not_ready) >= UNHEALTHY_SHARE => Mode::Partial,
+        _ => Mode::Normal,
+    }
+}
+
+/// How long a node waits for the next one; `None` means that none loses its pods.
+fn interval(mode: Mode, nodes: usize) -> Option<Duration> {
+    match mode {
+        Mode::Normal | Mode::Full => Some(Duration::from_secs_f64(1.0 / RATE)),
+        Mode::Partial if nodes > LARGE => Some(Duration::from_secs_f64(1.0 / SECONDARY_RATE)),
+        Mode::Partial => None,
+    }
+}
+
+#[derive(Debug)]
+struct Zone {
+    mode: Option<Mode>,
+    interval: Option<Duration>,
+    /// When the last node was let through.
+    last: Option<Timestamp>,
+    waiting: VecDeque<String>,
+    /// Waiting or let through, until they are well again.
+    marked: BTreeSet<String>,
+}
+
+/// All zones and the nodes in them that are to lose their pods.
+#[derive(Debug, Default)]
+pub(super) struct Zones {
+    zones: BTreeMap<String, Zone>,
+    stopped: bool,
+}
+
+/// What became of the zones as a whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    AsBefore,
+    /// No node anywhere is well: the fault is likely ours, so nobody loses pods.
+    AllStopped,
+    /// Some are well again: everyone else gets a new grace.
+    Resumed,
+}
+
+impl Zones {
+    /// The node is to lose its pods when its zone's turn comes.
+    pub fn mark(&mut self, zone: &str, node: &str) {
+        let zone = self.zone(zone);
+        if zone.marked.insert(node.to_owned()) {
+            zone.waiting.push_back(node.to_owned());
+        }
+    }
+
+    pub fn unmark(&mut self, zone: &str, node: &str) {
+        let zone = self.zone(zone);
+        if zone.marked.remove(node) {
+            zone.waiting.retain(|waiting| waiting != node);
+        }
+    }
+
+    /// The nodes whose turn it is.
+    pub fn due(&mut self, now: Timestamp) -> Vec<String> {
+        if self.stopped {
+            return Vec::new();
+        }
+        let mut due = Vec::new();
+        for zone in self.zones.values_mut() {
+            let Some(interval) = zone.interval else { continue };
+            let free = zone.last.is_none_or(|last| {
+                now.duration_since(last) >= SignedDuration::try_from(interval).unwrap_or(SignedDuration::MAX)
+            });
+            if free && let Some(node) = zone.waiting.pop_front() {
+                zone.last = Some(now);
+                due.push(node);
+            }
+        }
+        due
+    }
+
+    /// The node could not be written and keeps its turn.
+    pub fn again(&mut self, zone: &str, node: &str) {
+        let zone = self.zone(zone);
+        zone.last = None;
+        zone.waiting.push_front(node.to_owned());
+    }
+
+    /// Counts the ready and the other nodes of each zone anew.
+    pub fn judge(&mut self, nodes: &[(String, bool)]) -> Outcome {
+        let mut counts: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (zone, ready) in nodes {
+            let count = counts.entry(zone).or_default();
+            if *ready { count.0 += 1 } else { count.1 += 1 }
+        }
+        self.zones.retain(|name, _| counts.contains_key(name.as_str()));
+        for (name, (ready, not_ready)) in counts {
+            let mode = mode(ready, not_ready);
+            let zone = self.zone(name);
+            if zone.mode != Some(mode) {
+                tracing::info!(zone = name, ?mode, "the state of a zone of nodes has changed");
+            }
+            zone.mode = Some(mode);
+            zone.interval = interval(mode, ready + not_ready);
+        }
+        let all_full = !self.zones.is_empty() && self.zones.values().all(|zone| zone.mode == Some(Mode::Full));
+        let outcome = match (self.stopped, all_full) {
+            (false, true) => Outcome::AllStopped,
+            (true, false) => Outcome::Resumed,
+            (true, true) | (false, false) => Outcome::AsBefore,
+        };
+        self.stopped = all_full;
+        outcome
+    }
+
+    /// Not everything that follows from the last outcome could be done, so that it is to be told again.
+    pub fn unsettle(&mut self) {
+        self.stopped = false;
+    }
+
+    fn zone(&mut self, name: &str) -> &mut Zone {
+        self.zones.entry(name.to_owned()).or_insert_with(|| Zone {
+            mode: None,
+            interval: interval(Mode::Normal, 0),
+            last: None,
+            waiting: VecDeque::new(),
+            marked: BTreeSet::new(),
+        })
+    }
+}
