@@ -3,6 +3,8 @@
 CARGO ?= cargo
 DATA_DIR ?= $(CURDIR)/target/cluster
 PORT ?= 6443
+# Only root can make containers; anybody else gets the control plane alone, on this machine only.
+NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 127.0.0.1)
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
 
@@ -11,14 +13,11 @@ TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-run: build ## Start a cluster on this machine; Ctrl-C stops it, its data stay in target/cluster.
+run: build ## Start a one-node cluster on this machine; Ctrl-C stops it, its data stay in target/cluster.
 	@scripts/install-tools run
-	@echo "in another terminal:"
-	@echo "  export KUBECONFIG=$(DATA_DIR)/admin.kubeconfig"
-	@command -v kubectl >/dev/null || echo "  alias kubectl=$(CURDIR)/target/tools/kubectl-debian"
-	@echo "  kubectl get namespaces"
 	@mkdir -p "$(DATA_DIR)"
-	exec target/release/knarr server --data-dir "$(DATA_DIR)" --https-port $(PORT) --bind-address 127.0.0.1
+	@scripts/first-steps "$(DATA_DIR)" "$(NODE_FLAGS)"
+	exec target/release/knarr server --data-dir "$(DATA_DIR)" --https-port $(PORT) $(NODE_FLAGS)
 
 build: ## Build the release program.
 	@scripts/install-tools build
