@@ -274,6 +274,7 @@ fn limits_are_those_of_the_kernel() {
     assert_eq!(read("memory", "memory.limit_in_bytes"), ("67108864".into(), "67108864".into()));
     assert_eq!(read("cpu", "cpu.cfs_quota_us"), ("50000".into(), "50000".into()));
     assert_eq!(read("cpu", "cpu.shares"), ("102".into(), "102".into()));
+    assert_eq!(read("pids", "pids.max").0, "300", "what --pod-max-pids says");
     let score: i64 = node.until_log("limits", "main", "\n").trim().parse().unwrap();
     assert!((900..1000).contains(&score), "{score}");
     node.delete("limits", Some(0));

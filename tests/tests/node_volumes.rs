@@ -223,7 +223,7 @@ fn what_is_missing_is_waited_for() {
     node.create("configmaps", json!({"metadata": {"name": "late"}, "data": {"key": "there"}}));
     node.until_phase("no-secret", "Succeeded");
     node.until_phase("no-map", "Succeeded");
-    assert_eq!(node.until_log("no-secret", "main", "here"), "here");
+    assert_eq!(node.until_log("no-secret", "main", "here").trim_end(), "here");
     node.delete("no-key", Some(0));
 }
 

@@ -2,9 +2,12 @@
 
 #![allow(dead_code)]
 
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use testkit::{Client, Reply, Server};
 
@@ -27,7 +30,7 @@ pub fn node() -> Arc<Node> {
     if let Some(node) = shared.upgrade() {
         return node;
     }
-    let node = Arc::new(Node::start(&["--allowed-unsafe-sysctls=kernel.msg*"]));
+    let node = Arc::new(Node::start(&["--allowed-unsafe-sysctls=kernel.msg*", "--pod-max-pids=300"]));
     *shared = Arc::downgrade(&node);
     node
 }
@@ -203,6 +206,64 @@ impl Node {
         let options = grace.map_or(json!({}), |seconds| json!({"gracePeriodSeconds": seconds}));
         let reply = self.send("DELETE", &pod_path(name), options);
         assert!(reply.code == 200, "{}", reply.text());
+    }
+}
+
+/// A server of gRPC's health protocol on the node's network: not serving until told to. It ends with its node's runtime.
+pub struct Health {
+    pub port: u16,
+    serving: Arc<AtomicBool>,
+}
+
+impl Health {
+    pub fn start(node: &Node) -> Health {
+        let network = std::fs::File::open(node.server.machine().network()).expect("the node's network");
+        let listening = std::thread::spawn(move || {
+            let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+            rustix::thread::move_into_link_name_space(network.as_fd(), kind).expect("the node's network");
+            std::net::TcpListener::bind("0.0.0.0:0").expect("a port")
+        });
+        let listener = listening.join().expect("the thread ends");
+        listener.set_nonblocking(true).expect("a socket");
+        let port = listener.local_addr().expect("a port").port();
+        let serving = Arc::new(AtomicBool::new(false));
+        node.tokio.spawn(answer_health(listener, serving.clone()));
+        Health { port, serving }
+    }
+
+    pub fn serve(&self) {
+        self.serving.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn answer_health(listener: std::net::TcpListener, serving: Arc<AtomicBool>) {
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+    while let Ok((stream, _)) = listener.accept().await {
+        let serving = serving.clone();
+        let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+            let serving = serving.clone();
+            async move {
+                let asked = request.into_body().collect().await?.to_bytes();
+                // The request names the service: field 1, a text of 4 bytes.
+                let known = asked.ends_with(b"\x0a\x04shop");
+                let state = if known && serving.load(Ordering::Relaxed) { 1 } else { 2 };
+                let message = http_body_util::Full::new(bytes::Bytes::from(vec![0, 0, 0, 0, 2, 8, state]));
+                let trailers = http::HeaderMap::from_iter([(
+                    http::HeaderName::from_static("grpc-status"),
+                    http::HeaderValue::from_static("0"),
+                )]);
+                let body = message.with_trailers(async move { Some(Ok(trailers)) });
+                Ok::<_, hyper::Error>(
+                    http::Response::builder().header("content-type", "application/grpc").body(body).expect("an answer"),
+                )
+            }
+        });
+        tokio::spawn(async move {
+            let io = hyper_util::rt::TokioIo::new(stream);
+            let server = hyper::server::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
+            // Whoever asked may be gone.
+            let _ = server.serve_connection(io, service).await;
+        });
     }
 }
 
