@@ -155,6 +155,7 @@ async fn image_mounts(
     let mut images: Vec<ImageMount> = Vec::new();
     for mount in &mut config.mounts {
         let Some(image) = mount.image.as_ref().filter(|image| !image.image.is_empty()) else { continue };
+        let sub_path = image.annotations.get(cri::annotations::IMAGE_SUB_PATH).cloned().unwrap_or_default();
         let image = inner.images.get(&image.image).ok_or_else(|| {
             cri::Error::not_found(format!("failed to resolve image volume {:?}: image is not known here", image.image))
         })?;
@@ -165,7 +166,7 @@ async fn image_mounts(
         std::fs::create_dir_all(&target).map_err(|error| cri::Error::unknown(error.to_string()))?;
         mount.host_path = target.display().to_string();
         mount.readonly = true;
-        images.push(ImageMount { snapshot, target });
+        images.push(ImageMount { snapshot, target, sub_path });
     }
     Ok((config, images))
 }

@@ -40,8 +40,26 @@ pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>) -> io::Re
     linux::mount::overlay(&lower, writable, target)
 }
 
+/// Shows an image, or a part of it, at the folder `target`. Links in the image never lead out of it.
+pub fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str) -> io::Result<()> {
+    if sub_path.is_empty() {
+        return mount_read_only(snapshot, target);
+    }
+    let mut whole = target.as_os_str().to_owned();
+    whole.push("-whole");
+    let whole = PathBuf::from(whole);
+    mount_read_only(snapshot, &whole)?;
+    let part = linux::path::open_inside(linux::path::open_root(&whole)?, Path::new(sub_path))
+        .map_err(|error| io::Error::new(error.kind(), format!("{sub_path}: {error}")))?;
+    if !part.is_dir()? {
+        std::fs::remove_dir(target)?;
+        std::fs::write(target, "")?;
+    }
+    linux::mount::bind(&part.magic_path(), target)
+}
+
 /// Mounts the layers alone.
-pub fn mount_read_only(snapshot: &Snapshot, target: &Path) -> io::Result<()> {
+fn mount_read_only(snapshot: &Snapshot, target: &Path) -> io::Result<()> {
     std::fs::create_dir_all(target)?;
     match snapshot.lower.as_slice() {
         // One layer is no overlay.

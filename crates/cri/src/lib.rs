@@ -132,4 +132,6 @@ pub trait Runtime: Send + Sync {
 pub mod annotations {
     /// On a container: the signal that stops it instead of the image's.
     pub const STOP_SIGNAL: &str = "knarr.dev/stop-signal";
+    /// On the image of a mount: the part of it to show. Stands in for `image_sub_path`, which our messages do not have.
+    pub const IMAGE_SUB_PATH: &str = "knarr.dev/image-sub-path";
 }

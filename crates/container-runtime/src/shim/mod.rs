@@ -11,6 +11,7 @@ mod event_loop;
 mod exec;
 mod namespaces;
 mod start;
+mod volumes;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -129,6 +129,9 @@ pub struct Start {
 pub struct ImageMount {
     pub snapshot: Snapshot,
     pub target: PathBuf,
+    /// The part of the image to show, all of it when empty.
+    #[serde(default)]
+    pub sub_path: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

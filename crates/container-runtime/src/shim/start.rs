@@ -95,8 +95,11 @@ fn create(
     crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
         .map_err(|error| format!("mount root file system: {error}"))?;
     for image in &request.images {
-        crate::rootfs::mount_read_only(&image.snapshot, &image.target)
+        crate::rootfs::mount_image(&image.snapshot, &image.target, &image.sub_path)
             .map_err(|error| format!("mount image volume: {error}"))?;
+    }
+    if let Some(users) = namespaces.users() {
+        super::volumes::place(&request.folder, &users).map_err(|error| format!("map owners of volumes: {error}"))?;
     }
     let details = errors::collect();
     let restricted = (process.cgroup.clone(), process.confinement.clone());

@@ -194,6 +194,12 @@ impl Workers {
                 worker.set(Wish { mirror: mirror.clone(), ..wish });
             }
         }
+        // The new version of a static pod has its mirror before the old version has ended.
+        for wish in self.waiting.values_mut() {
+            if spec::name(&wish.pod) == spec::name(of) && spec::namespace(&wish.pod) == spec::namespace(of) {
+                wish.mirror = mirror.clone();
+            }
+        }
     }
 
     async fn static_pods(&mut self, pods: &[Arc<Pod>]) {

@@ -27,7 +27,7 @@ pub(super) async fn container_mounts(
         };
         let sub_path = wished_sub_path(mount, environment).map_err(VolumeError::Failed)?;
         let made = match volume {
-            Volume::Image { reference } => of_image(mount, reference, &sub_path).map_err(VolumeError::Failed)?,
+            Volume::Image { reference } => of_image(mount, reference, &sub_path),
             Volume::Path { path, read_only } => {
                 let host_path = match sub_path.is_empty() {
                     true => path.clone(),
@@ -101,17 +101,13 @@ fn of_path(mount: &VolumeMount, host_path: PathBuf, volume_read_only: bool) -> R
     })
 }
 
-fn of_image(mount: &VolumeMount, reference: &str, sub_path: &str) -> Result<v1::Mount, String> {
-    if !sub_path.is_empty() {
-        // The runtime's messages have no place for it.
-        return Err(format!(
-            "failed to prepare subPath for volumeMount {:?}: the container runtime cannot show a part of an image",
-            mount.name
-        ));
-    }
-    let image =
+fn of_image(mount: &VolumeMount, reference: &str, sub_path: &str) -> v1::Mount {
+    let mut image =
         v1::ImageSpec { image: reference.to_owned(), user_specified_image: reference.to_owned(), ..Default::default() };
-    Ok(v1::Mount { container_path: container_path(mount), readonly: true, image: Some(image), ..Default::default() })
+    if !sub_path.is_empty() {
+        image.annotations.insert(cri::annotations::IMAGE_SUB_PATH.to_owned(), sub_path.to_owned());
+    }
+    v1::Mount { container_path: container_path(mount), readonly: true, image: Some(image), ..Default::default() }
 }
 
 fn container_path(mount: &VolumeMount) -> String {

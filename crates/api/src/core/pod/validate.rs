@@ -92,10 +92,10 @@ fn transitions(new: &Node, old: &Node, policy: &str, spec: &Node, errors: &mut E
     for (index, status) in old.items().enumerate() {
         let ended = status.at("state").at("terminated");
         let failed = ended.number("exitCode").unwrap_or(0) != 0;
-        let sidecar = spec.each("initContainers").any(|container| {
-            container.text("name") == status.text("name") && container.text("restartPolicy") == "Always"
-        });
-        if !ended.exists() || (failed && policy == "OnFailure") || sidecar {
+        let mut containers = spec.each("containers").chain(spec.each("initContainers"));
+        let own = containers.find(|container| container.text("name") == status.text("name"));
+        let restarts = own.is_some_and(|own| restarts_itself(&own, ended.number("exitCode").unwrap_or(0)));
+        if !ended.exists() || (failed && policy == "OnFailure") || restarts {
             continue;
         }
         let runs_again =
@@ -105,6 +105,21 @@ fn transitions(new: &Node, old: &Node, policy: &str, spec: &Node, errors: &mut E
             errors.forbidden(&at, "may not be transitioned to non-terminated state");
         }
     }
+}
+
+/// Whether a container's own policy or one of its rules starts it again after this end, whatever the pod's policy is.
+fn restarts_itself(container: &Node, exit_code: i64) -> bool {
+    let by_rule = container.each("restartPolicyRules").any(|rule| {
+        let codes = rule.at("exitCodes");
+        let listed = codes.each("values").any(|value| value.value.as_i64() == Some(exit_code));
+        rule.text("action") == "Restart" && listed == (codes.text("operator") == "In")
+    });
+    by_rule
+        || match container.text("restartPolicy") {
+            "Always" => true,
+            "OnFailure" => exit_code != 0,
+            _ => false,
+        }
 }
 
 fn claim_statuses(statuses: &Node, claims: &Node, errors: &mut Errors) {

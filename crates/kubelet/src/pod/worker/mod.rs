@@ -321,8 +321,12 @@ impl Worker {
 
     fn take_wish(&mut self) {
         let wish = self.wishes.borrow_and_update().clone();
-        let changed = wish.pod.metadata.generation != self.wish.pod.metadata.generation;
+        let (old, new) = (&self.wish.pod.metadata, &wish.pod.metadata);
+        // Labels and annotations do not count as a new generation, and stand in volumes too.
+        let renamed = old.labels != new.labels || old.annotations != new.annotations;
+        let changed = old.generation != new.generation;
         self.wish = wish;
+        self.mount_again |= renamed;
         if changed {
             self.mount_again = true;
             self.shared.kubelet.objects.register(&self.wish.pod);
