@@ -175,6 +175,15 @@ impl Server {
         self.spawn(&port)
     }
 
+    /// Starts again on the same folder and port on a machine that is new: all processes, mounts and links are gone.
+    pub fn reboot(&mut self) -> anyhow::Result<()> {
+        self.kill()?;
+        if let Some(machine) = &mut self.options.machine {
+            *machine = Arc::new(Machine::start()?);
+        }
+        self.restart()
+    }
+
     fn spawn(&mut self, port: &str) -> anyhow::Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.data_dir().join("log"))?;
         let mut command = match &self.options.machine {
@@ -202,7 +211,8 @@ impl Server {
             let log = std::fs::read_to_string(self.data_dir().join("log")).unwrap_or_default();
             bail!("the server did not become ready: {line:?}\n{log}");
         };
-        self.url = url.to_string();
+        // A node listens everywhere; its certificate is for addresses that it has.
+        self.url = url.replace("//0.0.0.0:", "//127.0.0.1:");
         Ok(())
     }
 }

@@ -157,6 +157,10 @@ impl Images {
         let reference = reference::Reference::parse(image)
             .map_err(|source| ImageError::Reference { image: image.to_owned(), source })?;
         let credentials = credentials.filter(|credentials| *credentials != Credentials::default());
+        // What is pinned came with the node, and no registry has it: asking one would only fail, or bring something else.
+        if let Some(image) = self.get(&reference.to_string()).filter(|image| image.pinned) {
+            return Ok(image.id.clone());
+        }
         let key = (reference.to_string(), credentials.clone());
         let shared = {
             let mut pulls = self.inner.pulls.lock();
@@ -237,7 +241,7 @@ impl Images {
         self.with_store(move |store| store.remove(&image)).await
     }
 
-    /// Keeps an image from garbage collection, or no longer.
+    /// Keeps an image as it is, or no longer: it is not collected, and pulling it answers what is here.
     pub async fn pin(&self, image: &str, pinned: bool) -> cri::Result<()> {
         let image = image.to_owned();
         self.with_store(move |store| store.pin(&image, pinned)).await
