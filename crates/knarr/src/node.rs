@@ -69,6 +69,9 @@ pub struct Flags {
         default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
     )]
     pub eviction_hard: Vec<String>,
+    /// How long a pressure must be over before the node says so, such as 30s or 5m.
+    #[arg(long, env = "KNARR_EVICTION_PRESSURE_TRANSITION_PERIOD", default_value = "5m", value_parser = seconds)]
+    pub eviction_pressure_transition_period: Duration,
     /// Processes a pod may have.
     #[arg(long, env = "KNARR_POD_MAX_PIDS")]
     pub pod_max_pids: Option<i64>,
@@ -169,7 +172,7 @@ fn kubelet_config(
         eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
         eviction_soft: BTreeMap::new(),
         eviction_soft_grace_period: BTreeMap::new(),
-        eviction_pressure_transition_period: Duration::from_secs(5 * 60),
+        eviction_pressure_transition_period: flags.eviction_pressure_transition_period,
         image_gc_high_threshold_percent: flags.image_gc_high_threshold,
         image_gc_low_threshold_percent: flags.image_gc_low_threshold,
         image_minimum_gc_age: Duration::from_secs(2 * 60),
@@ -327,6 +330,25 @@ pub fn built_in_images() -> Vec<String> {
     vec![demo_image::NAME.into(), demo_image::VERSIONED_NAME.into()]
 }
 
+/// As Go writes times: `90s`, `5m`, `1h30m`.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let (mut total, mut rest) = (Duration::ZERO, text);
+    while !rest.is_empty() {
+        let end = rest.find(|character: char| !character.is_ascii_digit());
+        let (number, after) = rest.split_at(end.unwrap_or(rest.len()));
+        let unit = match after.chars().next() {
+            Some('h') => 3600,
+            Some('m') => 60,
+            Some('s') => 1,
+            _ => return Err(format!("{text:?} has no unit: h, m or s")),
+        };
+        let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time"))?;
+        total += Duration::from_secs(number * unit);
+        rest = &after[1..];
+    }
+    Ok(total)
+}
+
 /// The image that needs no registry. It is in the program, and taken out of it once.
 async fn import_demo(images: &Images, data_dir: &Path) -> anyhow::Result<()> {
     // By its digest: another build of the same version may carry another image.
@@ -370,6 +392,14 @@ mod tests {
         check("example.com/a:NoExecute", ("example.com/a", None, "NoExecute"));
         assert!(taint("a=b").is_err());
         assert!(taint("a=b:Never").is_err());
+    }
+
+    #[test]
+    fn times_are_read_as_go_writes_them() {
+        assert_eq!(seconds("1h30m5s"), Ok(Duration::from_secs(5405)));
+        assert_eq!(seconds("5m0s"), Ok(Duration::from_secs(300)));
+        assert!(seconds("5").is_err());
+        assert!(seconds("m").is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! stays behind. Everything in it dies with it, also when the test is killed.
 
 use std::fs::File;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -103,17 +103,30 @@ impl Drop for Machine {
 
 /// Connects from inside a network namespace.
 pub fn connect_within(network: &Path, address: &str) -> anyhow::Result<TcpStream> {
-    let namespace = File::open(network).with_context(|| format!("open {}", network.display()))?;
     let address = address.to_owned();
-    let connecting = std::thread::spawn(move || -> anyhow::Result<TcpStream> {
-        // The thread ends with its only connection, so nobody else finds itself in there.
+    within(network, move || TcpStream::connect(&address))
+}
+
+/// Listens inside a network namespace.
+pub fn listen_within(network: &Path, address: &str) -> anyhow::Result<TcpListener> {
+    let address = address.to_owned();
+    within(network, move || TcpListener::bind(&address))
+}
+
+fn within<T: Send + 'static>(
+    network: &Path,
+    open: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> anyhow::Result<T> {
+    let namespace = File::open(network).with_context(|| format!("open {}", network.display()))?;
+    let opening = std::thread::spawn(move || -> anyhow::Result<T> {
+        // The thread ends with its only socket, so nobody else finds itself in there.
         rustix::thread::move_into_link_name_space(
             std::os::fd::AsFd::as_fd(&namespace),
             Some(rustix::thread::LinkNameSpaceType::Network),
         )?;
-        Ok(TcpStream::connect(&address)?)
+        Ok(open()?)
     });
-    connecting.join().map_err(|_| anyhow::anyhow!("the connecting thread panicked"))?
+    opening.join().map_err(|_| anyhow::anyhow!("the thread of a socket panicked"))?
 }
 
 /// A process that was started through `nsenter`, which waits for it outside.

@@ -175,6 +175,15 @@ impl Server {
         self.spawn(&port)
     }
 
+    /// Starts again on the same folder and port on a machine that is new: all processes, mounts and links are gone.
+    pub fn reboot(&mut self) -> anyhow::Result<()> {
+        self.kill()?;
+        if let Some(machine) = &mut self.options.machine {
+            *machine = Arc::new(Machine::start()?);
+        }
+        self.restart()
+    }
+
     fn spawn(&mut self, port: &str) -> anyhow::Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.data_dir().join("log"))?;
         let mut command = match &self.options.machine {
