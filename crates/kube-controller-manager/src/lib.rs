@@ -12,6 +12,9 @@ mod garbagecollector;
 mod namespace;
 mod deployment;
 mod replicaset;
+mod replicationcontroller;
+mod daemonset;
+mod statefulset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 
@@ -27,6 +30,9 @@ pub static CONTROLLERS: &[&Controller] = &[
     &clusterroleaggregation::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &replicationcontroller::CONTROLLER,
+    &daemonset::CONTROLLER,
+    &statefulset::CONTROLLER,
 ];
 
 /// What the operator decides.

@@ -5,4 +5,6 @@ pub(crate) mod template;
 pub(crate) mod rank;
 pub(crate) mod replicas;
 pub(crate) mod conditions;
+pub(crate) mod limits;
 pub(crate) mod hash;
+pub(crate) mod history;
