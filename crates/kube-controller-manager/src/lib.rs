@@ -15,6 +15,9 @@ mod endpoints;
 mod endpointslice;
 mod endpointslicemirroring;
 mod replicaset;
+mod replicationcontroller;
+mod daemonset;
+mod statefulset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 mod nodelifecycle;
@@ -35,6 +38,9 @@ pub static CONTROLLERS: &[&Controller] = &[
     &endpointslice::CONTROLLER,
     &endpoints::CONTROLLER,
     &endpointslicemirroring::CONTROLLER,
+    &replicationcontroller::CONTROLLER,
+    &daemonset::CONTROLLER,
+    &statefulset::CONTROLLER,
 ];
 
 /// What the operator decides.

@@ -5,5 +5,7 @@ pub(crate) mod template;
 pub(crate) mod rank;
 pub(crate) mod replicas;
 pub(crate) mod conditions;
+pub(crate) mod limits;
 pub(crate) mod hash;
 pub(crate) mod serving;
+pub(crate) mod history;

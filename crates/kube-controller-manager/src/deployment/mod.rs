@@ -66,5 +66,11 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     found.extend(sets.uncontrolled(&key.namespace));
     let pods = cx.cache::<Pod>();
     let pods_of = |set: &ReplicaSet| pods.owned_by(set.metadata.uid.as_deref().unwrap_or_default());
-    Ok(plan::plan(cx.now(), &deployment, &found, &pods_of))
+    let view = plan::View {
+        now: cx.now(),
+        sets: &found,
+        set_named: &|name| sets.get(&Key::new(key.namespace.clone(), name)),
+        pods_of: &pods_of,
+    };
+    Ok(plan::plan(&deployment, &view))
 }

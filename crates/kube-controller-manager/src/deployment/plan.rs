@@ -1,6 +1,7 @@
 //! What a Deployment needs next: one step towards its template and size, and its status.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use component_helpers::labels::compiled;
 use component_helpers::pods;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
-use reconcile::{Plan, Write};
+use reconcile::{Event, Plan, Write};
 
 use super::sets::{self, Sets, annotations, available, new_set, revision, wanted};
 use super::{rolling, scaling, status};
@@ -19,37 +20,55 @@ pub(super) fn is_recreate(deployment: &Deployment) -> bool {
     strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
 }
 
-/// `found` are the sets that name the Deployment, and those that no controller manages.
-pub(super) fn plan(
-    now: Timestamp,
-    deployment: &Deployment,
-    found: &[Arc<ReplicaSet>],
-    pods_of: &dyn Fn(&ReplicaSet) -> Vec<Arc<Pod>>,
-) -> Plan {
+/// What is known of the world.
+pub(super) struct View<'a> {
+    pub now: Timestamp,
+    /// The sets that name the Deployment, and those that no controller manages.
+    pub sets: &'a [Arc<ReplicaSet>],
+    /// Any set of the namespace, whoever manages it.
+    pub set_named: &'a dyn Fn(&str) -> Option<Arc<ReplicaSet>>,
+    pub pods_of: &'a dyn Fn(&ReplicaSet) -> Vec<Arc<Pod>>,
+}
+
+pub(super) fn plan(deployment: &Deployment, view: &View) -> Plan {
     let Some(spec) = &deployment.spec else { return Plan::nothing() };
     let Some(selector) = compiled(Some(&spec.selector)) else { return Plan::nothing() };
     // A selector that takes everything would take the sets of all other Deployments.
     if selector.matches_everything() {
-        return Plan::nothing();
+        let message = "This deployment is selecting all pods. A non-empty selector is required.";
+        return Plan { events: vec![Event::warning(deployment, "SelectingAll", message)], ..Plan::default() };
     }
-    let claimed = claim(deployment, &selector, found);
+    let claimed = claim(deployment, &selector, view.sets);
     let sets = Sets::sort_out(deployment, claimed.objects);
     let mut plan = Plan { writes: claimed.writes, ..Plan::default() };
     if deployment.metadata.deletion_timestamp.is_none() {
-        let step = step(deployment, spec, &sets, pods_of);
+        if let Some(collided) = collision(deployment, spec, &sets, view) {
+            plan.writes.push(collided);
+            return plan;
+        }
+        let step = step(deployment, spec, &sets, view);
+        let makes_set = sets.new.is_none() && !step.is_empty();
         plan.writes.extend(step);
+        if makes_set {
+            // If the name is taken by a set that is not seen yet, it is seen by then.
+            plan.come_back(Duration::from_secs(1));
+        }
     }
-    status::finish(&mut plan, now, deployment, spec, &sets);
+    status::finish(&mut plan, view.now, deployment, spec, &sets);
     plan
 }
 
+/// Another content has the name of the set that must be made: if it were ours and of this template, it would be the new set.
+fn collision(deployment: &Deployment, spec: &DeploymentSpec, sets: &Sets, view: &View) -> Option<Write> {
+    if sets.new.is_some() || spec.paused == Some(true) {
+        return None;
+    }
+    let name = new_set(deployment, spec, 0, 0).metadata.name?;
+    (view.set_named)(&name).map(|_| status::collided(deployment))
+}
+
 /// The writes of one step. What follows is decided when they are seen.
-fn step(
-    deployment: &Deployment,
-    spec: &DeploymentSpec,
-    sets: &Sets,
-    pods_of: &dyn Fn(&ReplicaSet) -> Vec<Arc<Pod>>,
-) -> Vec<Write> {
+fn step(deployment: &Deployment, spec: &DeploymentSpec, sets: &Sets, view: &View) -> Vec<Write> {
     let mut writes = revise(deployment, sets);
     if spec.paused == Some(true) || scaling::size_changed(deployment, sets) {
         writes.extend(scaling::scale(deployment, spec, sets));
@@ -65,7 +84,7 @@ fn step(
             return writes;
         }
         let still_there = |pod: &Arc<Pod>| !pods::has_ended(pod);
-        if sets.old.iter().any(|set| pods_of(set).iter().any(still_there)) {
+        if sets.old.iter().any(|set| (view.pods_of)(set).iter().any(still_there)) {
             return writes;
         }
     }
@@ -77,6 +96,7 @@ fn step(
             let name = set.metadata.name.clone().unwrap_or_default();
             writes.push(
                 Write::create(&set)
+                    .accept(&["AlreadyExists", "NamespaceTerminating"])
                     .tells(
                         deployment,
                         "ScalingReplicaSet",

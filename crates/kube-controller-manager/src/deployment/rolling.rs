@@ -5,7 +5,7 @@ use reconcile::Write;
 
 use super::plan::is_recreate;
 use super::scaling::resize;
-use super::sets::{Sets, available, fenceposts, wanted};
+use super::sets::{Sets, available, fenceposts, total, wanted};
 
 /// The size of the new set now.
 pub(super) fn new_set_size(deployment: &Deployment, spec: &DeploymentSpec, sets: &Sets) -> i32 {
@@ -15,8 +15,7 @@ pub(super) fn new_set_size(deployment: &Deployment, spec: &DeploymentSpec, sets:
         return replicas;
     }
     let (surge, _) = fenceposts(spec);
-    let total: i32 = sets.all().map(|set| wanted(set)).sum();
-    let room = replicas.saturating_add(surge) - total;
+    let room = replicas.saturating_add(surge).saturating_sub(total(sets.all(), wanted));
     if room <= 0 { current } else { current + room.min(replicas - current) }
 }
 
@@ -24,10 +23,9 @@ pub(super) fn new_set_size(deployment: &Deployment, spec: &DeploymentSpec, sets:
 pub(super) fn scale_down_old(deployment: &Deployment, spec: &DeploymentSpec, sets: &Sets) -> Vec<Write> {
     let replicas = spec.replicas.unwrap_or(1);
     let (_, unavailable_max) = fenceposts(spec);
-    let available_min = replicas - unavailable_max;
-    let all: i32 = sets.all().map(|set| wanted(set)).sum();
-    let new_unavailable = sets.new.as_ref().map_or(0, |set| wanted(set) - available(set));
-    let mut budget = all - available_min - new_unavailable;
+    let available_min = replicas.saturating_sub(unavailable_max);
+    let new_unavailable = sets.new.as_ref().map_or(0, |set| wanted(set).saturating_sub(available(set)));
+    let mut budget = total(sets.all(), wanted).saturating_sub(available_min).saturating_sub(new_unavailable);
     let mut sizes: Vec<i32> = sets.old.iter().map(|set| wanted(set)).collect();
     if budget <= 0 || sizes.iter().all(|size| *size == 0) {
         return Vec::new();
@@ -37,8 +35,7 @@ pub(super) fn scale_down_old(deployment: &Deployment, spec: &DeploymentSpec, set
         *size -= unhealthy;
         budget -= unhealthy;
     }
-    let available_now: i32 = sets.all().map(|set| available(set)).sum();
-    let mut spare = (available_now - available_min).max(0);
+    let mut spare = total(sets.all(), available).saturating_sub(available_min).max(0);
     for size in &mut sizes {
         let down = (*size).min(spare);
         *size -= down;

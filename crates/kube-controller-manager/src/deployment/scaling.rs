@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet};
 use reconcile::Write;
 
 use super::plan::is_recreate;
-use super::sets::{DESIRED, MAX, Sets, available, created, fenceposts, size_annotations, wanted};
+use super::sets::{DESIRED, MAX, Sets, available, created, fenceposts, size_annotations, total, wanted};
 
 /// Whether a set was sized for another wish than the present one.
 pub(super) fn size_changed(deployment: &Deployment, sets: &Sets) -> bool {
@@ -73,8 +73,8 @@ fn is_saturated(sets: &Sets, replicas: i32) -> bool {
 fn in_proportion(deployment: &Deployment, spec: &DeploymentSpec, mut active: Vec<&Arc<ReplicaSet>>) -> Vec<Write> {
     let replicas = spec.replicas.unwrap_or(1);
     let allowed = if replicas > 0 { replicas.saturating_add(fenceposts(spec).0) } else { 0 };
-    let total: i32 = active.iter().map(|set| wanted(set)).sum();
-    let to_add = allowed - total;
+    let total = total(active.iter().copied(), wanted);
+    let to_add = allowed.saturating_sub(total);
     // The larger first; of equals, the newer when growing and the older when shrinking.
     active.sort_by_key(|set| (std::cmp::Reverse(wanted(set)), created(set)));
     if to_add > 0 {
@@ -84,11 +84,11 @@ fn in_proportion(deployment: &Deployment, spec: &DeploymentSpec, mut active: Vec
     let mut sizes = Vec::new();
     for set in &active {
         let share = if to_add == 0 { 0 } else { proportion(deployment, set, replicas, allowed, to_add, added) };
-        sizes.push(wanted(set) + share);
-        added += share;
+        sizes.push(wanted(set).saturating_add(share));
+        added = added.saturating_add(share);
     }
     if let Some(first) = sizes.first_mut() {
-        *first = (*first + to_add - added).max(0);
+        *first = first.saturating_add(to_add.saturating_sub(added)).max(0);
     }
     active.iter().zip(sizes).filter_map(|(set, size)| resize(deployment, set, size)).collect()
 }
@@ -103,9 +103,9 @@ fn proportion(deployment: &Deployment, set: &ReplicaSet, replicas: i32, allowed:
         _ => {
             let before = noted(set, MAX).filter(|max| *max > 0).unwrap_or(replicas);
             let size = f64::from(wanted(set)) * f64::from(allowed) / f64::from(before.max(1));
-            size.round() as i32 - wanted(set)
+            (size.round() as i32).saturating_sub(wanted(set))
         }
     };
-    let left = to_add - added;
+    let left = to_add.saturating_sub(added);
     if to_add > 0 { fraction.min(left) } else { fraction.max(left) }
 }

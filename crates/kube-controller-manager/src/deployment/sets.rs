@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::common::hash::short_hash;
+use crate::common::limits::{resolve_down, resolve_up};
 use crate::common::owners::controller_reference;
 
 pub(super) const HASH_LABEL: &str = "pod-template-hash";
@@ -74,6 +75,11 @@ pub(super) fn wanted(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
+/// Of many sets. Sizes up to the largest number are allowed, so that a sum may be larger than any.
+pub(super) fn total<'a>(sets: impl Iterator<Item = &'a Arc<ReplicaSet>>, of: fn(&ReplicaSet) -> i32) -> i32 {
+    sets.fold(0, |sum: i32, set| sum.saturating_add(of(set)))
+}
+
 pub(super) fn available(set: &ReplicaSet) -> i32 {
     set.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
 }
@@ -85,20 +91,11 @@ pub(super) fn revision(metadata: &ObjectMeta) -> i64 {
 
 /// How many pods there may be beyond the wish, and how many may be missing; never neither.
 pub(super) fn fenceposts(spec: &DeploymentSpec) -> (i32, i32) {
-    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     let replicas = spec.replicas.unwrap_or(1);
     let update = spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
-    let resolved = |value: Option<&IntOrString>, up: bool| match value {
-        None => 0,
-        Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(text)) => {
-            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-            let product = i64::from(replicas) * percent;
-            i32::try_from(if up { (product + 99) / 100 } else { product / 100 }).unwrap_or(i32::MAX)
-        }
-    };
-    let surge = resolved(update.and_then(|update| update.max_surge.as_ref()), true);
-    let unavailable = resolved(update.and_then(|update| update.max_unavailable.as_ref()), false);
+    let surge = update.and_then(|update| update.max_surge.as_ref()).map_or(0, |value| resolve_up(value, replicas));
+    let unavailable = update.and_then(|update| update.max_unavailable.as_ref());
+    let unavailable = unavailable.map_or(0, |value| resolve_down(value, replicas));
     match (surge, unavailable) {
         (0, 0) => (0, 1),
         both => both,

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentSpec
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use reconcile::{Plan, Write};
 
-use super::sets::{Sets, available, fenceposts, wanted};
+use super::sets::{Sets, available, fenceposts, total, wanted};
 use crate::common::conditions::{seconds, transition};
 
 const AVAILABLE: &str = "Available";
@@ -27,6 +27,13 @@ pub(super) fn finish(plan: &mut Plan, now: Timestamp, deployment: &Deployment, s
     if deployment.status.as_ref() != Some(&status) {
         plan.writes.push(write(deployment, status));
     }
+}
+
+/// Remembers that a name was taken; the next turn looks for another.
+pub(super) fn collided(deployment: &Deployment) -> Write {
+    let mut status = deployment.status.clone().unwrap_or_default();
+    status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
+    write(deployment, status)
 }
 
 fn write(deployment: &Deployment, status: DeploymentStatus) -> Write {
@@ -56,16 +63,16 @@ struct Counts {
 
 fn counts(sets: &Sets) -> Counts {
     let status = |count: fn(&k8s_openapi::api::apps::v1::ReplicaSetStatus) -> i32| -> i32 {
-        sets.all().filter_map(|set| set.status.as_ref()).map(count).sum()
+        let counts = sets.all().filter_map(|set| set.status.as_ref()).map(count);
+        counts.fold(0, i32::saturating_add)
     };
-    let total: i32 = sets.all().map(|set| wanted(set)).sum();
-    let available: i32 = sets.all().map(|set| available(set)).sum();
+    let (wished, available) = (total(sets.all(), wanted), total(sets.all(), available));
     Counts {
         replicas: status(|status| status.replicas),
         updated: sets.new.iter().filter_map(|set| set.status.as_ref()).map(|status| status.replicas).sum(),
         ready: status(|status| status.ready_replicas.unwrap_or(0)),
         available,
-        unavailable: (total - available).max(0),
+        unavailable: wished.saturating_sub(available).max(0),
         terminating: status(|status| status.terminating_replicas.unwrap_or(0)),
     }
 }

@@ -1,19 +1,22 @@
 //! Rollouts played through with a pretended ReplicaSet controller: every step keeps the promises of the strategy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use serde_json::{Value, json};
 
-use super::plan::plan;
+use super::plan::{View, plan};
 
 /// A cluster of one Deployment. Sets get what they wish for when `settle` is called.
 struct World {
     deployment: Value,
     sets: BTreeMap<String, Value>,
     created: i64,
+    now: i64,
+    /// Names of sets that are none of ours.
+    foreign: BTreeSet<String>,
 }
 
 impl World {
@@ -26,7 +29,7 @@ impl World {
         for (key, value) in spec.as_object().into_iter().flatten() {
             deployment["spec"][key] = value.clone();
         }
-        World { deployment, sets: BTreeMap::new(), created: 0 }
+        World { deployment, sets: BTreeMap::new(), created: 0, now: 1000, foreign: BTreeSet::new() }
     }
 
     fn image(&mut self, image: &str) {
@@ -49,7 +52,18 @@ impl World {
         let deployment: Deployment = serde_json::from_value(self.deployment.clone()).unwrap();
         let sets: Vec<Arc<ReplicaSet>> =
             self.sets.values().map(|set| Arc::new(serde_json::from_value(set.clone()).unwrap())).collect();
-        let plan = plan(Timestamp::from_second(1000).unwrap(), &deployment, &sets, &|_| Vec::new());
+        let view = View {
+            now: Timestamp::from_second(self.now).unwrap(),
+            sets: &sets,
+            set_named: &|name| {
+                self.foreign
+                    .contains(name)
+                    .then(Default::default)
+                    .or_else(|| sets.iter().find(|set| set.metadata.name.as_deref() == Some(name)).cloned())
+            },
+            pods_of: &|_| Vec::new(),
+        };
+        let plan = plan(&deployment, &view);
         let mut told = Vec::new();
         for write in plan.writes {
             let text = write.to_string();
@@ -216,4 +230,83 @@ fn limits_in_percent_are_rounded_for_safety() {
     check(1, "25%", "25%", (1, 0));
     check(0, "25%", "25%", (0, 1));
     check(i32::MAX, "100%", "100%", (i32::MAX, i32::MAX));
+}
+
+#[test]
+fn a_name_that_somebody_else_has_is_avoided() {
+    let mut probe = World::new(json!({"replicas": 1}));
+    probe.step();
+    let taken = probe.sets.keys().next().unwrap().clone();
+    let mut world = World::new(json!({"replicas": 1}));
+    world.foreign.insert(taken.clone());
+    assert_eq!(world.step(), Vec::<String>::new());
+    assert_eq!(world.deployment["status"]["collisionCount"], 1);
+    assert_eq!(world.roll(), ["create 1"]);
+    assert_ne!(world.sets.keys().next(), Some(&taken));
+    // It stays with the name it has, though the first would be free now.
+    world.foreign.clear();
+    assert_eq!(world.roll(), Vec::<String>::new());
+}
+
+#[test]
+fn a_set_that_is_made_but_not_seen_yet_is_not_made_twice() {
+    let mut world = World::new(json!({"replicas": 1}));
+    world.step();
+    let name = world.sets.keys().next().unwrap().clone();
+    // The old view leads to the same name, which the server refuses; nothing is told and nothing fails.
+    let seen = std::mem::take(&mut world.sets);
+    assert_eq!(world.step(), ["create 1"]);
+    assert_eq!(world.sets.keys().next(), Some(&name));
+    world.sets = seen;
+    assert_eq!(world.roll(), Vec::<String>::new());
+    assert_eq!(world.deployment["status"]["collisionCount"], Value::Null);
+}
+
+#[test]
+fn two_billion_replicas_overflow_nothing() {
+    let strategy = json!({"rollingUpdate": {"maxSurge": "100%", "maxUnavailable": "100%"}});
+    let mut world = World::new(json!({"replicas": i32::MAX, "strategy": strategy}));
+    world.roll();
+    world.image("v2");
+    world.roll();
+    world.scale(i32::MAX - 1);
+    world.image("broken");
+    for _ in 0..5 {
+        world.step();
+        world.settle(false);
+    }
+    world.scale(0);
+    world.roll();
+    assert!(world.sets.values().all(|set| set["spec"]["replicas"] == 0));
+}
+
+#[test]
+fn a_clock_that_jumps_changes_no_pods() {
+    let mut world =
+        World::new(json!({"replicas": 3, "strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}));
+    world.roll();
+    for now in [0, 253_402_200_000, -62_135_596_000, 1000] {
+        world.now = now;
+        assert_eq!(world.roll(), Vec::<String>::new(), "{now}");
+        assert_eq!(world.progress(), ("True".into(), "NewReplicaSetAvailable".into()), "{now}");
+    }
+}
+
+#[test]
+fn a_selector_that_takes_everything_is_only_told() {
+    let mut world = World::new(json!({"replicas": 3, "selector": {}}));
+    assert_eq!(world.step(), Vec::<String>::new());
+}
+
+#[test]
+fn sets_and_deployments_that_own_each_other_do_no_harm() {
+    let mut world = World::new(json!({"replicas": 1}));
+    world.step();
+    let owner =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "set1", "controller": true}]);
+    world.deployment["metadata"]["ownerReferences"] = owner;
+    world.roll();
+    world.image("v2");
+    world.roll();
+    assert_eq!(world.sets.len(), 2);
 }

@@ -16,6 +16,10 @@ use crate::common::replicas::{Counts, Wish, balance, count, next_available};
 pub(super) fn plan(now: Timestamp, set: &ReplicaSet, found: &[Arc<Pod>], related: &[Arc<Pod>]) -> Plan {
     let Some(spec) = &set.spec else { return Plan::nothing() };
     let Some(selector) = compiled(Some(&spec.selector)) else { return Plan::nothing() };
+    // A selector that takes everything would take the pods of everybody.
+    if selector.matches_everything() {
+        return Plan::nothing();
+    }
     let claimed = claim(set, &selector, found);
     let mut plan = Plan { writes: claimed.writes, ..Plan::default() };
     let empty = Default::default();
@@ -139,6 +143,42 @@ mod tests {
     fn two_billion_replicas_come_in_parts() {
         let plan = plan(Timestamp::UNIX_EPOCH, &set(i32::MAX), &[], &[]);
         assert_eq!(plan.writes.len(), crate::common::replicas::BURST_MAX + 1);
+    }
+
+    #[test]
+    fn a_selector_that_takes_everything_takes_nothing() {
+        let mut set = set(3);
+        if let Some(spec) = &mut set.spec {
+            spec.selector = Default::default();
+        }
+        assert!(plan(Timestamp::UNIX_EPOCH, &set, &pods("a - web Running"), &[]).writes.is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_owns_its_owner_is_one_like_any_other() {
+        let mut set = set(1);
+        let owner = serde_json::json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a", "controller": true}]);
+        set.metadata.owner_references = serde_json::from_value(owner).expect("references");
+        let pods = pods("a set web Running");
+        let writes = plan(Timestamp::UNIX_EPOCH, &set, &pods, &pods).writes;
+        assert_eq!(writes.iter().map(ToString::to_string).collect::<Vec<_>>(), [STATUS]);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_ends_no_pod() {
+        let mut set = set(1);
+        if let Some(spec) = &mut set.spec {
+            spec.min_ready_seconds = Some(i32::MAX);
+        }
+        let mut pod = Pod::clone(&pods("a set web Running")[0]);
+        let ready = serde_json::json!({"phase": "Running", "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T00:00:00Z"}]});
+        pod.status = Some(serde_json::from_value(ready).expect("a status"));
+        let pods = [Arc::new(pod)];
+        for now in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
+            let writes = plan(now, &set, &pods, &pods).writes;
+            assert_eq!(writes.iter().map(ToString::to_string).collect::<Vec<_>>(), [STATUS], "{now}");
+        }
     }
 
     #[test]
