@@ -6,3 +6,4 @@ pub(crate) mod rank;
 pub(crate) mod replicas;
 pub(crate) mod conditions;
 pub(crate) mod hash;
+pub(crate) mod finalizers;
