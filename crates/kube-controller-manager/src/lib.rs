@@ -21,6 +21,15 @@ mod statefulset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 mod nodelifecycle;
+mod persistentvolumebinder;
+mod localstorage;
+mod pvcprotection;
+mod pvprotection;
+mod ephemeralvolume;
+mod persistentvolumeexpander;
+mod attachdetach;
+
+pub use localstorage::{LocalStorage, PROVISIONERS as LOCAL_STORAGE_PROVISIONERS};
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -41,6 +50,13 @@ pub static CONTROLLERS: &[&Controller] = &[
     &replicationcontroller::CONTROLLER,
     &daemonset::CONTROLLER,
     &statefulset::CONTROLLER,
+    &persistentvolumebinder::CONTROLLER,
+    &localstorage::CONTROLLER,
+    &pvcprotection::CONTROLLER,
+    &pvprotection::CONTROLLER,
+    &ephemeralvolume::CONTROLLER,
+    &persistentvolumeexpander::CONTROLLER,
+    &attachdetach::CONTROLLER,
 ];
 
 /// What the operator decides.
@@ -50,11 +66,12 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// The authority that pods check the API server's certificate against; without one it is not published.
     pub root_ca: Option<String>,
+    pub local_storage: LocalStorage,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { controllers: vec!["*".into()], root_ca: None }
+        Config { controllers: vec!["*".into()], root_ca: None, local_storage: LocalStorage::default() }
     }
 }
 
@@ -102,7 +119,7 @@ mod tests {
     fn controllers_are_chosen_by_name() {
         let check = |list: &str, name: &str, expected: bool| {
             let controllers = list.split(',').map(Into::into).collect();
-            assert_eq!(Config { controllers, root_ca: None }.runs(name), expected, "{list} {name}");
+            assert_eq!(Config { controllers, ..Config::default() }.runs(name), expected, "{list} {name}");
         };
         check("*", "a", true);
         check("*,-a", "a", false);

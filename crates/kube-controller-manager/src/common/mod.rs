@@ -9,3 +9,4 @@ pub(crate) mod limits;
 pub(crate) mod hash;
 pub(crate) mod serving;
 pub(crate) mod history;
+pub(crate) mod finalizers;
