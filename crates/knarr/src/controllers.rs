@@ -38,7 +38,7 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
     let root_ca = flags.root_ca_file.as_ref().map(std::fs::read_to_string).transpose().context("read the root CA")?;
-    let config = Config { controllers: flags.controllers, root_ca };
+    let config = Config { controllers: flags.controllers, root_ca, ..Config::default() };
     crate::alone::cancel_on_signal(&shutdown)?;
     Ok(kube_controller_manager::run(config, cluster, shutdown).await?)
 }
@@ -71,14 +71,14 @@ impl Local {
     }
 
     /// Starts the scheduler; the handle ends when it has stopped.
-    pub fn start_scheduler(&self, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+    pub fn start_scheduler(&self, config: kube_scheduler::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let app = self.app.clone();
         let connect: Connect = Arc::new(move |_| {
             kube::Client::new(Loopback::component(app.clone(), SCHEDULER, crate::scheduler::AGENT), "default")
         });
         let cluster = Cluster::new(SCHEDULER, connect, self.caches.clone());
         tokio::spawn(async move {
-            if let Err(error) = kube_scheduler::run(kube_scheduler::Config::default(), cluster, shutdown).await {
+            if let Err(error) = kube_scheduler::run(config, cluster, shutdown).await {
                 tracing::error!(%error, "the scheduler does not run");
             }
         })

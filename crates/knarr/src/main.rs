@@ -4,6 +4,7 @@ mod server;
 mod control;
 mod controllers;
 mod scheduler;
+mod local_storage;
 mod alone;
 mod node;
 mod power_off;

@@ -54,14 +54,23 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, local-storage.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
     #[arg(long, env = "KNARR_CONTROLLERS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
+    /// A KubeSchedulerConfiguration: profiles, plugins and their weights.
+    #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
+    kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     node: crate::node::Flags,
+}
+
+impl Flags {
+    fn disables(&self, part: &str) -> bool {
+        self.disable.iter().any(|one| one == part)
+    }
 }
 
 pub fn run(flags: Flags) -> anyhow::Result<()> {
@@ -71,6 +80,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
+    let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     let store = open_store(&flags).await?;
     let shutdown = CancellationToken::new();
     let config = kube_apiserver::Config {
@@ -87,15 +97,20 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         kubelet_insecure_tls: flags.kubelet_insecure_tls,
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
+    if !flags.disables("local-storage") {
+        let class = crate::local_storage::class();
+        let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
+        made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
+    }
     let stop_components = CancellationToken::new();
     let local = crate::controllers::Local::new(server.app.clone(), stop_components.clone());
-    let controllers = match flags.disable.iter().any(|part| part == "kube-controller-manager") {
+    let controllers = match flags.disables("kube-controller-manager") {
         true => None,
         false => Some(local.start_controllers(controllers_config(&flags)?, stop_components.clone())),
     };
-    let scheduler = match flags.disable.iter().any(|part| part == "kube-scheduler") {
+    let scheduler = match flags.disables("kube-scheduler") {
         true => None,
-        false => Some(local.start_scheduler(stop_components.clone())),
+        false => Some(local.start_scheduler(scheduling, stop_components.clone())),
     };
     let node = match flags.disable_agent {
         true => None,
@@ -136,9 +151,16 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::Config> {
+    use kube_controller_manager::{Config, LocalStorage};
     let authority = flags.data_dir.join("tls").join("ca.crt");
     let root_ca = std::fs::read_to_string(&authority).with_context(|| format!("read {}", authority.display()))?;
-    Ok(kube_controller_manager::Config { controllers: flags.controllers.clone(), root_ca: Some(root_ca) })
+    let mut controllers = flags.controllers.clone();
+    if flags.disables("local-storage") {
+        controllers.push("-local-storage".into());
+    }
+    let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
+    let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
+    Ok(Config { controllers, root_ca: Some(root_ca), local_storage })
 }
 
 async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {

@@ -35,6 +35,9 @@ pub struct Failure {
 impl Failure {
     /// `0/5 nodes are available: 2 Insufficient cpu, 3 node(s) had untolerated taint(s).`
     pub fn message(&self) -> String {
+        if self.nodes_total == 0 {
+            return "no nodes available to schedule pods".into();
+        }
         let head = format!("0/{} nodes are available", self.nodes_total);
         if let Some(all) = &self.all {
             return format!("{head}: {}.", all.reasons.join(", "));
@@ -127,6 +130,10 @@ impl<'a> Questions<'a> {
 
 /// Chooses a node. `start` is where looking begins, so that the nodes of a large cluster get their turn; it is moved on.
 pub fn decide(profile: &Profile, view: View, pod: &PodInfo, start: &mut usize, random: &mut impl Rng) -> Decision {
+    if view.snapshot.is_empty() {
+        // The first node that can be chosen changes that.
+        return Decision::Unschedulable(Failure { plugins: ["NodeUnschedulable"].into(), ..Failure::default() });
+    }
     let mut questions = match Questions::new(profile, view, pod) {
         Ok(questions) => questions,
         Err(failure) => return Decision::Unschedulable(failure),

@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use reconcile::Key;
 
 use crate::objects::Objects;
 use crate::pod_info::PodInfo;
@@ -105,10 +106,23 @@ pub enum Change {
         old: Arc<Pod>,
         new: Arc<Pod>,
     },
-    /// An object of another kind that plugins read, by its kind.
+    /// An object of another kind that plugins read.
     Object {
         kind: &'static str,
+        key: Key,
     },
+}
+
+/// What a plugin wants written, and waited for, before the pod is bound to its node. Until then the decisions after this one
+/// assume that it is so.
+#[derive(Clone, Debug, Default)]
+pub struct Reservation {
+    /// Volumes that are given to claims of the pod.
+    pub volumes: Vec<Arc<PersistentVolume>>,
+    /// Claims whose volume is to be made for the node.
+    pub claims: Vec<Arc<PersistentVolumeClaim>>,
+    /// Claims that must be bound in the end.
+    pub awaited: Vec<Key>,
 }
 
 pub trait Plugin: Send + Sync {
@@ -126,6 +140,16 @@ pub trait Plugin: Send + Sync {
 
     fn score<'a>(&'a self, _view: View<'a>, _pod: &'a PodInfo, _feasible: &[&'a NodeInfo]) -> Scoring<'a> {
         Scoring::Skip
+    }
+
+    /// What the choice of that node means for other objects.
+    fn reserve(&self, _view: View, _pod: &PodInfo, _node: &NodeInfo) -> Option<Reservation> {
+        None
+    }
+
+    /// Whether a change can help any pod at all that this plugin refused: asked once, before every pod is.
+    fn is_concerned(&self, _change: &Change) -> bool {
+        true
     }
 
     /// Whether a pod that this plugin refused may pass now.

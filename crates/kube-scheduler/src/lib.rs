@@ -12,11 +12,15 @@ pub mod profile;
 pub mod cycle;
 pub mod preempt;
 pub mod queue;
+pub mod metrics;
+pub mod configuration;
 pub mod scheduler;
 mod writes;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod speed;
 
 use reconcile::{Cluster, Shutdown};
 
@@ -34,11 +38,19 @@ pub struct Config {
     pub profiles: Vec<Profile>,
     /// Bindings that are written at the same time.
     pub bindings_max: usize,
+    pub queue: queue::Limits,
+    /// Where the loop shows how it is doing.
+    pub metrics: tokio::sync::watch::Sender<metrics::Metrics>,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { profiles: vec![Profile::standard()], bindings_max: 64 }
+        Config {
+            profiles: vec![Profile::standard()],
+            bindings_max: 64,
+            queue: queue::Limits::default(),
+            metrics: tokio::sync::watch::Sender::default(),
+        }
     }
 }
 

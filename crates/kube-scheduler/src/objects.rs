@@ -1,12 +1,15 @@
 //! Objects that plugins look up besides nodes and pods: volumes, claims, classes, budgets and what spreads pods by default.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, ReplicationController, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
-use reconcile::{Cache, Caches};
+use reconcile::{Cache, Caches, Key};
+
+use crate::framework::Reservation;
 
 #[derive(Clone)]
 pub struct Objects {
@@ -22,9 +25,58 @@ pub struct Objects {
     pub replica_sets: Arc<Cache<ReplicaSet>>,
     pub stateful_sets: Arc<Cache<StatefulSet>>,
     pub replication_controllers: Arc<Cache<ReplicationController>>,
+    assumed: Assumed,
+}
+
+/// Volumes and claims as they will be when what was decided is written. An entry holds as long as the object is the one that
+/// was decided about: the write itself, or anybody else's, ends it.
+#[derive(Clone, Default)]
+struct Assumed {
+    volumes: HashMap<String, Arc<PersistentVolume>>,
+    claims: HashMap<Key, Arc<PersistentVolumeClaim>>,
 }
 
 impl Objects {
+    pub fn claim(&self, key: &Key) -> Option<Arc<PersistentVolumeClaim>> {
+        let known = self.claims.get(key)?;
+        let assumed = self.assumed.claims.get(key);
+        let assumed = assumed.filter(|one| one.metadata.resource_version == known.metadata.resource_version);
+        Some(assumed.cloned().unwrap_or(known))
+    }
+
+    pub fn volume(&self, name: &str) -> Option<Arc<PersistentVolume>> {
+        self.volumes.get(&Key::cluster(name)).map(|known| self.as_assumed(known))
+    }
+
+    pub fn volumes(&self) -> impl Iterator<Item = Arc<PersistentVolume>> {
+        self.volumes.list().into_iter().map(|known| self.as_assumed(known))
+    }
+
+    fn as_assumed(&self, known: Arc<PersistentVolume>) -> Arc<PersistentVolume> {
+        let assumed = self.assumed.volumes.get(known.metadata.name.as_deref().unwrap_or_default());
+        let assumed = assumed.filter(|one| one.metadata.resource_version == known.metadata.resource_version);
+        assumed.cloned().unwrap_or(known)
+    }
+
+    pub fn assume(&mut self, reservation: &Reservation) {
+        for volume in &reservation.volumes {
+            self.assumed.volumes.insert(volume.metadata.name.clone().unwrap_or_default(), volume.clone());
+        }
+        for claim in &reservation.claims {
+            self.assumed.claims.insert(Key::of(&claim.metadata), claim.clone());
+        }
+    }
+
+    /// It was written, or it will not be.
+    pub fn forget(&mut self, reservation: &Reservation) {
+        for volume in &reservation.volumes {
+            self.assumed.volumes.remove(volume.metadata.name.as_deref().unwrap_or_default());
+        }
+        for claim in &reservation.claims {
+            self.assumed.claims.remove(&Key::of(&claim.metadata));
+        }
+    }
+
     /// Begins to keep copies of all of them, shared with the rest of the process.
     pub fn start(caches: &Caches) -> Objects {
         Objects {
@@ -40,6 +92,7 @@ impl Objects {
             replica_sets: caches.start(""),
             stateful_sets: caches.start(""),
             replication_controllers: caches.start(""),
+            assumed: Assumed::default(),
         }
     }
 
@@ -76,6 +129,7 @@ impl Objects {
             replica_sets: reconcile::Cache::holding([]),
             stateful_sets: reconcile::Cache::holding([]),
             replication_controllers: reconcile::Cache::holding([]),
+            assumed: Assumed::default(),
         }
     }
 }

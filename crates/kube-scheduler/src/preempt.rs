@@ -16,8 +16,8 @@ use crate::profile::Profile;
 use crate::snapshot::{NodeIndex, NodeInfo};
 
 /// At least so many nodes are looked at, and at least this share of them.
-const CANDIDATES_MIN: usize = 100;
-const CANDIDATES_PERCENT: usize = 10;
+pub const CANDIDATES_MIN: usize = 100;
+pub const CANDIDATES_PERCENT: usize = 10;
 
 #[derive(Debug)]
 pub enum Outcome {
@@ -25,6 +25,10 @@ pub enum Outcome {
     Victims { node: NodeIndex, victims: Vec<Arc<PodInfo>> },
     /// Nothing helps; the text says why for every node.
     Nothing(String),
+    /// The pod may not, or waits for those that already go.
+    NotNow(String),
+    /// The profile does not preempt.
+    Disabled,
 }
 
 struct Candidate {
@@ -36,7 +40,7 @@ struct Candidate {
 /// Looks for pods to end, among the nodes where that could help.
 pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, random: &mut impl Rng) -> Outcome {
     if let Err(why) = is_eligible(view, pod, failure) {
-        return Outcome::Nothing(why);
+        return Outcome::NotNow(why);
     }
     let mut questions = match Questions::new(profile, view, pod) {
         Ok(questions) => questions,
@@ -45,7 +49,7 @@ pub fn preempt(profile: &Profile, view: View, pod: &PodInfo, failure: &Failure, 
     let helpful: Vec<NodeIndex> =
         failure.nodes.iter().filter(|(_, refusal)| refusal.resolvable).map(|(node, _)| *node).collect();
     let mut reasons = BTreeMap::from([(NOT_HELPFUL, view.snapshot.len() - helpful.len())]);
-    let enough = (helpful.len() * CANDIDATES_PERCENT / 100).max(CANDIDATES_MIN);
+    let enough = (helpful.len() * profile.candidates_percent / 100).max(profile.candidates_min);
     let start = if helpful.is_empty() { 0 } else { random.random_range(0..helpful.len()) };
     let budgets = view.objects.budgets.list();
     let mut candidates = Vec::new();

@@ -38,6 +38,19 @@ struct Entry {
     place: Place,
 }
 
+/// How long pods are made to wait between attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub backoff_first: Duration,
+    pub backoff_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { backoff_first: BACKOFF_FIRST, backoff_max: BACKOFF_MAX }
+    }
+}
+
 #[derive(Default)]
 pub struct Queue {
     entries: HashMap<String, Entry>,
@@ -45,10 +58,18 @@ pub struct Queue {
     backoff: BTreeSet<(Instant, String)>,
     /// The pods that wait, by the plugin that refused them.
     waiting: HashMap<&'static str, BTreeSet<String>>,
+    /// The same by how long they wait.
+    waiting_since: BTreeSet<(Instant, String)>,
+    gated: BTreeSet<String>,
     clock: u64,
+    limits: Limits,
 }
 
 impl Queue {
+    pub fn new(limits: Limits) -> Queue {
+        Queue { limits, ..Queue::default() }
+    }
+
     /// A pod that has no node yet, new or changed. A changed one is tried again if `retry` says so.
     pub fn put(&mut self, pod: Arc<PodInfo>, gated: bool, retry: bool, now: Instant) {
         let uid = pod.uid.clone();
@@ -98,13 +119,18 @@ impl Queue {
     /// Something went wrong that is not the pod's fault: try again soon.
     pub fn back_off(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
-        let until = now + back_off(entry.attempts);
+        let until = now + self.limits.back_off(entry.attempts);
         self.move_to(uid, Place::Backoff(until));
     }
 
-    /// Something changed: pods that one of these plugins refused are asked whether it may help them.
-    pub fn changed(&mut self, now: Instant, mut may_help: impl FnMut(&PodInfo, &'static str) -> bool) {
-        let plugins: Vec<&'static str> = self.waiting.keys().copied().collect();
+    /// Something changed: pods that one of the plugins it concerns refused are asked whether it may help them.
+    pub fn changed(
+        &mut self,
+        now: Instant,
+        concerned: impl Fn(&str) -> bool,
+        mut may_help: impl FnMut(&PodInfo, &'static str) -> bool,
+    ) {
+        let plugins: Vec<&'static str> = self.waiting.keys().copied().filter(|plugin| concerned(plugin)).collect();
         for plugin in plugins {
             let waiting = self.waiting.get(plugin).into_iter().flatten();
             let helped: Vec<String> = waiting
@@ -119,17 +145,14 @@ impl Queue {
 
     /// Whether any pod waits for a change: then changes are worth looking at.
     pub fn any_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        !self.waiting_since.is_empty()
     }
 
     /// When there will be something to do though nothing changes.
     pub fn next_wake(&self) -> Option<Instant> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
-        let waiting = self.entries.values().filter_map(|entry| match &entry.place {
-            Place::Waiting { since, .. } => Some(*since + WAITING_MAX),
-            Place::Active(_) | Place::Backoff(_) | Place::Gated | Place::Out => None,
-        });
-        backoff.into_iter().chain(waiting.min()).min()
+        let waiting = self.waiting_since.first().map(|(since, _)| *since + WAITING_MAX);
+        backoff.into_iter().chain(waiting).min()
     }
 
     pub fn get(&self, uid: &str) -> Option<&Arc<PodInfo>> {
@@ -138,9 +161,7 @@ impl Queue {
 
     /// How many are to be tried, back off, wait and are gated.
     pub fn counts(&self) -> [usize; 4] {
-        let gated = self.entries.values().filter(|entry| entry.place == Place::Gated).count();
-        let waiting = self.entries.values().filter(|entry| matches!(entry.place, Place::Waiting { .. })).count();
-        [self.active.len(), self.backoff.len(), waiting, gated]
+        [self.active.len(), self.backoff.len(), self.waiting_since.len(), self.gated.len()]
     }
 
     fn wake(&mut self, now: Instant) {
@@ -148,20 +169,19 @@ impl Queue {
             self.backoff.remove(&(until, uid.clone()));
             self.activate(&uid);
         }
-        let stale: Vec<String> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| matches!(&entry.place, Place::Waiting { since, .. } if *since + WAITING_MAX <= now))
-            .map(|(uid, _)| uid.clone())
-            .collect();
-        stale.iter().for_each(|uid| self.activate(uid));
+        while let Some((since, uid)) = self.waiting_since.first().cloned() {
+            if since + WAITING_MAX > now {
+                break;
+            }
+            self.activate(&uid);
+        }
     }
 
     /// Out of waiting: at once if it has waited out its back-off since it failed, else when it has.
     fn retry(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         let Place::Waiting { since, .. } = &entry.place else { return };
-        let until = *since + back_off(entry.attempts);
+        let until = *since + self.limits.back_off(entry.attempts);
         match until <= now {
             true => self.activate(uid),
             false => self.move_to(uid, Place::Backoff(until)),
@@ -179,7 +199,8 @@ impl Queue {
         match std::mem::replace(&mut entry.place, place.clone()) {
             Place::Active(order) => _ = self.active.remove(&order),
             Place::Backoff(until) => _ = self.backoff.remove(&(until, uid.to_owned())),
-            Place::Waiting { plugins, .. } => {
+            Place::Waiting { plugins, since } => {
+                self.waiting_since.remove(&(since, uid.to_owned()));
                 for plugin in plugins {
                     if let Some(waiting) = self.waiting.get_mut(plugin) {
                         waiting.remove(uid);
@@ -189,22 +210,92 @@ impl Queue {
                     }
                 }
             }
-            Place::Gated | Place::Out => {}
+            Place::Gated => _ = self.gated.remove(uid),
+            Place::Out => {}
         }
         match place {
             Place::Active(order) => _ = self.active.insert(order, uid.to_owned()),
             Place::Backoff(until) => _ = self.backoff.insert((until, uid.to_owned())),
-            Place::Waiting { plugins, .. } => {
+            Place::Waiting { plugins, since } => {
+                self.waiting_since.insert((since, uid.to_owned()));
                 for plugin in plugins {
                     self.waiting.entry(plugin).or_default().insert(uid.to_owned());
                 }
             }
-            Place::Gated | Place::Out => {}
+            Place::Gated => _ = self.gated.insert(uid.to_owned()),
+            Place::Out => {}
         }
     }
 }
 
-fn back_off(attempts: u32) -> Duration {
-    let doublings = attempts.saturating_sub(1).min(8);
-    (BACKOFF_FIRST * 2_u32.pow(doublings)).min(BACKOFF_MAX)
+impl Limits {
+    fn back_off(&self, attempts: u32) -> Duration {
+        let doublings = attempts.saturating_sub(1).min(16);
+        self.backoff_first.saturating_mul(2_u32.pow(doublings)).min(self.backoff_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str, priority: i32) -> Arc<PodInfo> {
+        let object = serde_json::json!({"metadata": {"name": name, "namespace": "a", "uid": name},
+            "spec": {"containers": [], "priority": priority}});
+        Arc::new(PodInfo::new(Arc::new(serde_json::from_value(object).expect("a pod"))))
+    }
+
+    fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
+        queue.pop(now).map(|pod| pod.uid.clone())
+    }
+
+    #[test]
+    fn the_important_and_the_older_come_first() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for (name, priority) in [("a", 0), ("b", 5), ("c", 5), ("gated", 9)] {
+            queue.put(pod(name, priority), name == "gated", false, now);
+        }
+        assert_eq!(queue.counts(), [3, 0, 0, 1]);
+        let order: Vec<_> = std::iter::from_fn(|| popped(&mut queue, now)).collect();
+        assert_eq!(order, ["b", "c", "a"]);
+        queue.put(pod("gated", 9), false, true, now);
+        assert_eq!(popped(&mut queue, now).as_deref(), Some("gated"));
+    }
+
+    #[test]
+    fn a_pod_that_nobody_takes_waits_for_what_may_help() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.put(pod("a", 0), false, false, now);
+        assert!(popped(&mut queue, now).is_some());
+        queue.failed("a", ["NodePorts"].into(), now);
+        queue.changed(now, |_| true, |_, plugin| plugin == "NodeAffinity");
+        assert_eq!(queue.counts(), [0, 0, 1, 0]);
+        queue.changed(now, |_| true, |_, plugin| plugin == "NodePorts");
+        assert_eq!(queue.counts(), [0, 1, 0, 0]);
+        assert_eq!(queue.next_wake(), Some(now + BACKOFF_FIRST));
+        assert_eq!(popped(&mut queue, now + BACKOFF_FIRST).as_deref(), Some("a"));
+        // Nothing helps: it is tried again all the same, but not soon.
+        queue.failed("a", ["NodePorts"].into(), now);
+        assert_eq!(queue.next_wake(), Some(now + WAITING_MAX));
+        assert_eq!(popped(&mut queue, now + WAITING_MAX - Duration::from_secs(1)), None);
+        assert_eq!(popped(&mut queue, now + WAITING_MAX).as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn ten_thousand_pods_that_wait_cost_nothing() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        for index in 0..10_000 {
+            queue.put(pod(&format!("p{index}"), 0), false, false, now);
+        }
+        while let Some(name) = popped(&mut queue, now) {
+            queue.failed(&name, ["NodeResourcesFit"].into(), now);
+        }
+        let began = Instant::now();
+        for _ in 0..10_000 {
+            assert_eq!(popped(&mut queue, now), None);
+            assert!(queue.next_wake().is_some());
+        }
+        // Looking at all of them each time would take minutes.
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    }
 }

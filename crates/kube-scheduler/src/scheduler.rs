@@ -1,20 +1,23 @@
 //! The loop: takes in what changed, decides for one pod after the other, and has the bindings written beside it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, Pod};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use reconcile::events::{EventType, Recorder, reference};
-use reconcile::{Cluster, Kind, Shutdown};
+use reconcile::{Cluster, Key, Kind, Shutdown};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::Config;
 use crate::cycle::{self, Decision, Failure};
-use crate::framework::{Change, View};
+use crate::framework::{Change, Reservation, View};
+use crate::metrics::Metrics;
 use crate::objects::Objects;
-use crate::pod_info::PodInfo;
+use crate::plugins::volume_binding;
+use crate::pod_info::{Labels, PodInfo};
 use crate::preempt::{self, Outcome};
 use crate::profile::Profile;
 use crate::queue::Queue;
@@ -24,15 +27,23 @@ use crate::writes::{delete, disruption_status, patch_status, unscheduled_status,
 /// So many changes are taken in before the next decision, so that a flood of them does not stop scheduling.
 const CHANGES_PER_DECISION_MAX: usize = 1000;
 
+/// How old the numbers may be that others see while there is much to do.
+const METRICS_EVERY: Duration = Duration::from_secs(1);
+
 enum Message {
     Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
     Node(Option<Arc<Node>>, Option<Arc<Node>>),
     Namespace(Option<Arc<Namespace>>, Option<Arc<Namespace>>),
-    Object(&'static str),
-    /// A binding was refused, or could not be written.
+    Object(&'static str, Key),
+    /// A pod has its binding, and what was written for it is no longer an assumption.
+    Bound {
+        reservation: Option<Reservation>,
+    },
+    /// A binding was refused, or could not be written; or what had to be there before it is not.
     NotBound {
         pod: Arc<PodInfo>,
         why: String,
+        reservation: Option<Reservation>,
     },
 }
 
@@ -48,6 +59,7 @@ struct Scheduler {
     /// Where looking at nodes begins next.
     start: usize,
     random: SmallRng,
+    metrics: Metrics,
 }
 
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
@@ -67,16 +79,18 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
     listen_to_objects(&objects, &sender);
     let mut scheduler = Scheduler {
         bindings: Arc::new(Semaphore::new(config.bindings_max)),
-        config,
         snapshot: Snapshot::default(),
-        queue: Queue::default(),
+        queue: Queue::new(config.queue),
+        config,
         objects,
         client: cluster.client().clone(),
         events: Recorder::new(cluster.client().clone(), "default-scheduler", ""),
         messages,
         start: 0,
         random: SmallRng::from_os_rng(),
+        metrics: Metrics::default(),
     };
+    let mut shown = Instant::now();
     loop {
         for _ in 0..CHANGES_PER_DECISION_MAX {
             let Ok(message) = inbox.try_recv() else { break };
@@ -85,12 +99,17 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
         if shutdown.is_cancelled() {
             return;
         }
+        if shown.elapsed() >= METRICS_EVERY {
+            shown = Instant::now();
+            scheduler.show_metrics();
+        }
         if let Some(pod) = scheduler.queue.pop(Instant::now()) {
             scheduler.schedule(pod);
             // Others of this thread, the bindings among them, get their turn.
             tokio::task::yield_now().await;
             continue;
         }
+        scheduler.show_metrics();
         let wake = scheduler.queue.next_wake();
         let sleep = async move {
             match wake {
@@ -121,7 +140,12 @@ fn tell<K: Kind>(
 fn listen_to_objects(objects: &Objects, sender: &mpsc::UnboundedSender<Message>) {
     fn listen<K: Kind>(cache: &reconcile::Cache<K>, sender: &mpsc::UnboundedSender<Message>) {
         let sender = sender.clone();
-        cache.listen(move |_, _| _ = sender.send(Message::Object(<K as k8s_openapi::Resource>::KIND)));
+        cache.listen(move |old, new| {
+            let Some(object) = new.or(old) else { return };
+            let message = Message::Object(<K as k8s_openapi::Resource>::KIND, Key::of(object.metadata()));
+            // A receiver that is gone has stopped scheduling.
+            let _ = sender.send(message);
+        });
     }
     listen(&objects.claims, sender);
     listen(&objects.volumes, sender);
@@ -142,7 +166,11 @@ impl Scheduler {
                     (Some(node), None) => self.snapshot.remove_node(node.metadata.name.as_deref().unwrap_or_default()),
                     (None, None) => {}
                 }
-                self.changed(&Change::Node { old, new });
+                // Heartbeats of many nodes must not be looked at by every pod that waits.
+                let same = matches!((&old, &new), (Some(old), Some(new)) if !matters(old, new));
+                if !same {
+                    self.changed(&Change::Node { old, new });
+                }
             }
             Message::Pod(old, new) => self.take_in_pod(old, new),
             Message::Namespace(old, new) => {
@@ -151,17 +179,28 @@ impl Scheduler {
                 match new {
                     Some(namespace) => {
                         let labels = namespace.metadata.labels.clone().unwrap_or_default();
-                        self.snapshot.namespaces.insert(name, labels);
+                        self.snapshot.namespaces.insert(name.clone(), labels);
                     }
                     None => _ = self.snapshot.namespaces.remove(&name),
                 }
-                self.changed(&Change::Object { kind: "Namespace" });
+                self.changed(&Change::Object { kind: "Namespace", key: Key::cluster(name) });
             }
-            Message::Object(kind) => self.changed(&Change::Object { kind }),
-            Message::NotBound { pod, why } => {
+            Message::Object(kind, key) => self.changed(&Change::Object { kind, key }),
+            Message::Bound { reservation } => {
+                reservation.iter().for_each(|reservation| self.objects.forget(reservation));
+            }
+            Message::NotBound { pod, why, reservation } => {
+                reservation.iter().for_each(|reservation| self.objects.forget(reservation));
+                // Gone, or placed by somebody else: then the watch tells, and nothing is to be tried again.
+                let Some(current) = self.queue.get(&pod.uid).cloned() else { return };
                 self.snapshot.remove_pod(&pod.uid);
-                tracing::warn!(pod = %pod.key, why, "a binding was not written");
+                tracing::debug!(pod = %pod.key, why, "a binding was not written");
+                self.metrics.attempts.error += 1;
+                self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", why.as_str());
+                self.write_status(&current, unscheduled_status(&current, "SchedulerError", &why, None));
                 self.queue.back_off(&pod.uid, Instant::now());
+                // The room it was to take is free for others.
+                self.changed(&Change::PlacedPod { old: Some(pod.pod.clone()), new: None });
             }
         }
     }
@@ -184,8 +223,11 @@ impl Scheduler {
                 self.snapshot.add_pod(Arc::new(PodInfo::new(pod.clone())), &node);
                 self.queue.remove(&uid);
                 self.snapshot.nominated.remove(&uid);
-                let was_placed = old.as_ref().is_some_and(|pod| node_of(pod).is_some());
-                self.changed(&Change::PlacedPod { old: old.filter(|_| was_placed), new });
+                let before = old.filter(|old| node_of(old).is_some());
+                // Most updates only tell how a pod is doing, which helps nobody who waits.
+                if before.as_ref().is_none_or(|old| pod_matters(old, pod)) {
+                    self.changed(&Change::PlacedPod { old: before, new });
+                }
             }
             None => {
                 let info = Arc::new(PodInfo::new(pod.clone()));
@@ -227,10 +269,18 @@ impl Scheduler {
             return;
         }
         let profiles = &self.config.profiles;
-        self.queue.changed(Instant::now(), |pod, plugin| {
+        let concerned = |name: &str| {
+            profiles.iter().filter_map(|profile| profile.plugin(name)).any(|plugin| plugin.is_concerned(change))
+        };
+        self.queue.changed(Instant::now(), concerned, |pod, plugin| {
             let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name());
             profile.and_then(|profile| profile.plugin(plugin)).is_none_or(|plugin| plugin.may_help(pod, change))
         });
+    }
+
+    fn show_metrics(&mut self) {
+        self.metrics.pending = self.queue.counts();
+        self.config.metrics.send_replace(self.metrics);
     }
 
     fn profile(&self, name: &str) -> Option<&Profile> {
@@ -246,13 +296,22 @@ impl Scheduler {
         let view = View { snapshot: &self.snapshot, objects: &self.objects };
         match cycle::decide(profile, view, &pod, &mut self.start, &mut self.random) {
             Decision::Node(index) => {
-                let node = self.snapshot.node(index).name.clone();
+                let chosen = self.snapshot.node(index);
+                let reservation = profile.filters.iter().find_map(|plugin| plugin.reserve(view, &pod, chosen));
+                let timeout = profile.volume_bind_timeout;
+                let node = chosen.name.clone();
+                reservation.iter().for_each(|reservation| self.objects.assume(reservation));
                 self.snapshot.nominated.remove(&pod.uid);
                 self.snapshot.add_pod(pod.clone(), &node);
-                self.bind(pod, node);
+                self.metrics.attempts.scheduled += 1;
+                self.bind(pod, node, reservation, timeout);
             }
             Decision::Unschedulable(failure) => {
-                let outcome = preempt::preempt(profile, view, &pod, &failure, &mut self.random);
+                let outcome = match profile.preempts && !self.snapshot.is_empty() {
+                    true => preempt::preempt(profile, view, &pod, &failure, &mut self.random),
+                    false => Outcome::Disabled,
+                };
+                self.metrics.attempts.unschedulable += 1;
                 self.not_scheduled(&pod, failure, outcome);
             }
         }
@@ -271,12 +330,23 @@ impl Scheduler {
             }
             Outcome::Nothing(why) => {
                 message.push_str(&format!(" no new claims to deallocate, preemption: {why}"));
+                // The node it was promised is of no use to it; others may have the room.
+                self.snapshot.nominated.remove(&pod.uid);
+                None
+            }
+            Outcome::NotNow(why) => {
+                message.push_str(&format!(" no new claims to deallocate, preemption: {why}"));
                 before.clone()
             }
+            Outcome::Disabled => before.clone(),
         };
         self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", message.as_str());
         self.queue.failed(&pod.uid, failure.plugins, Instant::now());
-        let status = unscheduled_status(pod, &message, nominated.as_deref().filter(|_| nominated != before));
+        let changed = (nominated != before).then(|| nominated.as_deref().unwrap_or_default());
+        self.write_status(pod, unscheduled_status(pod, "Unschedulable", &message, changed));
+    }
+
+    fn write_status(&self, pod: &Arc<PodInfo>, status: Option<serde_json::Value>) {
         if let Some(status) = status {
             let (client, pod) = (self.client.clone(), pod.clone());
             tokio::spawn(async move {
@@ -309,22 +379,61 @@ impl Scheduler {
         }
     }
 
-    fn bind(&self, pod: Arc<PodInfo>, node: String) {
+    /// Beside the loop: volumes first, then the binding.
+    fn bind(&self, pod: Arc<PodInfo>, node: String, reservation: Option<Reservation>, timeout: Duration) {
         let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
-        let bindings = self.bindings.clone();
+        let (bindings, objects) = (self.bindings.clone(), reservation.as_ref().map(|_| self.objects.clone()));
         tokio::spawn(async move {
+            if let (Some(reservation), Some(objects)) = (&reservation, &objects) {
+                let bound = volume_binding::bind::bind(&client, objects, reservation, timeout).await;
+                if let Err(error) = bound {
+                    let why = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}");
+                    // The loop has ended, and with it the assumption; so below.
+                    let _ = messages.send(Message::NotBound { pod, why, reservation: Some(reservation.clone()) });
+                    return;
+                }
+            }
             let _permit = bindings.acquire_owned().await;
             match write_binding(&client, &pod, &node).await {
                 Ok(()) => {
                     let message = format!("Successfully assigned {} to {node}", pod.key);
                     events.event(&reference(&*pod.pod), EventType::Normal, "Scheduled", message);
+                    if reservation.is_some() {
+                        let _ = messages.send(Message::Bound { reservation });
+                    }
                 }
-                // The loop has ended, and with it the assumption.
-                Err(error) => _ = messages.send(Message::NotBound { pod, why: error.to_string() }),
+                Err(error) => {
+                    let said = match &error {
+                        kube::Error::Api(status) => status.message.clone(),
+                        other => other.to_string(),
+                    };
+                    let why = format!("running Bind plugin \"DefaultBinder\": {said}");
+                    let _ = messages.send(Message::NotBound { pod, why, reservation });
+                }
             }
         });
     }
 }
+
+/// Whether a change of a node can matter to a pod that waits.
+fn matters(old: &Node, new: &Node) -> bool {
+    fn parts(node: &Node) -> (Option<&NodeSpec>, Option<&Amounts>, Option<&Labels>) {
+        let status = node.status.as_ref();
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        (node.spec.as_ref(), allocatable, node.metadata.labels.as_ref())
+    }
+    let images = |node: &Node| node.status.as_ref().and_then(|status| status.images.as_ref()).map(Vec::len);
+    parts(old) != parts(new) || images(old) != images(new)
+}
+
+/// Whether a change of a placed pod can matter to one that waits.
+fn pod_matters(old: &Pod, new: &Pod) -> bool {
+    old.metadata.labels != new.metadata.labels
+        || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
+        || component_helpers::resources::requests(old) != component_helpers::resources::requests(new)
+}
+
+type Amounts = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
 
 fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())

@@ -40,12 +40,13 @@ fn path(pod: &PodInfo) -> String {
     format!("/api/v1/namespaces/{}/pods/{}", pod.key.namespace, pod.key.name)
 }
 
-/// The condition of a pod that no node takes, and the node it is promised; nothing when the pod says so already.
-pub fn unscheduled_status(pod: &PodInfo, message: &str, nominated: Option<&str>) -> Option<Value> {
+/// The condition of a pod that no node takes, and the node it is promised if that changes, empty for none any more; nothing
+/// when the pod says all of that already.
+pub fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nominated: Option<&str>) -> Option<Value> {
     let condition = component_helpers::pods::condition(&pod.pod, "PodScheduled");
     let said = condition.is_some_and(|condition| {
         condition.status == "False"
-            && condition.reason.as_deref() == Some("Unschedulable")
+            && condition.reason.as_deref() == Some(reason)
             && condition.message.as_deref() == Some(message)
     });
     if said && nominated.is_none() {
@@ -55,7 +56,7 @@ pub fn unscheduled_status(pod: &PodInfo, message: &str, nominated: Option<&str>)
     let was_false = condition.filter(|condition| condition.status == "False");
     let since = was_false.and_then(|condition| condition.last_transition_time.as_ref()).map_or(now, |time| time.0);
     let mut condition = json!({
-        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+        "type": "PodScheduled", "status": "False", "reason": reason, "message": message,
         "lastProbeTime": null, "lastTransitionTime": seconds(since),
     });
     if let Some(generation) = pod.pod.metadata.generation {
@@ -63,7 +64,7 @@ pub fn unscheduled_status(pod: &PodInfo, message: &str, nominated: Option<&str>)
     }
     let mut status = json!({"conditions": [condition]});
     if let Some(node) = nominated {
-        status["nominatedNodeName"] = node.into();
+        status["nominatedNodeName"] = if node.is_empty() { Value::Null } else { node.into() };
     }
     Some(status)
 }

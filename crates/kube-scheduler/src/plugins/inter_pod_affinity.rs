@@ -102,7 +102,7 @@ impl Plugin for InterPodAffinity {
                 came || went
                     || pod.affinity.iter().chain(&pod.anti_affinity).any(|term| term.namespace_selector.is_some())
             }
-            Change::Object { kind } => *kind == "Namespace",
+            Change::Object { kind, .. } => *kind == "Namespace",
             Change::Node { new: None, .. } => false,
         }
     }

@@ -7,6 +7,10 @@ pub mod taint_toleration;
 pub mod node_affinity;
 pub mod node_ports;
 pub mod node_resources_fit;
+pub mod volume_restrictions;
+pub mod node_volume_limits;
+pub mod volume_binding;
+pub mod volume_zone;
 pub mod pod_topology_spread;
 pub mod inter_pod_affinity;
 pub mod balanced_allocation;
@@ -23,9 +27,13 @@ pub fn standard() -> Vec<(Arc<dyn Plugin>, i64)> {
         (Arc::new(node_unschedulable::NodeUnschedulable), 0),
         (Arc::new(node_name::NodeName), 0),
         (Arc::new(taint_toleration::TaintToleration), 3),
-        (Arc::new(node_affinity::NodeAffinity), 2),
+        (Arc::new(node_affinity::NodeAffinity::default()), 2),
         (Arc::new(node_ports::NodePorts), 0),
         (Arc::new(node_resources_fit::NodeResourcesFit::default()), 1),
+        (Arc::new(volume_restrictions::VolumeRestrictions), 0),
+        (Arc::new(node_volume_limits::NodeVolumeLimits), 0),
+        (Arc::new(volume_binding::VolumeBinding::default()), 0),
+        (Arc::new(volume_zone::VolumeZone), 0),
         (Arc::new(pod_topology_spread::PodTopologySpread::default()), 2),
         (Arc::new(inter_pod_affinity::InterPodAffinity::default()), 2),
         (Arc::new(balanced_allocation::BalancedAllocation::default()), 1),

@@ -1,13 +1,23 @@
 //! NodeAffinity: nodeSelector and node affinity, required and preferred.
 
-use component_helpers::node_affinity::{Required, preference};
-use k8s_openapi::api::core::v1::PreferredSchedulingTerm;
+use component_helpers::node_affinity::{Required, preference, selector_matches};
+use k8s_openapi::api::core::v1::{NodeSelector, PreferredSchedulingTerm};
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Score, Scoring, View, normalize_by_largest};
-use crate::pod_info::PodInfo;
+use crate::pod_info::{Labels, PodInfo};
 use crate::snapshot::{NodeIndex, NodeInfo};
 
-pub struct NodeAffinity;
+#[derive(Default)]
+pub struct NodeAffinity {
+    /// What the profile demands and prefers on top of what pods say.
+    pub added: Option<k8s_openapi::api::core::v1::NodeAffinity>,
+}
+
+impl NodeAffinity {
+    fn enforced(&self) -> Option<&NodeSelector> {
+        self.added.as_ref()?.required_during_scheduling_ignored_during_execution.as_ref()
+    }
+}
 
 impl Plugin for NodeAffinity {
     fn name(&self) -> &'static str {
@@ -16,9 +26,9 @@ impl Plugin for NodeAffinity {
 
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
         let required = Required::of(&pod.pod);
-        match required.is_empty() {
+        match required.is_empty() && self.enforced().is_none() {
             true => Filtering::Skip,
-            false => Filtering::Ask(Box::new(Allowed { required, view })),
+            false => Filtering::Ask(Box::new(Allowed { required, enforced: self.enforced(), view })),
         }
     }
 
@@ -26,17 +36,24 @@ impl Plugin for NodeAffinity {
         let affinity = pod.spec().affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
         let preferred =
             affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_deref());
-        match preferred {
-            None | Some([]) => Scoring::Skip,
-            Some(preferred) => Scoring::Ask(Box::new(Preferred(preferred))),
+        let added = self.added.as_ref();
+        let added = added.and_then(|added| added.preferred_during_scheduling_ignored_during_execution.as_deref());
+        match (preferred.unwrap_or_default(), added.unwrap_or_default()) {
+            ([], []) => Scoring::Skip,
+            (own, added) => Scoring::Ask(Box::new(Preferred(own, added))),
         }
+    }
+
+    fn is_concerned(&self, change: &Change) -> bool {
+        matches!(change, Change::Node { .. })
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new: Some(node), .. } => {
-                let labels = node.metadata.labels.clone().unwrap_or_default();
-                Required::of(&pod.pod).allows(node.metadata.name.as_deref().unwrap_or_default(), &labels)
+                static NONE: Labels = Labels::new();
+                let labels = node.metadata.labels.as_ref().unwrap_or(&NONE);
+                Required::of(&pod.pod).allows(node.metadata.name.as_deref().unwrap_or_default(), labels)
             }
             Change::OwnUpdate { .. } => true,
             Change::Node { new: None, .. } | Change::PlacedPod { .. } | Change::Object { .. } => false,
@@ -46,6 +63,7 @@ impl Plugin for NodeAffinity {
 
 struct Allowed<'a> {
     required: Required<'a>,
+    enforced: Option<&'a NodeSelector>,
     view: View<'a>,
 }
 
@@ -57,6 +75,9 @@ impl Filter for Allowed<'_> {
     }
 
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
+        if self.enforced.is_some_and(|enforced| !selector_matches(enforced, &node.name, &node.labels)) {
+            return Err(Refusal::final_("node(s) didn't match scheduler-enforced node affinity"));
+        }
         match self.required.allows(&node.name, &node.labels) {
             true => Ok(()),
             false => Err(Refusal::final_("node(s) didn't match Pod's node affinity/selector")),
@@ -64,11 +85,11 @@ impl Filter for Allowed<'_> {
     }
 }
 
-struct Preferred<'a>(&'a [PreferredSchedulingTerm]);
+struct Preferred<'a>(&'a [PreferredSchedulingTerm], &'a [PreferredSchedulingTerm]);
 
 impl Score for Preferred<'_> {
     fn score(&self, node: &NodeInfo) -> i64 {
-        preference(self.0, &node.name, &node.labels)
+        preference(self.0, &node.name, &node.labels) + preference(self.1, &node.name, &node.labels)
     }
 
     fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {

@@ -18,6 +18,10 @@ impl Plugin for NodeName {
         }
     }
 
+    fn is_concerned(&self, change: &Change) -> bool {
+        matches!(change, Change::Node { .. })
+    }
+
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         let wanted = pod.spec().node_name.as_deref();
         matches!(change, Change::Node { new: Some(node), .. } if node.metadata.name.as_deref() == wanted)

@@ -48,6 +48,10 @@ impl Plugin for NodeResourcesFit {
         Scoring::Ask(Box::new(Fits { pod, plugin: self }))
     }
 
+    fn is_concerned(&self, change: &Change) -> bool {
+        matches!(change, Change::Node { new: Some(_), .. } | Change::PlacedPod { old: Some(_), .. })
+    }
+
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new: Some(node), .. } => {

@@ -23,6 +23,10 @@ impl Plugin for NodeUnschedulable {
         }
     }
 
+    fn is_concerned(&self, change: &Change) -> bool {
+        matches!(change, Change::Node { .. })
+    }
+
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new: Some(node), .. } => {

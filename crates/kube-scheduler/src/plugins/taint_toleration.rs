@@ -26,6 +26,10 @@ impl Plugin for TaintToleration {
         Scoring::Ask(Box::new(Tolerated(tolerations(pod))))
     }
 
+    fn is_concerned(&self, change: &Change) -> bool {
+        matches!(change, Change::Node { .. })
+    }
+
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
         match change {
             Change::Node { new: Some(node), .. } => {

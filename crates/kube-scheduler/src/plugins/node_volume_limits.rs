@@ -1,0 +1,92 @@
+//! NodeVolumeLimits: a node attaches only so many volumes of a CSI driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use component_helpers::volumes::{claim_names, class_of_claim, volume_name, volume_spec};
+use reconcile::Key;
+
+use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, View};
+use crate::pod_info::PodInfo;
+use crate::snapshot::NodeInfo;
+
+pub struct NodeVolumeLimits;
+
+/// Handles of volumes, by driver.
+type Handles = BTreeMap<String, BTreeSet<String>>;
+
+impl Plugin for NodeVolumeLimits {
+    fn name(&self) -> &'static str {
+        "NodeVolumeLimits"
+    }
+
+    fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
+        let mut asked = Handles::new();
+        handles(view, pod, &mut asked);
+        match asked.is_empty() {
+            true => Filtering::Skip,
+            false => Filtering::Ask(Box::new(Asked { view, asked })),
+        }
+    }
+
+    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+        match change {
+            Change::Node { new, .. } => new.is_some(),
+            Change::PlacedPod { old, new } => old.is_some() && new.is_none(),
+            Change::OwnUpdate { .. } => true,
+            Change::Object { kind: "PersistentVolumeClaim", key } => key.namespace == pod.key.namespace,
+            Change::Object { kind, .. } => matches!(*kind, "CSINode" | "VolumeAttachment"),
+        }
+    }
+}
+
+/// The CSI volumes that a pod uses; one that is not made yet counts under the name of its claim.
+fn handles(view: View, pod: &PodInfo, into: &mut Handles) {
+    for (name, _) in claim_names(&pod.pod) {
+        let key = Key::new(pod.key.namespace.clone(), name);
+        let Some(claim) = view.objects.claim(&key) else { continue };
+        let (driver, handle) = match volume_name(&claim) {
+            Some(name) => {
+                let volume = view.objects.volume(name);
+                let Some(csi) = volume.and_then(|volume| volume_spec(&volume).csi.clone()) else { continue };
+                (csi.driver, csi.volume_handle)
+            }
+            None => {
+                let class = view.objects.classes.get(&Key::cluster(class_of_claim(&claim)));
+                let Some(class) = class else { continue };
+                (class.provisioner.clone(), key.to_string())
+            }
+        };
+        into.entry(driver).or_default().insert(handle);
+    }
+}
+
+struct Asked<'a> {
+    view: View<'a>,
+    asked: Handles,
+}
+
+impl Filter for Asked<'_> {
+    fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
+        let Some(csi_node) = self.view.objects.csi_nodes.get(&Key::cluster(node.name.as_str())) else { return Ok(()) };
+        let limit = |driver: &str| {
+            let found = csi_node.spec.drivers.iter().find(|each| each.name == driver)?;
+            found.allocatable.as_ref()?.count
+        };
+        let limited: Vec<(&String, usize)> =
+            self.asked.keys().filter_map(|driver| Some((driver, usize::try_from(limit(driver)?).ok()?))).collect();
+        if limited.is_empty() {
+            return Ok(());
+        }
+        let mut there = Handles::new();
+        node.pods.iter().for_each(|pod| handles(self.view, pod, &mut there));
+        for (driver, limit) in limited {
+            let mut both = there.remove(driver).unwrap_or_default();
+            let before = both.len();
+            both.extend(self.asked[driver].iter().cloned());
+            if both.len() > before && both.len() > limit {
+                return Err(Refusal::resolvable("node(s) exceed max volume count"));
+            }
+        }
+        Ok(())
+    }
+}
