@@ -6,3 +6,4 @@ pub mod taints;
 pub mod node_affinity;
 pub mod resources;
 pub mod pods;
+pub mod quota;

@@ -12,6 +12,11 @@ mod garbagecollector;
 mod namespace;
 mod deployment;
 mod replicaset;
+mod job;
+mod cronjob;
+mod ttlafterfinished;
+mod disruption;
+mod resourcequota;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 
@@ -27,6 +32,11 @@ pub static CONTROLLERS: &[&Controller] = &[
     &clusterroleaggregation::CONTROLLER,
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
+    &job::CONTROLLER,
+    &cronjob::CONTROLLER,
+    &ttlafterfinished::CONTROLLER,
+    &disruption::CONTROLLER,
+    &resourcequota::CONTROLLER,
 ];
 
 /// What the operator decides.
