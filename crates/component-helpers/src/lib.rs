@@ -7,3 +7,4 @@ pub mod node_affinity;
 pub mod resources;
 pub mod pods;
 pub mod volumes;
+pub mod quota;

@@ -18,6 +18,11 @@ mod replicaset;
 mod replicationcontroller;
 mod daemonset;
 mod statefulset;
+mod job;
+mod cronjob;
+mod ttlafterfinished;
+mod disruption;
+mod resourcequota;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 mod nodelifecycle;
@@ -57,6 +62,11 @@ pub static CONTROLLERS: &[&Controller] = &[
     &ephemeralvolume::CONTROLLER,
     &persistentvolumeexpander::CONTROLLER,
     &attachdetach::CONTROLLER,
+    &job::CONTROLLER,
+    &cronjob::CONTROLLER,
+    &ttlafterfinished::CONTROLLER,
+    &disruption::CONTROLLER,
+    &resourcequota::CONTROLLER,
 ];
 
 /// What the operator decides.

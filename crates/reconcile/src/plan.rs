@@ -71,6 +71,8 @@ impl Event {
 #[derive(Clone, Debug)]
 struct Told {
     about: ObjectReference,
+    /// Of the event when the write was done; a failure is always a warning.
+    kind: EventType,
     /// Reason and message; `{name}` stands for the name of the object that was written.
     done: Option<(&'static str, String)>,
     /// `{error}` stands for what the server said.
@@ -83,6 +85,7 @@ enum Verb {
     Update,
     Apply,
     MergePatch,
+    StrategicPatch,
     Delete,
 }
 
@@ -135,6 +138,18 @@ impl Write {
         write
     }
 
+    /// A patch with strategic directives, for lists that others change too.
+    pub fn strategic_patch<K: Kind>(key: &Key, patch: Value) -> Write {
+        Write::new::<K>(Verb::StrategicPatch, item::<K>(key), key.clone(), patch)
+    }
+
+    /// The same through a subresource such as `status`.
+    pub fn strategic_patch_sub<K: Kind>(key: &Key, subresource: &str, patch: Value) -> Write {
+        let mut write = Write::strategic_patch::<K>(key, patch);
+        write.path = format!("{}/{subresource}", write.path);
+        write
+    }
+
     /// That object and no later one of the same name. It may be gone already.
     pub fn delete<K: Kind>(object: &K, mut options: DeleteOptions) -> Write {
         let key = Key::of(object.metadata());
@@ -151,13 +166,22 @@ impl Write {
     /// Tells users of an object, usually the owner, how the write went. In the messages `{name}` stands for the name of what was
     /// written, `{error}` for what the server said.
     pub fn tells<K: Kind>(mut self, about: &K, reason: &'static str, message: impl Into<String>) -> Write {
-        self.told = Some(Told { about: reference(about), done: Some((reason, message.into())), failed: None });
+        let done = Some((reason, message.into()));
+        self.told = Some(Told { about: reference(about), kind: EventType::Normal, done, failed: None });
+        self
+    }
+
+    /// The same where the write itself is bad news, such as a status that says that a Job has failed.
+    pub fn warns<K: Kind>(mut self, about: &K, reason: &'static str, message: impl Into<String>) -> Write {
+        let done = Some((reason, message.into()));
+        self.told = Some(Told { about: reference(about), kind: EventType::Warning, done, failed: None });
         self
     }
 
     /// Tells users of an object only when the write fails.
     pub fn tells_only_failure<K: Kind>(mut self, about: &K, reason: &'static str, message: impl Into<String>) -> Write {
-        self.told = Some(Told { about: reference(about), done: None, failed: Some((reason, message.into())) });
+        let failed = Some((reason, message.into()));
+        self.told = Some(Told { about: reference(about), kind: EventType::Normal, done: None, failed });
         self
     }
 
@@ -198,9 +222,9 @@ impl Write {
     pub(crate) async fn perform(&self, client: &Client, caches: &Arc<Caches>, events: &Recorder) -> Result<(), Error> {
         match client.request::<Value>(self.request()?).await {
             Ok(answer) => {
-                if let Some(Told { about, done: Some((reason, message)), .. }) = &self.told {
+                if let Some(Told { about, kind, done: Some((reason, message)), .. }) = &self.told {
                     let name = answer.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(&self.key.name);
-                    events.event(about, EventType::Normal, reason, message.replace("{name}", name));
+                    events.event(about, *kind, reason, message.replace("{name}", name));
                 }
                 (self.seen)(caches, &self.key, &answer, self.verb).await;
                 Ok(())
@@ -226,6 +250,7 @@ impl Write {
             Verb::Update => ("PUT", "application/json"),
             Verb::Apply => ("PATCH", "application/apply-patch+yaml"),
             Verb::MergePatch => ("PATCH", "application/merge-patch+json"),
+            Verb::StrategicPatch => ("PATCH", "application/strategic-merge-patch+json"),
             Verb::Delete => ("DELETE", "application/json"),
         };
         let request = http::Request::builder().method(method).uri(&self.path).header("content-type", content_type);
@@ -239,7 +264,7 @@ impl fmt::Display for Write {
             Verb::Create => "create",
             Verb::Update => "update",
             Verb::Apply => "apply",
-            Verb::MergePatch => "patch",
+            Verb::MergePatch | Verb::StrategicPatch => "patch",
             Verb::Delete => "delete",
         };
         write!(f, "{verb} {}", self.path)

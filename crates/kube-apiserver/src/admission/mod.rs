@@ -3,6 +3,7 @@
 //! Plugins run in the order of `plugins()`. Webhooks and policies will stand at the two seams marked below: mutating
 //! ones behind our own mutations, validating ones before quota, which must be last because it counts.
 
+use component_helpers::quota::pod_resources;
 use std::any::Any;
 
 use machinery::kind::Kind;
@@ -22,7 +23,6 @@ mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
-mod pod_resources;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;

@@ -10,11 +10,10 @@ mod constraints;
 mod ledger;
 mod recount;
 mod reserve;
-mod scopes;
-mod usage;
 
 use std::sync::Arc;
 
+use component_helpers::quota::{scopes, usage};
 use machinery::status::Status;
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use machinery::object::Meta;
 use machinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use super::super::pod_resources::{Amounts, Side, of_pod};
+use super::pod_resources::{Amounts, Side, of_pod};
 
 const STORAGE_CLASS_SUFFIX: &str = ".storageclass.storage.k8s.io/";
 
@@ -158,7 +158,9 @@ mod tests {
     use super::*;
 
     fn check(plural: &str, object: Value, expected: &str) {
-        assert_eq!(super::super::shown(&of_object("", plural, &object, Timestamp::UNIX_EPOCH)), expected);
+        let taken = of_object("", plural, &object, Timestamp::UNIX_EPOCH);
+        let shown: Vec<String> = taken.iter().map(|(name, amount)| format!("{name}={amount}")).collect();
+        assert_eq!(shown.join(","), expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::super::pod_resources::is_best_effort;
+use super::pod_resources::is_best_effort;
 
 /// Whether the object is in every scope of the quota.
 pub fn matches(quota: &Value, group: &str, plural: &str, object: &Value) -> bool {

@@ -1,0 +1,5 @@
+//! What objects take of a ResourceQuota: admission reserves by it, the controller counts by it.
+
+pub mod pod_resources;
+pub mod scopes;
+pub mod usage;
