@@ -5,6 +5,7 @@ mod control;
 mod controllers;
 mod scheduler;
 mod alone;
+mod leader;
 mod node;
 mod snapshot;
 mod image;

@@ -2,15 +2,20 @@
 
 use std::path::PathBuf;
 
-use reconcile::Shutdown;
+use reconcile::{Cluster, Shutdown};
 
 pub const AGENT: &str = concat!("kube-scheduler/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
+/// The name of its lease.
+pub const COMPONENT: &str = "kube-scheduler";
 
 #[derive(clap::Args)]
 pub struct Flags {
     /// How to reach the cluster.
     #[arg(long, env = "KNARR_KUBECONFIG")]
     kubeconfig: PathBuf,
+    #[command(flatten)]
+    leader: crate::leader::Flags,
 }
 
 /// Until it is told to stop.
@@ -20,6 +25,15 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         let shutdown = Shutdown::new();
         let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
-        Ok(kube_scheduler::run(kube_scheduler::Config::default(), cluster, shutdown).await?)
+        let election = flags.leader.election(COMPONENT)?;
+        election.run(cluster.client().clone(), shutdown, move |stop| work(cluster.clone(), stop)).await;
+        Ok(())
     })
+}
+
+/// Schedules until told to stop.
+pub async fn work(cluster: Cluster, stop: Shutdown) {
+    if let Err(error) = kube_scheduler::run(kube_scheduler::Config::default(), cluster, stop).await {
+        tracing::error!(%error, "the scheduler does not run");
+    }
 }

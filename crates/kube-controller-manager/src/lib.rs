@@ -2,8 +2,10 @@
 //! upstream's name: `mod.rs` is the entry, `plan.rs` the pure decision.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
+use ipnet::IpNet;
 use reconcile::{Clock, Cluster, Shutdown};
 
 mod common;
@@ -15,6 +17,12 @@ mod replicaset;
 mod rootcacertificatepublisher;
 mod serviceaccount;
 mod nodelifecycle;
+mod tainteviction;
+mod nodeipam;
+mod podgc;
+mod certificates;
+
+pub use certificates::SigningAuthority;
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -29,6 +37,12 @@ pub static CONTROLLERS: &[&Controller] = &[
     &replicaset::CONTROLLER,
     &deployment::CONTROLLER,
     &nodelifecycle::CONTROLLER,
+    &tainteviction::CONTROLLER,
+    &nodeipam::CONTROLLER,
+    &podgc::CONTROLLER,
+    &certificates::APPROVING,
+    &certificates::SIGNING,
+    &certificates::CLEANER,
 ];
 
 /// What the operator decides.
@@ -38,15 +52,54 @@ pub struct Config {
     pub controllers: Vec<String>,
     /// The authority that pods check the API server's certificate against; without one it is not published.
     pub root_ca: Option<String>,
+    /// Whether nodes get ranges of pod addresses.
+    pub allocate_node_cidrs: bool,
+    /// Addresses of pods, one range per family.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// Addresses of Services, which no pod gets.
+    pub service_cidrs: Vec<IpNet>,
+    pub node_cidr_mask_size_ipv4: u8,
+    pub node_cidr_mask_size_ipv6: u8,
+    /// So many pods that have ended are kept; 0 keeps all.
+    pub terminated_pods_max: usize,
+    /// Signs certificate requests; without one they wait.
+    pub signing_authority: Option<SigningAuthority>,
+    /// The longest that a signed certificate lasts.
+    pub signing_duration: Duration,
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { controllers: vec!["*".into()], root_ca: None }
+        Config {
+            controllers: vec!["*".into()],
+            root_ca: None,
+            allocate_node_cidrs: false,
+            cluster_cidrs: Vec::new(),
+            service_cidrs: Vec::new(),
+            node_cidr_mask_size_ipv4: 24,
+            node_cidr_mask_size_ipv6: 64,
+            terminated_pods_max: 12500,
+            signing_authority: None,
+            signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
+        }
     }
 }
 
 impl Config {
+    /// Whether nodes get their ranges of pod addresses from here.
+    pub fn gives_ranges(&self) -> bool {
+        self.allocate_node_cidrs && self.runs("node-ipam-controller")
+    }
+
+    /// Whether every controller that is named exists.
+    pub fn check(&self) -> Result<(), Error> {
+        let known = |name: &str| name == "*" || CONTROLLERS.iter().any(|controller| controller.name == name);
+        match self.controllers.iter().find(|name| !known(name.trim_start_matches('-'))) {
+            Some(unknown) => Err(Error::UnknownController(unknown.clone())),
+            None => Ok(()),
+        }
+    }
+
     fn runs(&self, name: &str) -> bool {
         let said = |word: &str| self.controllers.iter().any(|one| one == word);
         said(name) || (said("*") && !self.controllers.iter().any(|one| one.strip_prefix('-') == Some(name)))
@@ -61,10 +114,7 @@ pub enum Error {
 
 /// Runs the controllers until they are told to stop.
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
-    let known = |name: &str| name == "*" || CONTROLLERS.iter().any(|controller| controller.name == name);
-    if let Some(unknown) = config.controllers.iter().find(|name| !known(name.trim_start_matches('-'))) {
-        return Err(Error::UnknownController(unknown.clone()));
-    }
+    config.check()?;
     let settings = Arc::new(config);
     let chosen = CONTROLLERS.iter().filter(|controller| settings.runs(controller.name));
     let running = chosen.map(|controller| {
@@ -90,7 +140,7 @@ mod tests {
     fn controllers_are_chosen_by_name() {
         let check = |list: &str, name: &str, expected: bool| {
             let controllers = list.split(',').map(Into::into).collect();
-            assert_eq!(Config { controllers, root_ca: None }.runs(name), expected, "{list} {name}");
+            assert_eq!(Config { controllers, ..Config::default() }.runs(name), expected, "{list} {name}");
         };
         check("*", "a", true);
         check("*,-a", "a", false);

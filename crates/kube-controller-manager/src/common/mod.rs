@@ -6,3 +6,5 @@ pub(crate) mod rank;
 pub(crate) mod replicas;
 pub(crate) mod conditions;
 pub(crate) mod hash;
+pub(crate) mod disruption;
+pub(crate) mod bootstrap;
