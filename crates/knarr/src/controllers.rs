@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
-use kube_controller_manager::Config;
+use kube_controller_manager::{Config, PrivateKey, SigningAuthority};
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 
 use crate::leader::Election;
@@ -49,6 +49,18 @@ pub struct Flags {
     /// So many pods that have ended are kept; 0 keeps all.
     #[arg(long, default_value_t = 12500)]
     terminated_pod_gc_threshold: usize,
+    /// The authority that signs certificate requests.
+    #[arg(long, requires = "cluster_signing_key_file")]
+    cluster_signing_cert_file: Option<PathBuf>,
+    /// The key of the authority that signs certificate requests.
+    #[arg(long, requires = "cluster_signing_cert_file")]
+    cluster_signing_key_file: Option<PathBuf>,
+    /// The longest that a signed certificate lasts.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "8760h")]
+    cluster_signing_duration: std::time::Duration,
+    /// The key that signs the tokens of service accounts that are kept in Secrets.
+    #[arg(long)]
+    service_account_private_key_file: Option<PathBuf>,
     #[command(flatten)]
     leader: crate::leader::Flags,
 }
@@ -62,7 +74,16 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
-    let root_ca = flags.root_ca_file.as_ref().map(std::fs::read_to_string).transpose().context("read the root CA")?;
+    let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
+        let Some(path) = path else { return Ok(None) };
+        Ok(Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?))
+    };
+    let root_ca = read(&flags.root_ca_file)?;
+    let signing = (read(&flags.cluster_signing_cert_file)?, read(&flags.cluster_signing_key_file)?);
+    let signing_authority = match signing {
+        (Some(certificate_pem), Some(key)) => Some(SigningAuthority { certificate_pem, key: PrivateKey(key) }),
+        _ => None,
+    };
     let config = Config {
         controllers: flags.controllers,
         root_ca,
@@ -72,6 +93,9 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         node_cidr_mask_size_ipv4: flags.node_cidr_mask_size,
         node_cidr_mask_size_ipv6: flags.node_cidr_mask_size_ipv6,
         terminated_pods_max: flags.terminated_pod_gc_threshold,
+        signing_authority,
+        signing_duration: flags.cluster_signing_duration,
+        service_account_key: read(&flags.service_account_private_key_file)?.map(PrivateKey),
     };
     crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;

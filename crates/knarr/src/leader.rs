@@ -91,7 +91,7 @@ fn identity() -> String {
 }
 
 /// A time as Go writes it, such as 15s or 1m30s.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
     Duration::try_from(span).map_err(|error| error.to_string())
 }

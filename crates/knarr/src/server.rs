@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use kube_controller_manager::{PrivateKey, SigningAuthority};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -147,8 +148,12 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::Config> {
-    let authority = flags.data_dir.join("tls").join("ca.crt");
-    let root_ca = std::fs::read_to_string(&authority).with_context(|| format!("read {}", authority.display()))?;
+    let read = |name: &str| {
+        let path = flags.data_dir.join("tls").join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    };
+    let root_ca = read("ca.crt")?;
+    let signing = SigningAuthority { certificate_pem: root_ca.clone(), key: PrivateKey(read("ca.key")?) };
     let cluster_cidr = flags.node.cluster_cidr;
     let defaults = kube_controller_manager::Config::default();
     Ok(kube_controller_manager::Config {
@@ -160,6 +165,8 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
         // A cluster with fewer addresses than a node usually has gives them all to the first.
         node_cidr_mask_size_ipv4: defaults.node_cidr_mask_size_ipv4.max(cluster_cidr.prefix_len().min(32)),
         node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
+        signing_authority: Some(signing),
+        service_account_key: Some(PrivateKey(read("sa.key")?)),
         ..defaults
     })
 }

@@ -21,6 +21,10 @@ mod tainteviction;
 mod nodeipam;
 mod podgc;
 mod certificates;
+mod bootstrapsigner;
+mod tokencleaner;
+mod serviceaccounttoken;
+mod ttl;
 
 pub use certificates::SigningAuthority;
 
@@ -43,6 +47,10 @@ pub static CONTROLLERS: &[&Controller] = &[
     &certificates::APPROVING,
     &certificates::SIGNING,
     &certificates::CLEANER,
+    &bootstrapsigner::CONTROLLER,
+    &tokencleaner::CONTROLLER,
+    &serviceaccounttoken::CONTROLLER,
+    &ttl::CONTROLLER,
 ];
 
 /// What the operator decides.
@@ -66,6 +74,19 @@ pub struct Config {
     pub signing_authority: Option<SigningAuthority>,
     /// The longest that a signed certificate lasts.
     pub signing_duration: Duration,
+    /// Signs the tokens of service accounts that are kept in Secrets; without one they stay empty.
+    pub service_account_key: Option<PrivateKey>,
+}
+
+/// A private key as PEM.
+#[derive(Clone)]
+pub struct PrivateKey(pub String);
+
+impl std::fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the key: it would end in a log.
+        f.write_str("PrivateKey")
+    }
 }
 
 impl Default for Config {
@@ -81,6 +102,7 @@ impl Default for Config {
             terminated_pods_max: 12500,
             signing_authority: None,
             signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
+            service_account_key: None,
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The cluster's authority as a signer of what others ask for.
 
-use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,19 +9,13 @@ use x509_parser::prelude::FromDer;
 
 use super::der::{bit_string, element, extension, integer, named_bits, object_identifier, sequence, time};
 use super::request::Parsed;
+use crate::PrivateKey;
 
 /// The authority that signs requests: certificate and key, as PEM.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SigningAuthority {
     pub certificate_pem: String,
-    pub key_pem: String,
-}
-
-impl fmt::Debug for SigningAuthority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Never the key: it would end in a log.
-        f.write_str("SigningAuthority")
-    }
+    pub key: PrivateKey,
 }
 
 /// Certificates begin a little earlier, for clocks that are behind.
@@ -66,7 +59,7 @@ impl SigningAuthority {
         lasts: Duration,
         now: Timestamp,
     ) -> Result<String, String> {
-        let key = KeyPair::from_pem(&self.key_pem).map_err(|error| format!("read the authority's key: {error}"))?;
+        let key = KeyPair::from_pem(&self.key.0).map_err(|error| format!("read the authority's key: {error}"))?;
         let (_, block) = x509_parser::pem::parse_x509_pem(self.certificate_pem.as_bytes())
             .map_err(|error| format!("read the authority's certificate: {error}"))?;
         let (_, authority) = x509_parser::certificate::X509Certificate::from_der(&block.contents)
@@ -75,7 +68,8 @@ impl SigningAuthority {
         let begins = now - BACKDATE;
         let ends = if lasts < SHORT { now } else { begins };
         let ends = ends + SignedDuration::try_from(lasts).unwrap_or(SignedDuration::MAX);
-        let ends = Timestamp::from_second(authority.validity().not_after.timestamp()).map_or(ends, |last| last.min(ends));
+        let ends =
+            Timestamp::from_second(authority.validity().not_after.timestamp()).map_or(ends, |last| last.min(ends));
         let mut extensions = Vec::new();
         extensions.extend(key_usage(usages));
         extensions.extend(extended_key_usage(usages));
@@ -141,8 +135,7 @@ fn key_usage(usages: &[String]) -> Option<Vec<u8>> {
 
 fn extended_key_usage(usages: &[String]) -> Option<Vec<u8>> {
     let found = EXTENDED_KEY_USAGES.iter().filter(|(name, _)| usages.iter().any(|usage| usage == name));
-    let found: Vec<Vec<u8>> =
-        found.map(|(_, last)| object_identifier(&[0x2b, 6, 1, 5, 5, 7, 3, *last])).collect();
+    let found: Vec<Vec<u8>> = found.map(|(_, last)| object_identifier(&[0x2b, 6, 1, 5, 5, 7, 3, *last])).collect();
     (!found.is_empty()).then(|| extension(EXTENDED_KEY_USAGE, false, &sequence(&found)))
 }
 
@@ -158,6 +151,7 @@ fn serial() -> [u8; 16] {
 fn to_pem(der: &[u8]) -> String {
     use base64::Engine;
     let text = base64::engine::general_purpose::STANDARD.encode(der);
-    let lines: Vec<String> = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
+    let lines: Vec<String> =
+        text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }

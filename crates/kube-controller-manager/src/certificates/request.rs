@@ -69,9 +69,10 @@ pub(super) fn refusal(signer: &str, usages: &[String], request: &Parsed) -> Opti
         KUBELET_SERVING => node_serving(usages, request),
         CLIENT => {
             let allowed = ["client auth", "digital signature", "key encipherment"];
-            are(usages, &["client auth"], &allowed)
-                .then_some(())
-                .map_or(Some("usages did not match [client auth], optionally [digital signature key encipherment]"), |()| None)
+            are(usages, &["client auth"], &allowed).then_some(()).map_or(
+                Some("usages did not match [client auth], optionally [digital signature key encipherment]"),
+                |()| None,
+            )
         }
         _ => None,
     }
@@ -98,9 +99,7 @@ fn node_serving(usages: &[String], request: &Parsed) -> Option<&'static str> {
     let allowed = ["server auth", "digital signature", "key encipherment"];
     match () {
         () if request.organizations != ["system:nodes"] => Some("subject organization is not system:nodes"),
-        () if request.dns_names.is_empty() && request.addresses == 0 => {
-            Some("DNS or IP subjectAltName is required")
-        }
+        () if request.dns_names.is_empty() && request.addresses == 0 => Some("DNS or IP subjectAltName is required"),
         () if request.other_names > 0 => Some("email and URI subjectAltNames are not allowed"),
         () if !are(usages, &["server auth", "digital signature"], &allowed) => {
             Some("usages did not match [digital signature server auth], optionally [key encipherment]")

@@ -23,11 +23,21 @@ fn authority() -> SigningAuthority {
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.distinguished_name.push(DnType::CommonName, "cluster-ca");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    SigningAuthority { certificate_pem: params.self_signed(&key).unwrap().pem(), key_pem: key.serialize_pem() }
+    SigningAuthority {
+        certificate_pem: params.self_signed(&key).unwrap().pem(),
+        key: crate::PrivateKey(key.serialize_pem()),
+    }
 }
 
 /// A request for that subject, with a DNS name where one is given, in the given state.
-fn request(signer: &str, name: &str, organization: &str, dns: Option<&str>, usages: &str, state: &str) -> CertificateSigningRequest {
+fn request(
+    signer: &str,
+    name: &str,
+    organization: &str,
+    dns: Option<&str>,
+    usages: &str,
+    state: &str,
+) -> CertificateSigningRequest {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec![]).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();

@@ -14,9 +14,9 @@ const TOKENS: &str = "type=kubernetes.io/service-account-token";
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "serviceaccount-token-controller",
-    account: "service-account-controller",
+    account: "",
     source: "serviceaccount-token-controller",
-    // Done as the controller manager itself, whose own role allows it.
+    // Upstream does this as the controller manager itself, whose own role allows it.
     rules: &[Rule { groups: &[""], resources: &["secrets"], verbs: &["create", "get", "update", "delete"] }],
     work: Work::Keys {
         wakes: &[

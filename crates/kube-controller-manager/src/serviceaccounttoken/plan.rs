@@ -17,12 +17,7 @@ pub(super) fn account_of(secret: &Secret) -> Option<&str> {
     secret.metadata.annotations.as_ref()?.get(NAME).map(String::as_str).filter(|name| !name.is_empty())
 }
 
-pub(super) fn plan(
-    key: &TokenKey,
-    root_ca: Option<&str>,
-    secret: &Secret,
-    account: Option<&ServiceAccount>,
-) -> Plan {
+pub(super) fn plan(key: &TokenKey, root_ca: Option<&str>, secret: &Secret, account: Option<&ServiceAccount>) -> Plan {
     let Some(name) = account_of(secret) else { return Plan::nothing() };
     let annotations = secret.metadata.annotations.clone().unwrap_or_default();
     let uid = annotations.get(UID).filter(|uid| !uid.is_empty());
@@ -90,7 +85,8 @@ mod tests {
         let key = TokenKey::for_tests();
         let account: ServiceAccount =
             serde_json::from_value(json!({"metadata": {"name": "robot", "namespace": "a", "uid": "1"}})).unwrap();
-        let plan_for = |secret: &Secret, account: Option<&ServiceAccount>| plan(&key, Some("authority"), secret, account);
+        let plan_for =
+            |secret: &Secret, account: Option<&ServiceAccount>| plan(&key, Some("authority"), secret, account);
         let new = plan_for(&secret(json!({NAME: "robot"}), &[]), Some(&account));
         let filled: Secret = serde_json::from_value(new.writes[0].body().clone()).unwrap();
         let data = filled.data.as_ref().unwrap();

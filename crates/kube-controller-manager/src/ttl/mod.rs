@@ -26,13 +26,8 @@ const ANNOTATION: &str = "node.alpha.kubernetes.io/ttl";
 
 /// From so many nodes on, down to so many, the time is so many seconds. The ranges overlap, so that a cluster at a limit does not
 /// swing from one to the other.
-static STEPS: [(usize, usize, u32); 5] = [
-    (0, 100, 0),
-    (90, 500, 15),
-    (450, 1000, 30),
-    (900, 2000, 60),
-    (1800, usize::MAX, 300),
-];
+static STEPS: [(usize, usize, u32); 5] =
+    [(0, 100, 0), (90, 500, 15), (450, 1000, 30), (900, 2000, 60), (1800, usize::MAX, 300)];
 
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let nodes = cx.cache::<Node>();
