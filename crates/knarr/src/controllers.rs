@@ -6,11 +6,16 @@ use std::sync::Arc;
 use anyhow::Context;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
-use kube_controller_manager::Config;
+use kube_controller_manager::{Config, PrivateKey, SigningAuthority};
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
+
+use crate::leader::Election;
 
 const COMPONENT: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
+/// The name of the controllers' lease.
+const LEASE: &str = "kube-controller-manager";
+const CLOUD_LEASE: &str = "cloud-controller-manager";
 const AGENT: &str = concat!("kube-controller-manager/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
 const KUBELET_AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (knarr)");
@@ -26,6 +31,38 @@ pub struct Flags {
     /// The authority of the API server's certificate, which is published to every namespace.
     #[arg(long)]
     root_ca_file: Option<PathBuf>,
+    /// Give each node a range of pod addresses.
+    #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    allocate_node_cidrs: bool,
+    /// Addresses of pods, one range per family.
+    #[arg(long, value_delimiter = ',')]
+    cluster_cidr: Vec<ipnet::IpNet>,
+    /// Addresses of Services, which no pod gets.
+    #[arg(long, value_delimiter = ',')]
+    service_cluster_ip_range: Vec<ipnet::IpNet>,
+    /// The prefix length of a node's range of IPv4 addresses.
+    #[arg(long, visible_alias = "node-cidr-mask-size-ipv4", default_value_t = 24)]
+    node_cidr_mask_size: u8,
+    /// The prefix length of a node's range of IPv6 addresses.
+    #[arg(long, default_value_t = 64)]
+    node_cidr_mask_size_ipv6: u8,
+    /// So many pods that have ended are kept; 0 keeps all.
+    #[arg(long, default_value_t = 12500)]
+    terminated_pod_gc_threshold: usize,
+    /// The authority that signs certificate requests.
+    #[arg(long, requires = "cluster_signing_key_file")]
+    cluster_signing_cert_file: Option<PathBuf>,
+    /// The key of the authority that signs certificate requests.
+    #[arg(long, requires = "cluster_signing_cert_file")]
+    cluster_signing_key_file: Option<PathBuf>,
+    /// The longest that a signed certificate lasts.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "8760h")]
+    cluster_signing_duration: std::time::Duration,
+    /// The key that signs the tokens of service accounts that are kept in Secrets.
+    #[arg(long)]
+    service_account_private_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    leader: crate::leader::Flags,
 }
 
 /// `knarr kube-controller-manager`, until it is told to stop.
@@ -37,10 +74,42 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
-    let root_ca = flags.root_ca_file.as_ref().map(std::fs::read_to_string).transpose().context("read the root CA")?;
-    let config = Config { controllers: flags.controllers, root_ca, ..Config::default() };
+    let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
+        let Some(path) = path else { return Ok(None) };
+        Ok(Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?))
+    };
+    let root_ca = read(&flags.root_ca_file)?;
+    let signing = (read(&flags.cluster_signing_cert_file)?, read(&flags.cluster_signing_key_file)?);
+    let signing_authority = match signing {
+        (Some(certificate_pem), Some(key)) => Some(SigningAuthority { certificate_pem, key: PrivateKey(key) }),
+        _ => None,
+    };
+    let config = Config {
+        controllers: flags.controllers,
+        root_ca,
+        allocate_node_cidrs: flags.allocate_node_cidrs,
+        cluster_cidrs: flags.cluster_cidr,
+        service_cidrs: flags.service_cluster_ip_range,
+        node_cidr_mask_size_ipv4: flags.node_cidr_mask_size,
+        node_cidr_mask_size_ipv6: flags.node_cidr_mask_size_ipv6,
+        terminated_pods_max: flags.terminated_pod_gc_threshold,
+        signing_authority,
+        signing_duration: flags.cluster_signing_duration,
+        service_account_key: read(&flags.service_account_private_key_file)?.map(PrivateKey),
+        ..Config::default()
+    };
     crate::alone::cancel_on_signal(&shutdown)?;
-    Ok(kube_controller_manager::run(config, cluster, shutdown).await?)
+    config.check()?;
+    let election = flags.leader.election(LEASE)?;
+    election.run(cluster.client().clone(), shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
+    Ok(())
+}
+
+/// Runs the controllers until told to stop.
+async fn work(config: Config, cluster: Cluster, stop: Shutdown) {
+    if let Err(error) = kube_controller_manager::run(config, cluster, stop).await {
+        tracing::error!(%error, "the controllers do not run");
+    }
 }
 
 /// What the components of the server's process share: clients that need no socket, and one copy of each kind.
@@ -48,21 +117,23 @@ pub struct Local {
     app: Arc<App>,
     connect: Connect,
     caches: Arc<Caches>,
+    /// Whether other servers may work on the same store.
+    shared: bool,
 }
 
 impl Local {
-    pub fn new(app: Arc<App>, shutdown: Shutdown) -> Local {
-        let shared = app.clone();
+    pub fn new(app: Arc<App>, shared: bool, shutdown: Shutdown) -> Local {
+        let server = app.clone();
         let connect: Connect = Arc::new(move |identity| {
             let service = match identity {
-                Identity::Component(user) => Loopback::component(shared.clone(), user, AGENT),
-                Identity::Account(name) => Loopback::service_account(shared.clone(), "kube-system", name, AGENT),
+                Identity::Component(user) => Loopback::component(server.clone(), user, AGENT),
+                Identity::Account(name) => Loopback::service_account(server.clone(), "kube-system", name, AGENT),
             };
             kube::Client::new(service, "default")
         });
         // The controller manager's role may read everything, so its identity fills the caches.
         let caches = Caches::new(connect(&Identity::Component(COMPONENT)), shutdown);
-        Local { app, connect, caches }
+        Local { app, connect, caches, shared }
     }
 
     /// How the kubelet of that node asks.
@@ -77,20 +148,39 @@ impl Local {
             kube::Client::new(Loopback::component(app.clone(), SCHEDULER, crate::scheduler::AGENT), "default")
         });
         let cluster = Cluster::new(SCHEDULER, connect, self.caches.clone());
+        let election = self.election(crate::scheduler::COMPONENT);
         tokio::spawn(async move {
-            if let Err(error) = kube_scheduler::run(config, cluster, shutdown).await {
-                tracing::error!(%error, "the scheduler does not run");
-            }
+            let client = cluster.client().clone();
+            election.run(client, shutdown, move |stop| crate::scheduler::work(config.clone(), cluster.clone(), stop)).await;
         })
     }
 
     /// Starts the controllers; the handle ends when they have stopped.
     pub fn start_controllers(&self, config: Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        let election = self.election(LEASE);
         tokio::spawn(async move {
-            if let Err(error) = kube_controller_manager::run(config, cluster, shutdown).await {
-                tracing::error!(%error, "the controllers do not run");
-            }
+            let client = cluster.client().clone();
+            election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         })
+    }
+
+    /// Starts what a cloud does, with the provider that is always there; the handle ends when it has stopped.
+    pub fn start_cloud(&self, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+        let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        let election = self.election(CLOUD_LEASE);
+        tokio::spawn(async move {
+            let client = cluster.client().clone();
+            let work = move |stop| {
+                let config = cloud_controller_manager::Config { cloud: Arc::new(cloud_controller_manager::Builtin) };
+                cloud_controller_manager::run(config, cluster.clone(), stop)
+            };
+            election.run(client, shutdown, work).await;
+        })
+    }
+
+    /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.
+    fn election(&self, component: &str) -> Election {
+        if self.shared { Election::among_servers(component) } else { Election::Alone }
     }
 }

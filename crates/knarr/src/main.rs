@@ -6,6 +6,7 @@ mod controllers;
 mod scheduler;
 mod local_storage;
 mod alone;
+mod leader;
 mod node;
 mod power_off;
 mod snapshot;

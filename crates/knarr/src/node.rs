@@ -103,6 +103,8 @@ pub struct Membership {
     pub client: kube::Client,
     pub authority: Arc<Authority>,
     pub service_cidr: ipnet::IpNet,
+    /// Whether a controller gives the node its range of pod addresses; otherwise it takes the cluster's first.
+    pub gives_ranges: bool,
 }
 
 impl Flags {
@@ -164,7 +166,10 @@ fn kubelet_config(
         cluster_domain: flags.cluster_domain.clone(),
         resolv_conf: flags.resolv_conf.clone(),
         pods_max: flags.max_pods,
-        pod_cidr: Some(first_node_range(&flags.cluster_cidr)?.to_string()),
+        pod_cidr: match membership.gives_ranges {
+            true => None,
+            false => Some(first_node_range(&flags.cluster_cidr)?.to_string()),
+        },
         cgroup_root: flags.cgroup_root.clone(),
         pod_pids_limit: flags.pod_max_pids,
         kube_reserved: pairs(&flags.kube_reserved).context("--kube-reserved")?,

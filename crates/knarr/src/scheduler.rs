@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use kube_scheduler::metrics::Metrics;
-use reconcile::Shutdown;
+use reconcile::{Cluster, Shutdown};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 pub const AGENT: &str = concat!("kube-scheduler/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
+/// The name of its lease.
+pub const COMPONENT: &str = "kube-scheduler";
 
 #[derive(clap::Args)]
 pub struct Flags {
@@ -23,6 +26,8 @@ pub struct Flags {
     /// Answer /healthz, /livez, /readyz and /metrics here, without TLS, such as 127.0.0.1:10259.
     #[arg(long)]
     health_address: Option<SocketAddr>,
+    #[command(flatten)]
+    leader: crate::leader::Flags,
 }
 
 /// Until it is told to stop.
@@ -37,8 +42,18 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
             let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
             tokio::spawn(answer_all(listener, config.metrics.subscribe()));
         }
-        Ok(kube_scheduler::run(config, cluster, shutdown).await?)
+        let election = flags.leader.election(COMPONENT)?;
+        let client = cluster.client().clone();
+        election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
+        Ok(())
     })
+}
+
+/// Schedules until told to stop.
+pub async fn work(config: kube_scheduler::Config, cluster: Cluster, stop: Shutdown) {
+    if let Err(error) = kube_scheduler::run(config, cluster, stop).await {
+        tracing::error!(%error, "the scheduler does not run");
+    }
 }
 
 /// What the file says, or what upstream does without one.

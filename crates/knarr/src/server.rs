@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use kube_controller_manager::{LocalStorage, PrivateKey, SigningAuthority};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +55,7 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, local-storage.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -103,14 +104,24 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
     let stop_components = CancellationToken::new();
-    let local = crate::controllers::Local::new(server.app.clone(), stop_components.clone());
-    let controllers = match flags.disables("kube-controller-manager") {
+    let local =
+        crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), stop_components.clone());
+    let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
-        false => Some(local.start_controllers(controllers_config(&flags)?, stop_components.clone())),
+        false => Some(controllers_config(&flags)?),
     };
+    if let Some(config) = &controllers_config {
+        config.check()?;
+    }
+    let gives_ranges = controllers_config.as_ref().is_some_and(|config| config.gives_ranges());
+    let controllers = controllers_config.map(|config| local.start_controllers(config, stop_components.clone()));
     let scheduler = match flags.disables("kube-scheduler") {
         true => None,
         false => Some(local.start_scheduler(scheduling, stop_components.clone())),
+    };
+    let cloud = match flags.disables("cloud-controller-manager") {
+        true => None,
+        false => Some(local.start_cloud(stop_components.clone())),
     };
     let node = match flags.disable_agent {
         true => None,
@@ -119,6 +130,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
                 client: local.node_client(&flags.node.name()),
                 authority: server.cluster_authority.clone(),
                 service_cidr: flags.service_cidr,
+                gives_ranges,
             };
             let started = crate::node::start(flags.node.clone(), &flags.data_dir, membership, stop_components.clone());
             Some(started.await.context("start the node")?)
@@ -138,7 +150,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, node].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
@@ -151,16 +163,34 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::Config> {
-    use kube_controller_manager::{Config, LocalStorage};
-    let authority = flags.data_dir.join("tls").join("ca.crt");
-    let root_ca = std::fs::read_to_string(&authority).with_context(|| format!("read {}", authority.display()))?;
+    let read = |name: &str| {
+        let path = flags.data_dir.join("tls").join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
+    };
+    let root_ca = read("ca.crt")?;
+    let signing = SigningAuthority { certificate_pem: root_ca.clone(), key: PrivateKey(read("ca.key")?) };
+    let cluster_cidr = flags.node.cluster_cidr;
     let mut controllers = flags.controllers.clone();
     if flags.disables("local-storage") {
         controllers.push("-local-storage".into());
     }
     let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
     let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
-    Ok(Config { controllers, root_ca: Some(root_ca), local_storage })
+    let defaults = kube_controller_manager::Config::default();
+    Ok(kube_controller_manager::Config {
+        controllers,
+        root_ca: Some(root_ca),
+        local_storage,
+        allocate_node_cidrs: true,
+        cluster_cidrs: vec![cluster_cidr],
+        service_cidrs: vec![flags.service_cidr],
+        // A cluster with fewer addresses than a node usually has gives them all to the first.
+        node_cidr_mask_size_ipv4: defaults.node_cidr_mask_size_ipv4.max(cluster_cidr.prefix_len().min(32)),
+        node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
+        signing_authority: Some(signing),
+        service_account_key: Some(PrivateKey(read("sa.key")?)),
+        ..defaults
+    })
 }
 
 async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {

@@ -2,8 +2,10 @@
 //! upstream's name: `mod.rs` is the entry, `plan.rs` the pure decision.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
+use ipnet::IpNet;
 use reconcile::{Clock, Cluster, Shutdown};
 
 mod common;
@@ -35,6 +37,16 @@ mod persistentvolumeexpander;
 mod attachdetach;
 
 pub use localstorage::{LocalStorage, PROVISIONERS as LOCAL_STORAGE_PROVISIONERS};
+mod tainteviction;
+mod nodeipam;
+mod podgc;
+mod certificates;
+mod bootstrapsigner;
+mod tokencleaner;
+mod serviceaccounttoken;
+mod ttl;
+
+pub use certificates::SigningAuthority;
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -67,6 +79,16 @@ pub static CONTROLLERS: &[&Controller] = &[
     &ttlafterfinished::CONTROLLER,
     &disruption::CONTROLLER,
     &resourcequota::CONTROLLER,
+    &tainteviction::CONTROLLER,
+    &nodeipam::CONTROLLER,
+    &podgc::CONTROLLER,
+    &certificates::APPROVING,
+    &certificates::SIGNING,
+    &certificates::CLEANER,
+    &bootstrapsigner::CONTROLLER,
+    &tokencleaner::CONTROLLER,
+    &serviceaccounttoken::CONTROLLER,
+    &ttl::CONTROLLER,
 ];
 
 /// What the operator decides.
@@ -77,15 +99,69 @@ pub struct Config {
     /// The authority that pods check the API server's certificate against; without one it is not published.
     pub root_ca: Option<String>,
     pub local_storage: LocalStorage,
+    /// Whether nodes get ranges of pod addresses.
+    pub allocate_node_cidrs: bool,
+    /// Addresses of pods, one range per family.
+    pub cluster_cidrs: Vec<IpNet>,
+    /// Addresses of Services, which no pod gets.
+    pub service_cidrs: Vec<IpNet>,
+    pub node_cidr_mask_size_ipv4: u8,
+    pub node_cidr_mask_size_ipv6: u8,
+    /// So many pods that have ended are kept; 0 keeps all.
+    pub terminated_pods_max: usize,
+    /// Signs certificate requests; without one they wait.
+    pub signing_authority: Option<SigningAuthority>,
+    /// The longest that a signed certificate lasts.
+    pub signing_duration: Duration,
+    /// Signs the tokens of service accounts that are kept in Secrets; without one they stay empty.
+    pub service_account_key: Option<PrivateKey>,
+}
+
+/// A private key as PEM.
+#[derive(Clone)]
+pub struct PrivateKey(pub String);
+
+impl std::fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the key: it would end in a log.
+        f.write_str("PrivateKey")
+    }
 }
 
 impl Default for Config {
     fn default() -> Config {
-        Config { controllers: vec!["*".into()], root_ca: None, local_storage: LocalStorage::default() }
+        Config {
+            controllers: vec!["*".into()],
+            root_ca: None,
+            local_storage: LocalStorage::default(),
+            allocate_node_cidrs: false,
+            cluster_cidrs: Vec::new(),
+            service_cidrs: Vec::new(),
+            node_cidr_mask_size_ipv4: 24,
+            node_cidr_mask_size_ipv6: 64,
+            terminated_pods_max: 12500,
+            signing_authority: None,
+            signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
+            service_account_key: None,
+        }
     }
 }
 
 impl Config {
+    /// Whether nodes get their ranges of pod addresses from here.
+    pub fn gives_ranges(&self) -> bool {
+        self.allocate_node_cidrs && self.runs("node-ipam-controller")
+    }
+
+    /// Whether every controller that is named exists.
+    pub fn check(&self) -> Result<(), Error> {
+        let known = |name: &str| name == "*" || CONTROLLERS.iter().any(|controller| controller.name == name);
+        match self.controllers.iter().find(|name| !known(name.trim_start_matches('-'))) {
+            Some(unknown) => Err(Error::UnknownController(unknown.clone())),
+            None => Ok(()),
+        }
+    }
+
     fn runs(&self, name: &str) -> bool {
         let said = |word: &str| self.controllers.iter().any(|one| one == word);
         said(name) || (said("*") && !self.controllers.iter().any(|one| one.strip_prefix('-') == Some(name)))
@@ -100,10 +176,7 @@ pub enum Error {
 
 /// Runs the controllers until they are told to stop.
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
-    let known = |name: &str| name == "*" || CONTROLLERS.iter().any(|controller| controller.name == name);
-    if let Some(unknown) = config.controllers.iter().find(|name| !known(name.trim_start_matches('-'))) {
-        return Err(Error::UnknownController(unknown.clone()));
-    }
+    config.check()?;
     let settings = Arc::new(config);
     let chosen = CONTROLLERS.iter().filter(|controller| settings.runs(controller.name));
     let running = chosen.map(|controller| {

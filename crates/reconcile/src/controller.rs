@@ -21,7 +21,7 @@ use crate::{Error, Shutdown};
 pub struct Controller<S: 'static> {
     /// Upstream's name, as in `--controllers`.
     pub name: &'static str,
-    /// Its service account in `kube-system`.
+    /// Its service account in `kube-system`; empty where it acts as the component itself.
     pub account: &'static str,
     /// Who its Events say they are from, such as `replicaset-controller`.
     pub source: &'static str,

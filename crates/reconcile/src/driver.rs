@@ -36,7 +36,10 @@ pub async fn run<S: Send + Sync + 'static>(
     clock: Clock,
     shutdown: Shutdown,
 ) -> Result<(), Error> {
-    let client = cluster.client_of(controller.account);
+    let client = match controller.account {
+        "" => cluster.client().clone(),
+        account => cluster.client_of(account),
+    };
     let events = Recorder::new(client.clone(), controller.source, "");
     let cx = Arc::new(Context { settings, client, events, cluster, clock });
     let (wakes, workers_max, reconcile) = match controller.work {

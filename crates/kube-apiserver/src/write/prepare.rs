@@ -101,7 +101,10 @@ pub(super) fn prepare(resource: &Resource, new: &mut Value, old: &Value, part: P
             for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
                 copy(new, old, field);
             }
-            for field in ["ownerReferences", "finalizers"] {
+            // The status of a Service is all that its load balancer's controller may write, its own finalizer included.
+            let is_service = kind.group.is_empty() && kind.kind == "Service";
+            let kept: &[&str] = if is_service { &["ownerReferences"] } else { &["ownerReferences", "finalizers"] };
+            for &field in kept {
                 match old.meta(field) {
                     Some(value) => new.meta_mut().insert(field.into(), value.clone()),
                     None => new.meta_mut().remove(field),

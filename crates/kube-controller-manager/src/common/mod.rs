@@ -10,3 +10,5 @@ pub(crate) mod hash;
 pub(crate) mod serving;
 pub(crate) mod history;
 pub(crate) mod finalizers;
+pub(crate) mod disruption;
+pub(crate) mod bootstrap;

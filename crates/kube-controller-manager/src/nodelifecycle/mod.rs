@@ -115,11 +115,11 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
 
 impl Lifecycle {
     fn listen(self: &Arc<Self>) {
-        let queue = self.queue.clone();
+        // A controller that has ended listens no more.
+        let this = Arc::downgrade(self);
         self.nodes.listen(move |_, new| {
-            if let Some(node) = new {
-                queue.add(Job::Node(Key::of(&node.metadata)));
-            }
+            let (Some(this), Some(node)) = (this.upgrade(), new) else { return };
+            this.queue.add(Job::Node(Key::of(&node.metadata)));
         });
         let this = Arc::downgrade(self);
         self.pods.listen(move |_, new| {

@@ -111,6 +111,11 @@ impl Health {
         self.changes.subscribe()
     }
 
+    /// Something that nobody says here has changed, such as the runtime's own state: the status loop looks again now.
+    pub fn look_again(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
     fn change(&self, change: impl FnOnce(&mut State) -> bool) {
         if change(&mut self.state.lock()) {
             self.changes.send_modify(|count| *count += 1);

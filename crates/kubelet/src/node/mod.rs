@@ -78,8 +78,8 @@ pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch
     tokio::select! {
         () = kubelet.shutdown.cancelled() => {}
         () = follow(&kubelet, &node) => {}
-        () = status::run(kubelet.clone(), health, node.seen()) => {}
-        () = hand_over_pod_cidr(&kubelet, node.seen()) => {}
+        () = status::run(kubelet.clone(), health.clone(), node.seen()) => {}
+        () = hand_over_pod_cidr(&kubelet, &health, node.seen()) => {}
     }
     drop(heartbeat);
 }
@@ -116,7 +116,7 @@ impl NodeWatch {
 }
 
 /// Tells the runtime where the pods' addresses come from: the configured range until the cluster has given one.
-async fn hand_over_pod_cidr(kubelet: &Kubelet, mut seen: watch::Receiver<Seen>) {
+async fn hand_over_pod_cidr(kubelet: &Kubelet, health: &Health, mut seen: watch::Receiver<Seen>) {
     let mut told: Option<String> = None;
     loop {
         let given = match &*seen.borrow_and_update() {
@@ -130,6 +130,8 @@ async fn hand_over_pod_cidr(kubelet: &Kubelet, mut seen: watch::Receiver<Seen>) 
                 Ok(()) => {
                     tracing::info!(range, "pods get their addresses from this range");
                     told = Some(range);
+                    // The network may be ready only now.
+                    health.look_again();
                 }
                 Err(error) => {
                     tracing::error!(%error, range, "the runtime did not take the range of pod addresses");

@@ -1,0 +1,115 @@
+//! Of several controller managers or schedulers of a cluster only one works at a time.
+
+use std::future::Future;
+use std::time::Duration;
+
+use reconcile::Shutdown;
+use reconcile::lease::{Durations, LeaseConfig, lead};
+
+#[derive(clap::Args, Clone)]
+pub struct Flags {
+    /// Work only while holding the component's lease, so that several can be started.
+    #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// How long others wait after the last renewal they saw before one takes over.
+    #[arg(long, value_parser = duration, default_value = "15s")]
+    leader_elect_lease_duration: Duration,
+    /// How long the leader tries to renew before it stops.
+    #[arg(long, value_parser = duration, default_value = "10s")]
+    leader_elect_renew_deadline: Duration,
+    /// How long to wait between tries.
+    #[arg(long, value_parser = duration, default_value = "2s")]
+    leader_elect_retry_period: Duration,
+    /// The namespace of the lease.
+    #[arg(long, default_value = NAMESPACE)]
+    leader_elect_resource_namespace: String,
+    /// The name of the lease; that of the component unless told otherwise.
+    #[arg(long)]
+    leader_elect_resource_name: Option<String>,
+}
+
+const NAMESPACE: &str = "kube-system";
+
+/// Whether and how a component is one of several.
+pub enum Election {
+    Alone,
+    By(LeaseConfig),
+}
+
+impl Flags {
+    pub fn election(&self, component: &str) -> anyhow::Result<Election> {
+        if !self.leader_elect {
+            return Ok(Election::Alone);
+        }
+        let durations = Durations {
+            lease: self.leader_elect_lease_duration,
+            renew_deadline: self.leader_elect_renew_deadline,
+            retry: self.leader_elect_retry_period,
+        };
+        if durations.lease <= durations.renew_deadline || durations.renew_deadline <= durations.retry {
+            anyhow::bail!(
+                "the lease must last longer than the renewal may take, and that longer than the retry period"
+            );
+        }
+        Ok(Election::By(LeaseConfig {
+            namespace: self.leader_elect_resource_namespace.clone(),
+            name: self.leader_elect_resource_name.clone().unwrap_or_else(|| component.to_owned()),
+            identity: identity(),
+            durations,
+        }))
+    }
+}
+
+impl Election {
+    /// Among the servers of one cluster, which share what they keep.
+    pub fn among_servers(component: &str) -> Election {
+        Election::By(LeaseConfig {
+            namespace: NAMESPACE.to_owned(),
+            name: component.to_owned(),
+            identity: identity(),
+            durations: Durations::default(),
+        })
+    }
+
+    /// Runs the work until shutdown, whenever it is this process's turn.
+    pub async fn run<F>(self, client: kube::Client, shutdown: Shutdown, work: impl Fn(Shutdown) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match self {
+            Election::Alone => work(shutdown).await,
+            Election::By(lease) => lead(client, lease, shutdown, work).await,
+        }
+    }
+}
+
+/// The host, and something no other process has.
+fn identity() -> String {
+    let random =
+        std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_else(|_| std::process::id().to_string());
+    format!("{}_{}", crate::server::host_name(), random.trim())
+}
+
+/// A time as Go writes it, such as 15s or 1m30s.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from(span).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, seconds) in [("15s", Some(15)), ("1m30s", Some(90)), ("2h", Some(7200)), ("-1s", None), ("x", None)]
+        {
+            assert_eq!(duration(text).ok().map(|duration| duration.as_secs()), seconds, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_two_candidates_are_the_same() {
+        assert_ne!(identity(), identity());
+    }
+}
