@@ -202,7 +202,8 @@ impl Server {
             let log = std::fs::read_to_string(self.data_dir().join("log")).unwrap_or_default();
             bail!("the server did not become ready: {line:?}\n{log}");
         };
-        self.url = url.to_string();
+        // Who listens everywhere is asked here.
+        self.url = url.replace("//0.0.0.0:", "//127.0.0.1:");
         Ok(())
     }
 }
