@@ -34,16 +34,15 @@ fn pods_end_before_the_machine_does() {
     assert!(output.status.success(), "{said}");
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 
-    let path = "jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.reason} {.status.message}{\"\\n\"}{end}";
+    let path =
+        "jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.reason} {.status.message}{\"\\n\"}{end}";
     let expected = "Pod was terminated in response to imminent node shutdown.";
     let until = Instant::now() + Duration::from_secs(10);
     loop {
         let pods = kubectl.ok(&["get", "pods", "-o", path]);
         let lines: Vec<&str> = pods.lines().collect();
         let ended = |name: &str| {
-            lines.iter().any(|line| {
-                line.starts_with(name) && line.contains(" Terminated ") && line.contains(expected)
-            })
+            lines.iter().any(|line| line.starts_with(name) && line.contains(" Terminated ") && line.contains(expected))
         };
         if ended("polite") && ended("stubborn") {
             break;

@@ -211,7 +211,7 @@ impl Server {
             let log = std::fs::read_to_string(self.data_dir().join("log")).unwrap_or_default();
             bail!("the server did not become ready: {line:?}\n{log}");
         };
-        // A node listens on every address; its certificate names this one.
+        // Who listens everywhere is asked here.
         self.url = url.replace("//0.0.0.0:", "//127.0.0.1:");
         Ok(())
     }

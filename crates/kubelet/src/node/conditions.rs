@@ -159,10 +159,7 @@ mod tests {
         ];
         assert_eq!(told(&third), expected);
         assert!(same(&second, &third) && !same(&first, &second));
-        assert_eq!(
-            changes(&[], &first),
-            ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
-        );
+        assert_eq!(changes(&[], &first), ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]);
         assert_eq!(changes(&first, &second), ["NodeHasInsufficientMemory", "NodeReady"]);
         assert!(changes(&second, &third).is_empty());
     }

@@ -57,7 +57,12 @@ async fn open(folder: &Path, registries: &str, tune: impl FnOnce(&mut Tuning)) -
     tuning.layers.disk_reserve_bytes = 1 << 20;
     tune(&mut tuning);
     let registries = super::registries::Registries::parse(registries).unwrap();
-    let config = ImagesConfig { root_dir: folder.join("store"), registries, layer_pulls_max: 3, built_in: vec![BUILT_IN.into()] };
+    let config = ImagesConfig {
+        root_dir: folder.join("store"),
+        registries,
+        layer_pulls_max: 3,
+        built_in: vec![BUILT_IN.into()],
+    };
     Images::open_tuned(config, tuning).await.unwrap()
 }
 
