@@ -7,6 +7,7 @@ use reconcile::Shutdown;
 use reconcile::lease::{Durations, LeaseConfig, lead};
 
 #[derive(clap::Args, Clone)]
+#[group(skip)]
 pub struct Flags {
     /// Work only while holding the component's lease, so that several can be started.
     #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]

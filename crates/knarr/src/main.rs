@@ -76,3 +76,13 @@ fn main() -> anyhow::Result<()> {
         Command::Image(command) => image::run(command),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_of_all_commands_fit_together() {
+        super::Arguments::command().debug_assert();
+    }
+}

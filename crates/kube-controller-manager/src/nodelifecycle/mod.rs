@@ -265,7 +265,7 @@ impl Lifecycle {
         match outcome {
             Outcome::AsBefore => {}
             Outcome::AllStopped => {
-                tracing::warn!("no node is ready; pods stay where they are until one is");
+                tracing::info!("no node is ready; pods stay where they are until one is");
                 for node in nodes {
                     let name = node.metadata.name.clone().unwrap_or_default();
                     if let Err(error) = self.mark(node, &name, "True").await {
