@@ -205,6 +205,10 @@ impl Write {
         self
     }
 
+    pub fn is_create(&self) -> bool {
+        self.verb == Verb::Create
+    }
+
     pub fn body(&self) -> &Value {
         &self.body
     }

@@ -53,6 +53,11 @@ pub(super) fn plan(deployment: &Deployment, view: &View) -> Plan {
             // If the name is taken by a set that is not seen yet, it is seen by then.
             plan.come_back(Duration::from_secs(1));
         }
+        if let Some(numbered) = number(deployment, &sets) {
+            // It is another object then, and its status is written when that one is seen.
+            plan.writes.push(numbered);
+            return plan;
+        }
     }
     status::finish(&mut plan, view.now, deployment, spec, &sets);
     plan
@@ -132,7 +137,7 @@ pub(super) fn next_revision(sets: &Sets) -> i64 {
     sets.old.iter().map(|set| revision(&set.metadata)).max().unwrap_or(0) + 1
 }
 
-/// Keeps the annotations of the new set and the Deployment's own revision true.
+/// Keeps the annotations of the new set true.
 fn revise(deployment: &Deployment, sets: &Sets) -> Vec<Write> {
     let mut writes = Vec::new();
     let next = next_revision(sets);
@@ -160,16 +165,19 @@ fn revise(deployment: &Deployment, sets: &Sets) -> Vec<Write> {
             writes.push(Write::update(&set));
         }
     }
-    let current = sets.new.as_ref().map_or(next, |new| next.max(revision(&new.metadata)));
-    if (sets.new.is_some() || !sets.old.is_empty()) && sets.new.is_some() && revision(&deployment.metadata) != current {
-        let patch = serde_json::json!({"metadata": {
-            "uid": deployment.metadata.uid, "annotations": {sets::REVISION: current.to_string()},
-        }});
-        writes.push(
-            Write::merge_patch::<Deployment>(&reconcile::Key::of(&deployment.metadata), patch).accept(&["NotFound"]),
-        );
-    }
     writes
+}
+
+/// The Deployment says which revision its present template is.
+fn number(deployment: &Deployment, sets: &Sets) -> Option<Write> {
+    let current = next_revision(sets).max(revision(&sets.new.as_ref()?.metadata));
+    if revision(&deployment.metadata) == current {
+        return None;
+    }
+    let mut numbered = deployment.clone();
+    let annotations = numbered.metadata.annotations.get_or_insert_default();
+    annotations.insert(sets::REVISION.to_owned(), current.to_string());
+    Some(Write::update(&numbered).accept(&["NotFound"]))
 }
 
 /// Old sets that are empty go, all but as many as the history may hold.

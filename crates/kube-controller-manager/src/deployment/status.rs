@@ -17,7 +17,8 @@ const FAILURE: &str = "ReplicaFailure";
 /// Adds the write of the status, if it is another one, and when to look at the deadline.
 pub(super) fn finish(plan: &mut Plan, now: Timestamp, deployment: &Deployment, spec: &DeploymentSpec, sets: &Sets) {
     let status = new_status(now, deployment, spec, sets, None);
-    if !plan.writes.is_empty() {
+    // Only a set that cannot be made is a failure; a conflict is settled by the next turn.
+    if plan.writes.iter().any(Write::is_create) {
         let failed = new_status(now, deployment, spec, sets, Some("{error}"));
         plan.if_refused = Some(write(deployment, failed));
     }

@@ -32,7 +32,8 @@ pub(super) fn plan(now: Timestamp, set: &ReplicaSet, found: &[Arc<Pod>], related
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let counts = count(&claimed.objects, of_map(labels).as_ref(), min_ready, now);
     plan.again = next_available(&claimed.objects, min_ready, now);
-    if !plan.writes.is_empty() {
+    // Only pods that cannot be made are a failure; a conflict is settled by the next turn.
+    if plan.writes.iter().any(Write::is_create) {
         plan.if_refused = status(set, counts, Some("{error}"), now);
     }
     plan.writes.extend(status(set, counts, None, now));
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn a_pod_that_owns_its_owner_is_one_like_any_other() {
         let mut set = set(1);
-        let owner = serde_json::json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a", "controller": true}]);
+        let owner =
+            serde_json::json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a", "controller": true}]);
         set.metadata.owner_references = serde_json::from_value(owner).expect("references");
         let pods = pods("a set web Running");
         let writes = plan(Timestamp::UNIX_EPOCH, &set, &pods, &pods).writes;
@@ -172,7 +174,7 @@ mod tests {
         }
         let mut pod = Pod::clone(&pods("a set web Running")[0]);
         let ready = serde_json::json!({"phase": "Running", "conditions": [
-            {"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T00:00:00Z"}]});
+            {"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-30T00:00:00Z"}]});
         pod.status = Some(serde_json::from_value(ready).expect("a status"));
         let pods = [Arc::new(pod)];
         for now in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {

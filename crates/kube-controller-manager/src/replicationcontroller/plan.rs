@@ -29,7 +29,8 @@ pub(super) fn plan(now: Timestamp, controller: &ReplicationController, found: &[
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
     let counts = count(&claimed.objects, of_map(labels).as_ref(), min_ready, now);
     plan.again = next_available(&claimed.objects, min_ready, now);
-    if !plan.writes.is_empty() {
+    // Only pods that cannot be made are a failure; a conflict is settled by the next turn.
+    if plan.writes.iter().any(Write::is_create) {
         plan.if_refused = status(controller, counts, Some("{error}"), now);
     }
     plan.writes.extend(status(controller, counts, None, now));
