@@ -15,6 +15,7 @@ mod replicaset;
 mod job;
 mod cronjob;
 mod ttlafterfinished;
+mod horizontalpodautoscaler;
 mod disruption;
 mod resourcequota;
 mod rootcacertificatepublisher;
@@ -35,6 +36,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &job::CONTROLLER,
     &cronjob::CONTROLLER,
     &ttlafterfinished::CONTROLLER,
+    &horizontalpodautoscaler::CONTROLLER,
     &disruption::CONTROLLER,
     &resourcequota::CONTROLLER,
 ];
