@@ -231,3 +231,36 @@ async fn evictions_honour_a_budget() {
     until("none may go", LATER, async || get(&client, &path).await["status"]["disruptionsAllowed"] == 0).await;
     assert_eq!(evict("two").await, 429);
 }
+
+#[tokio::test]
+async fn an_autoscaler_without_metrics_says_so_and_keeps_to_its_bounds() {
+    let (_server, client) = started();
+    let labels = json!({"app": "web"});
+    let mut pod = template();
+    pod["spec"]["restartPolicy"] = "Always".into();
+    pod["metadata"] = json!({"labels": labels});
+    let spec = json!({"replicas": 1, "selector": {"matchLabels": labels}, "template": pod});
+    let deployments = "/apis/apps/v1/namespaces/default/deployments";
+    create(&client, deployments, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}});
+    let spec = json!({"minReplicas": 3, "maxReplicas": 5, "scaleTargetRef": target, "metrics": [metric]});
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    create(&client, path, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    let deployment = format!("{deployments}/web");
+    until("the least", Duration::from_secs(40), async || get(&client, &deployment).await["spec"]["replicas"] == 3)
+        .await;
+    let told =
+        "Normal SuccessfulRescale New size: 3; reason: Current number of replicas below Spec.MinReplicas".to_string();
+    until("its events", LATER, async || events(&client, "web").await.contains(&told)).await;
+    let path = format!("{path}/web");
+    let named =
+        |autoscaler: &Value| conditions(autoscaler).contains(&"ScalingActive FailedGetResourceMetric".to_string());
+    until("no metrics", Duration::from_secs(40), async || named(&get(&client, &path).await)).await;
+    let conditions = get(&client, &path).await["status"]["conditions"].clone();
+    let message = "the HPA was unable to compute the replica count: failed to get cpu utilization: unable to get metrics for \
+                   resource cpu: unable to fetch metrics from resource metrics API: the server could not find the requested \
+                   resource (get pods.metrics.k8s.io)";
+    let said = conditions.as_array().expect("conditions").iter().find(|one| one["type"] == "ScalingActive");
+    assert_eq!(said.expect("is there")["message"], message);
+}

@@ -8,10 +8,10 @@ use k8s_openapi::api::autoscaling::v2::{CrossVersionObjectReference, MetricIdent
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Client;
 use machinery::quantity::Quantity;
-use reconcile::is_not_found;
 use serde_json::Value;
 
 use super::replicas::Sample;
+use super::scale::is_absent;
 
 const DEFAULT_WINDOW: SignedDuration = SignedDuration::from_mins(1);
 
@@ -110,7 +110,7 @@ async fn custom(
 async fn get(client: &Client, path: &str, what: &str) -> Result<Value, String> {
     let request = http::Request::get(path).body(Vec::new()).map_err(|error| error.to_string())?;
     client.request::<Value>(request).await.map_err(|error| match &error {
-        _ if is_not_found(&error) => format!("the server could not find the requested resource (get {what})"),
+        _ if is_absent(&error) => format!("the server could not find the requested resource (get {what})"),
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     })

@@ -38,7 +38,7 @@ pub(super) async fn plural(client: &Client, api_version: &str, kind: &str) -> Re
         true => client.list_api_group_resources(api_version).await,
     };
     let unknown = || format!("no matches for kind {kind:?} in version {api_version:?}");
-    let served = served.map_err(|error| if reconcile::is_not_found(&error) { unknown() } else { said(error) })?;
+    let served = served.map_err(|error| if is_absent(&error) { unknown() } else { said(error) })?;
     let found = served.resources.into_iter().find(|one| one.kind == kind && !one.name.contains('/'));
     found.map(|one| one.name).ok_or_else(unknown)
 }
@@ -49,4 +49,9 @@ pub(super) fn said(error: kube::Error) -> String {
         kube::Error::Api(status) => status.message.clone(),
         other => other.to_string(),
     }
+}
+
+/// Whether there is no such object, or not even such an API, for which servers answer without a Status.
+pub(super) fn is_absent(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
