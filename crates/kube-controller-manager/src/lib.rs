@@ -23,6 +23,7 @@ mod statefulset;
 mod job;
 mod cronjob;
 mod ttlafterfinished;
+mod horizontalpodautoscaler;
 mod disruption;
 mod resourcequota;
 mod rootcacertificatepublisher;
@@ -77,6 +78,7 @@ pub static CONTROLLERS: &[&Controller] = &[
     &job::CONTROLLER,
     &cronjob::CONTROLLER,
     &ttlafterfinished::CONTROLLER,
+    &horizontalpodautoscaler::CONTROLLER,
     &disruption::CONTROLLER,
     &resourcequota::CONTROLLER,
     &tainteviction::CONTROLLER,

@@ -194,3 +194,87 @@ pub(super) fn unmark(now: Timestamp, pod: &Pod) -> Plan {
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
     Plan::one(Write::strategic_patch_sub::<Pod>(&Key::of(&pod.metadata), "status", patch).accept(&["NotFound"]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:10:00Z".parse().expect("a time")
+    }
+
+    fn budget(spec: serde_json::Value, disrupted: serde_json::Value) -> PodDisruptionBudget {
+        let object = json!({"metadata": {"name": "b", "namespace": "a", "generation": 3}, "spec": spec, "status": {"disruptedPods": disrupted}});
+        serde_json::from_value(object).expect("a budget")
+    }
+
+    /// Names of pods; `!` is not ready.
+    fn pods(text: &str) -> Vec<Arc<Pod>> {
+        let pod = |name: &str| {
+            let ready = if name.ends_with('!') { "False" } else { "True" };
+            let owner =
+                json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": true});
+            let object = json!({"metadata": {"name": name, "namespace": "a", "ownerReferences": [owner]},
+                "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+            Arc::new(serde_json::from_value(object).expect("a pod"))
+        };
+        text.split_whitespace().map(pod).collect()
+    }
+
+    /// Expected, desired, healthy, allowed, and why.
+    fn check(
+        spec: serde_json::Value,
+        disrupted: serde_json::Value,
+        text: &str,
+        scales: Result<Vec<i32>, String>,
+        expected: &str,
+    ) {
+        let plan = plan(now(), &budget(spec.clone(), disrupted), &pods(text), &scales);
+        let body = plan.writes[0].body()["status"].clone();
+        let numbers = ["expectedPods", "desiredHealthy", "currentHealthy", "disruptionsAllowed"]
+            .map(|name| body[name].to_string());
+        let reason = body["conditions"][0]["reason"].as_str().unwrap_or_default();
+        let events: Vec<&str> = plan.events.iter().map(|event| event.reason).collect();
+        assert_eq!(format!("{} {reason} {}", numbers.join(" "), events.join(",")), expected, "{spec} {text}");
+    }
+
+    #[test]
+    fn budgets_say_how_many_may_go() {
+        let none = || json!({});
+        check(json!({"minAvailable": 2}), none(), "a b c d!", Ok(vec![]), "4 2 3 1 SufficientPods ");
+        check(json!({"minAvailable": 3}), none(), "a b c", Ok(vec![]), "3 3 3 0 InsufficientPods ");
+        check(json!({"minAvailable": "50%"}), none(), "a b c", Ok(vec![3]), "3 2 3 1 SufficientPods ");
+        check(json!({"maxUnavailable": 1}), none(), "a b", Ok(vec![3, 2]), "5 4 2 0 InsufficientPods ");
+        check(json!({"maxUnavailable": "34%"}), none(), "a b c", Ok(vec![3]), "3 1 3 2 SufficientPods ");
+        check(json!({"minAvailable": 0}), none(), "", Ok(vec![]), "0 0 0 0 InsufficientPods NoPods");
+        let error = Err("jobs.batch does not implement the scale subresource".to_owned());
+        check(
+            json!({"maxUnavailable": 1}),
+            none(),
+            "a",
+            error,
+            "null null null 0 SyncFailed CalculateExpectedPodCountFailed",
+        );
+    }
+
+    #[test]
+    fn a_granted_eviction_counts_for_two_minutes() {
+        let at = |time: &str| json!({"a": format!("2026-01-01T00:{time}Z"), "gone": "2026-01-01T00:09:00Z"});
+        check(json!({"minAvailable": 1}), at("09:00"), "a b", Ok(vec![]), "2 1 1 0 InsufficientPods ");
+        check(json!({"minAvailable": 1}), at("07:00"), "a b", Ok(vec![]), "2 1 2 1 SufficientPods NotDeleted");
+    }
+
+    #[test]
+    fn stale_marks_are_taken_back() {
+        let check = |reason: &str, since: &str, writes: usize, again: bool| {
+            let condition =
+                json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "lastTransitionTime": since});
+            let object = json!({"metadata": {"name": "p", "namespace": "a"}, "status": {"phase": "Running", "conditions": [condition]}});
+            let plan = unmark(now(), &serde_json::from_value(object).expect("a pod"));
+            assert_eq!((plan.writes.len(), plan.again.is_some()), (writes, again), "{reason} {since}");
+        };
+        check("EvictionByEvictionAPI", "2026-01-01T00:05:00Z", 1, false);
+        check("EvictionByEvictionAPI", "2026-01-01T00:09:00Z", 0, true);
+        check("TerminationByKubelet", "2026-01-01T00:05:00Z", 0, false);
+    }
+}

@@ -1,6 +1,6 @@
 //! The pods a Job makes, and those it ends first.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -63,8 +63,8 @@ pub(super) fn to_remove(
     let Some(completions) = completions else { return first_to_go(active, active, at_least, now) };
     let mut order: Vec<Arc<Pod>> = first_to_go(active, active, active.len(), now);
     order.reverse();
-    let mut keepers: HashMap<i32, ()> = HashMap::new();
-    let keeps = |pod: &Arc<Pod>| index(pod, completions).is_some_and(|index| keepers.insert(index, ()).is_none());
+    let mut kept: HashSet<i32> = HashSet::new();
+    let keeps = |pod: &Arc<Pod>| index(pod, completions).is_some_and(|index| kept.insert(index));
     let (left, mut removed): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = order.into_iter().partition(keeps);
     let more = at_least.saturating_sub(removed.len());
     removed.extend(first_to_go(&left, &left, more, now));

@@ -1,0 +1,81 @@
+//! Horizontal pod autoscalers: as many replicas as the metrics ask for.
+//!
+//! They are looked at every 15 seconds, not when something changes: metrics change all the time. What was recommended and
+//! changed before is remembered only here, as upstream; after a restart the windows begin anew.
+
+mod behavior;
+mod evaluate;
+mod metrics;
+mod replicas;
+mod scale;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::Api;
+use kube::api::ListParams;
+use reconcile::{Error, Rule, Shutdown, Work};
+use tokio::time::MissedTickBehavior;
+
+use self::behavior::Memory;
+use crate::{Context, Controller};
+
+const PERIOD: Duration = Duration::from_secs(15);
+
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "horizontal-pod-autoscaler-controller",
+    account: "horizontal-pod-autoscaler",
+    source: "horizontal-pod-autoscaler",
+    rules: &[
+        Rule { groups: &["autoscaling"], resources: &["horizontalpodautoscalers"], verbs: &["get", "list", "watch"] },
+        Rule { groups: &["autoscaling"], resources: &["horizontalpodautoscalers/status"], verbs: &["update"] },
+        Rule { groups: &["*"], resources: &["*/scale"], verbs: &["get", "update"] },
+        Rule { groups: &[""], resources: &["pods"], verbs: &["list", "watch"] },
+        Rule { groups: &["metrics.k8s.io"], resources: &["pods"], verbs: &["list", "watch"] },
+        Rule {
+            groups: &["custom.metrics.k8s.io", "external.metrics.k8s.io"],
+            resources: &["*"],
+            verbs: &["get", "list", "watch"],
+        },
+        Rule { groups: &["", "events.k8s.io"], resources: &["events"], verbs: &["create", "patch", "update"] },
+    ],
+    work: Work::Own(|cx, shutdown| run(cx, shutdown).boxed()),
+};
+
+async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
+    let autoscalers = Api::<HorizontalPodAutoscaler>::all(cx.client.clone());
+    let everything = ListParams::default();
+    let mut memories: HashMap<String, Memory> = HashMap::new();
+    let mut ticks = tokio::time::interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            _ = ticks.tick() => {}
+        }
+        let listed = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            listed = autoscalers.list(&everything) => listed,
+        };
+        let all = match listed {
+            Ok(list) => list.items,
+            Err(error) => {
+                tracing::warn!(%error, "autoscalers cannot be listed and are tried again");
+                continue;
+            }
+        };
+        let uid = |one: &HorizontalPodAutoscaler| one.metadata.uid.clone().unwrap_or_default();
+        memories.retain(|known, _| all.iter().any(|one| uid(one) == *known));
+        for autoscaler in &all {
+            let memory = memories.entry(uid(autoscaler)).or_default();
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = status::look(&cx, autoscaler, memory) => {}
+            }
+        }
+    }
+}
