@@ -6,6 +6,7 @@ mod controllers;
 mod scheduler;
 mod alone;
 mod node;
+mod hollow_nodes;
 mod snapshot;
 mod image;
 
@@ -34,6 +35,9 @@ enum Command {
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
+    /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
+    #[command(name = "hollow-nodes")]
+    HollowNodes(hollow_nodes::Flags),
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -65,6 +69,7 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Image(command) => image::run(command),
     }

@@ -77,7 +77,9 @@ impl World {
                     told.push(format!("delete {}", self.sets[&name]["metadata"]["uid"].as_str().unwrap()));
                     self.sets.remove(&name);
                 }
-                ("update", false) => self.deployment["status"] = write.body()["status"].clone(),
+                ("update", false) if path.ends_with("/status") => {
+                    self.deployment["status"] = write.body()["status"].clone()
+                }
                 _ => {
                     let annotations = write.body()["metadata"]["annotations"].clone();
                     self.deployment["metadata"]["annotations"] = annotations;
