@@ -4,10 +4,13 @@
 //! run is bounded in count or time; `all` takes a few minutes.
 
 mod api;
+mod cluster;
+mod controllers;
 mod load;
 mod pods;
 mod process;
 mod report;
+mod scheduler;
 mod storage;
 mod upstream;
 
@@ -35,20 +38,36 @@ enum Command {
         /// Only these parts: start, create, get, list, watch, patch.
         parts: Vec<String>,
     },
+    /// A Deployment of 5,000 replicas, and the end of a namespace with 10,000 objects.
+    Controllers,
+    /// Pods per second on hollow nodes in the shapes of scheduler_perf.
+    Scheduler {
+        /// How many nodes; may be given several times.
+        #[arg(long, default_values_t = [1000, 5000])]
+        nodes: Vec<usize>,
+        /// Only these shapes, such as `basic`.
+        shapes: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    // Every TLS connection of the process uses the one provider that is compiled in; it is set only here.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         report::machine();
         match arguments.command {
             Command::All => {
                 storage::run().await?;
-                api::run(&[]).await
+                api::run(&[]).await?;
+                controllers::run().await?;
+                scheduler::run(&[1000, 5000], &[]).await
             }
             Command::Store => storage::run().await,
             Command::Api { parts } => api::run(&parts).await,
+            Command::Controllers => controllers::run().await,
+            Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
         }
     })
 }

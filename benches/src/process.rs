@@ -14,8 +14,17 @@ pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
 
 /// Resident memory in MiB.
 pub fn resident_mib(pid: u32) -> anyhow::Result<f64> {
+    memory_mib(pid, "VmRSS:")
+}
+
+/// The most memory that was ever resident, in MiB.
+pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    memory_mib(pid, "VmHWM:")
+}
+
+fn memory_mib(pid: u32, field: &'static str) -> anyhow::Result<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).context(field)?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }

@@ -9,6 +9,7 @@ mod alone;
 mod leader;
 mod node;
 mod power_off;
+mod hollow_nodes;
 mod snapshot;
 mod image;
 
@@ -39,6 +40,9 @@ enum Command {
     KubeScheduler(scheduler::Flags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
+    /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
+    #[command(name = "hollow-nodes")]
+    HollowNodes(hollow_nodes::Flags),
     /// Save or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
@@ -72,6 +76,7 @@ fn main() -> anyhow::Result<()> {
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
+        Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Image(command) => image::run(command),
     }

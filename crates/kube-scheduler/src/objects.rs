@@ -112,7 +112,6 @@ impl Objects {
     }
 }
 
-#[cfg(test)]
 impl Objects {
     /// Copies that hold nothing.
     pub fn empty() -> Objects {

@@ -15,6 +15,7 @@ pub mod probe;
 pub mod images;
 pub mod resources;
 pub mod server;
+pub mod hollow;
 mod run;
 #[cfg(test)]
 mod fake_api;

@@ -70,6 +70,15 @@ pub(super) fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan
     }
     deleted.extend(there.into_values().flatten().map(|(place, ..)| place));
     for (family, ports, part) in created {
+        // A slice that is not needed any more takes the place of one that would be made; its address type stays for ever.
+        if let Some(found) = deleted.iter().position(|place| slices[*place].address_type == family) {
+            let mut slice = EndpointSlice::clone(&slices[deleted.remove(found)]);
+            (slice.endpoints, slice.ports) = (Some(part), Some(ports));
+            slice.metadata.labels = Some(labels.clone());
+            slice.metadata.annotations = Some(annotations.clone());
+            plan.writes.push(Write::update(&slice));
+            continue;
+        }
         let metadata = ObjectMeta {
             generate_name: Some(format!("{}-", endpoints.metadata.name.as_deref().unwrap_or_default())),
             namespace: endpoints.metadata.namespace.clone(),

@@ -40,6 +40,8 @@ pub struct Injector {
     /// A fault that happens once has happened.
     done: AtomicBool,
     watches: AtomicUsize,
+    /// Writes that the server is at.
+    under_way: AtomicUsize,
     began: Instant,
 }
 
@@ -52,6 +54,7 @@ impl Injector {
             crashed: Notify::new(),
             done: AtomicBool::new(false),
             watches: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
             began: Instant::now(),
         })
     }
@@ -106,19 +109,25 @@ impl Way {
         let number = injector.writes.fetch_add(1, Ordering::SeqCst) + 1;
         let method = request.method().clone();
         let fault = injector.fault;
-        if fault == Fault::Refused && number % 2 == 1 {
+        if fault == Fault::Refused && falls_on(number) {
             return Ok(status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
         }
-        if fault == Fault::Conflicts && (method == Method::PUT || method == Method::PATCH) && number % 2 == 1 {
+        if fault == Fault::Conflicts && (method == Method::PUT || method == Method::PATCH) && falls_on(number) {
             return Ok(status(StatusCode::CONFLICT, "Conflict"));
         }
+        injector.under_way.fetch_add(1, Ordering::SeqCst);
         let answer = infallible(self.server.call(request).await);
+        injector.under_way.fetch_sub(1, Ordering::SeqCst);
         if method == Method::POST && answer.status() == StatusCode::CREATED {
             *injector.created.lock().entry(path).or_default() += 1;
         }
         match fault {
             Fault::Crash(at) if number >= at && !injector.done.swap(true, Ordering::SeqCst) => {
                 self.alive.store(false, Ordering::SeqCst);
+                // What had reached the server before the crash is done before the next life begins.
+                while injector.under_way.load(Ordering::SeqCst) > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 injector.crashed.notify_one();
                 futures::future::pending().await
             }
@@ -205,6 +214,11 @@ impl Way {
         let body = StreamBody::new(stream.map(|line| line.map(Frame::data)));
         Response::from_parts(parts, BodyExt::boxed_unsync(body))
     }
+}
+
+/// Half of the writes, in no order that a controller could fall into step with.
+fn falls_on(number: usize) -> bool {
+    number == 1 || (number.wrapping_mul(2_654_435_761) >> 13) & 1 == 1
 }
 
 fn infallible<T>(outcome: Result<T, std::convert::Infallible>) -> T {

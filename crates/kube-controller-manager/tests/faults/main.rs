@@ -3,7 +3,7 @@
 //! the state that an undisturbed run ends in, which is the one its scenario tells.
 //!
 //! A controller takes part by a file in `scenarios/`, named after it; `scenario.rs` says how such a file is written.
-//! `FAULTS=name` runs only the scenarios whose name contains that.
+//! `FAULTS=name` runs only the scenarios whose name contains that; `FAULTS_LOG=debug` shows what the controllers log.
 
 mod clock;
 mod fault;
@@ -56,6 +56,9 @@ fn floods_hostile_objects_and_jumping_clocks() {
 fn disturb(faults: impl Fn(usize) -> Vec<Fault>) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let only = std::env::var("FAULTS").unwrap_or_default();
+    // The log helps to find out why; where it is set up already, that one is used.
+    let filter = tracing_subscriber::EnvFilter::try_from_env("FAULTS_LOG").unwrap_or_else(|_| "off".into());
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     let mut failures = Vec::new();
     for scenario in Scenario::all().iter().filter(|scenario| scenario.name.contains(&only)) {
         let calm = match runtime.block_on(run::run(scenario, Fault::None)) {

@@ -34,6 +34,7 @@ pub struct Outcome {
 }
 
 pub async fn run(scenario: &Scenario, fault: Fault) -> Result<Outcome, String> {
+    let began = Instant::now();
     let world = Arc::new(World::start().await);
     if scenario.controllers[0] != "serviceaccount-controller" {
         world.create_account("a").await;
@@ -54,6 +55,7 @@ pub async fn run(scenario: &Scenario, fault: Fault) -> Result<Outcome, String> {
         () = lives => unreachable!("a controller lives again after every crash"),
         outcome = steps => outcome?,
     }
+    println!("{} with {fault:?}: {:.1} s", scenario.name, began.elapsed().as_secs_f64());
     Ok(Outcome { writes: injector.writes.load(Ordering::SeqCst), created: injector.created.lock().clone() })
 }
 

@@ -1,0 +1,295 @@
+//! Hollow nodes: nodes and kubelets without containers, many in one process, so that clusters of any size can be tried.
+//!
+//! They register, renew their leases, say that the pods bound to them run and are ready, and let go of those that end.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client};
+use reconcile::{Shutdown, is_not_found, reason};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::Error;
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub count: usize,
+    /// Nodes are named after it and their number.
+    pub prefix: String,
+    pub cpu: String,
+    pub memory: String,
+    pub pods_max: u32,
+    /// The nodes are spread over so many zones.
+    pub zones: usize,
+    /// Every lease is renewed once in this time.
+    pub renew_every: Duration,
+    /// Requests that are under way at the same time.
+    pub requests_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            count: 1,
+            prefix: "hollow-".into(),
+            cpu: "32".into(),
+            memory: "128Gi".into(),
+            pods_max: 110,
+            zones: 3,
+            renew_every: Duration::from_secs(15),
+            requests_max: 64,
+        }
+    }
+}
+
+impl Config {
+    fn name(&self, number: usize) -> String {
+        format!("{}{number}", self.prefix)
+    }
+
+    fn is_ours(&self, node: &str) -> bool {
+        let number = node.strip_prefix(&self.prefix).and_then(|number| number.parse::<usize>().ok());
+        number.is_some_and(|number| number < self.count)
+    }
+}
+
+/// Registers the nodes, says so, and keeps them until told to stop.
+pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(), Error> {
+    let numbers = stream::iter((0..config.count).map(|number| register(&config, &client, number)));
+    let mut registering = numbers.buffer_unordered(config.requests_max);
+    while let Some(outcome) = registering.next().await {
+        outcome?;
+        if shutdown.is_cancelled() {
+            return Ok(());
+        }
+    }
+    drop(registering);
+    tracing::info!(nodes = config.count, "the hollow nodes are ready");
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = renew(&config, &client) => {}
+        () = tend(&config, &client) => {}
+    }
+    Ok(())
+}
+
+const LEASES: &str = "kube-node-lease";
+const LEASE_SECONDS: i32 = 40;
+
+async fn register(config: &Config, client: &Client, number: usize) -> Result<(), Error> {
+    let name = config.name(number);
+    let nodes: Api<Node> = Api::all(client.clone());
+    let failed = |source: kube::Error| Error::Api { step: format!("register node {name}"), source };
+    let node = decoded(node(config, number));
+    match nodes.create(&PostParams::default(), &node).await {
+        Ok(_) => {}
+        Err(error) if reason(&error) == "AlreadyExists" => {
+            let status = json!({"status": node.status});
+            nodes.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map_err(failed)?;
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    let lease = decoded(json!({
+        "metadata": {"name": name, "namespace": LEASES},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micros(Timestamp::now())},
+    }));
+    match leases.create(&PostParams::default(), &lease).await {
+        Err(error) if reason(&error) != "AlreadyExists" => Err(failed(error)),
+        _ => Ok(()),
+    }
+}
+
+fn node(config: &Config, number: usize) -> Value {
+    let name = config.name(number);
+    let now = seconds(Timestamp::now());
+    let condition = |kind: &str, status: &str, reason: &str| {
+        json!({"type": kind, "status": status, "reason": reason, "message": "a hollow node",
+            "lastHeartbeatTime": now, "lastTransitionTime": now})
+    };
+    let resources = json!({"cpu": config.cpu, "memory": config.memory, "pods": config.pods_max.to_string(), "ephemeral-storage": "100Gi"});
+    json!({
+        "metadata": {"name": name, "labels": {
+            "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+            "topology.kubernetes.io/zone": format!("zone-{}", number % config.zones.max(1)),
+            "knarr.dev/hollow": "true",
+        }},
+        "status": {
+            "capacity": resources, "allocatable": resources,
+            "addresses": [{"type": "Hostname", "address": name}],
+            "conditions": [
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+                condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+                condition("Ready", "True", "KubeletReady"),
+            ],
+            "nodeInfo": {"machineID": name, "systemUUID": name, "bootID": name, "kernelVersion": "hollow", "osImage": "hollow",
+                "containerRuntimeVersion": "hollow://1", "kubeletVersion": "v1.36.0", "kubeProxyVersion": "",
+                "operatingSystem": "linux", "architecture": "amd64"},
+        },
+    })
+}
+
+/// One lease after the other, so that the load is even.
+async fn renew(config: &Config, client: &Client) {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), LEASES);
+    let pause = config.renew_every / u32::try_from(config.count.max(1)).unwrap_or(u32::MAX);
+    let mut tick = tokio::time::interval(pause.max(Duration::from_micros(100)));
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        for number in 0..config.count {
+            tick.tick().await;
+            let name = config.name(number);
+            let patch = json!({"spec": {"renewTime": micros(Timestamp::now())}});
+            if let Err(error) = leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                tracing::warn!(node = name, %error, "a lease was not renewed");
+            }
+        }
+    }
+}
+
+/// Follows the pods of all nodes by one watch.
+async fn tend(config: &Config, client: &Client) {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let fields = watcher::Config::default().streaming_lists().fields("spec.nodeName!=");
+    let mut events = pin!(watch(pods, fields).default_backoff());
+    let slots = Arc::new(Semaphore::new(config.requests_max));
+    let addresses = Arc::new(AtomicU32::new(1));
+    // What was done last for a pod, so that an event that comes late does not do it again.
+    let mut done: HashMap<String, bool> = HashMap::new();
+    while let Some(event) = events.next().await {
+        let pod = match event {
+            Ok(Event::Apply(pod) | Event::InitApply(pod)) => pod,
+            Ok(Event::Delete(pod)) => {
+                done.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+                continue;
+            }
+            Ok(Event::Init | Event::InitDone) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "the watch of pods failed and is tried again");
+                // What was under way may have been lost with it.
+                done.clear();
+                continue;
+            }
+        };
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        if !config.is_ours(node) {
+            continue;
+        }
+        let ends = pod.metadata.deletion_timestamp.is_some();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
+        if !ends && phase != "Pending" && !phase.is_empty() {
+            continue;
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if done.insert(uid, ends) == Some(ends) {
+            continue;
+        }
+        let slot = slots.clone().acquire_owned().await.expect("the slots are never closed");
+        let (client, addresses) = (client.clone(), addresses.clone());
+        tokio::spawn(async move {
+            let outcome = match ends {
+                true => finish(&client, &pod).await,
+                false => begin(&client, &pod, &addresses).await,
+            };
+            if let Err(error) = outcome
+                && !is_not_found(&error)
+                && reason(&error) != "Conflict"
+            {
+                tracing::warn!(pod = pod.metadata.name, %error, "a pod was not tended");
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn finish(client: &Client, pod: &Pod) -> Result<(), kube::Error> {
+    let uid = Preconditions { uid: pod.metadata.uid.clone(), ..Preconditions::default() };
+    let options = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(uid), ..DeleteParams::default() };
+    api(client, pod).delete(pod.metadata.name.as_deref().unwrap_or_default(), &options).await?;
+    Ok(())
+}
+
+async fn begin(client: &Client, pod: &Pod, addresses: &AtomicU32) -> Result<(), kube::Error> {
+    let number = addresses.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
+    let address = std::net::Ipv4Addr::from(0x0a00_0000 | number).to_string();
+    let patch = running(pod, &address, Timestamp::now());
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    api(client, pod).patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    Ok(())
+}
+
+fn api(client: &Client, pod: &Pod) -> Api<Pod> {
+    Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
+}
+
+/// The status of a pod that runs and is ready.
+fn running(pod: &Pod, address: &str, now: Timestamp) -> Value {
+    let now = seconds(now);
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": now});
+    let conditions = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"].map(condition);
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers).map(|container| {
+        json!({
+            "name": container.name, "image": container.image, "imageID": container.image, "ready": true, "started": true,
+            "restartCount": 0, "containerID": format!("hollow://{uid}/{}", container.name),
+            "state": {"running": {"startedAt": now}},
+        })
+    });
+    json!({
+        "metadata": {"uid": uid},
+        "status": {
+            "phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "startTime": now,
+            "conditions": conditions,
+            "containerStatuses": containers.collect::<Vec<Value>>(),
+        },
+    })
+}
+
+fn decoded<K: serde::de::DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).expect("an object of this module is one of its kind")
+}
+
+fn seconds(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+fn micros(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_known_by_their_names() {
+        let config = Config { count: 3, ..Config::default() };
+        let ours: Vec<bool> =
+            ["hollow-0", "hollow-2", "hollow-3", "hollow-", "other"].iter().map(|name| config.is_ours(name)).collect();
+        assert_eq!(ours, [true, true, false, false, false]);
+        let node: Node = decoded(node(&config, 1));
+        assert_eq!(node.metadata.name.as_deref(), Some("hollow-1"));
+    }
+
+    #[test]
+    fn a_pod_that_runs_is_ready() {
+        let pod = json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let status = running(&pod, "10.0.0.1", Timestamp::UNIX_EPOCH);
+        assert_eq!(status["status"]["containerStatuses"][0]["containerID"], "hollow://u/c");
+        assert_eq!(status["status"]["conditions"].as_array().map(Vec::len), Some(4));
+        assert_eq!(micros(Timestamp::UNIX_EPOCH), "1970-01-01T00:00:00.000000Z");
+    }
+}
