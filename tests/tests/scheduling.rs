@@ -276,7 +276,7 @@ async fn a_claim_gets_its_folder_where_its_pod_goes() {
 
     // A claim that a pod uses stays until the pod is gone; its folder is then removed by a pod on its node.
     let claim_path = format!("{CLAIMS}/data");
-    cluster.client.send("DELETE", &claim_path, "application/json", "{}".into()).await.unwrap();
+    cluster.client.send("DELETE", &claim_path, "application/json", "{}").await.unwrap();
     let ending = cluster.get(&claim_path).await;
     assert_eq!(ending["metadata"]["finalizers"], json!(["kubernetes.io/pvc-protection"]));
     for pod in ["user", "elsewhere"] {
