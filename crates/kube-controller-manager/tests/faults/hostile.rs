@@ -6,7 +6,6 @@ use crate::world::World;
 
 pub async fn create(world: &World) {
     let namespace = "hostile";
-    let _ = world.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})).await;
     let everything = json!({"matchExpressions": [{"key": "nothing", "operator": "DoesNotExist"}]});
     let template = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let workload = |kind: &str, name: &str, replicas: i64| {

@@ -61,7 +61,7 @@ impl Injector {
 
     fn is_away(&self) -> bool {
         let since = self.began.elapsed();
-        self.fault == Fault::Away && (Duration::from_millis(300)..AWAY).contains(&since)
+        self.fault == Fault::Away && (Duration::from_millis(100)..AWAY).contains(&since)
     }
 }
 

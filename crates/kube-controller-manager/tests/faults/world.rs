@@ -52,7 +52,7 @@ impl World {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "5000"}}});
         world.create(&node).await.expect("a node");
-        for name in ["a", "flood"] {
+        for name in ["a", "flood", "hostile"] {
             world
                 .create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
                 .await
