@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use rcgen::{KeyPair, PublicKeyData as _, SigningKey as _};
+use rcgen::{KeyPair, SigningKey as _};
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
 
