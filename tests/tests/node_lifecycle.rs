@@ -344,7 +344,7 @@ fn running_pods_take_new_containers_sizes_and_images() {
     );
     let pod = node.until("changes", "debugged", |pod| !status(pod, "debugger")["state"]["running"].is_null());
     assert_eq!(condition(&pod, "Ready"), "True");
-    assert!(node.until_log("changes", "debugger", "sleep").contains("sleep\0300"));
+    assert!(node.until_log("changes", "debugger", "sleep").contains("sleep\x00300"));
 
     let file = |pod: &Value, controller: &str, container: &str, file: &str| {
         let (name, uid) = (node.server.machine().name(), pod["metadata"]["uid"].as_str().unwrap());

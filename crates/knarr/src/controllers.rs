@@ -151,7 +151,9 @@ impl Local {
         let election = self.election(crate::scheduler::COMPONENT);
         tokio::spawn(async move {
             let client = cluster.client().clone();
-            election.run(client, shutdown, move |stop| crate::scheduler::work(config.clone(), cluster.clone(), stop)).await;
+            election
+                .run(client, shutdown, move |stop| crate::scheduler::work(config.clone(), cluster.clone(), stop))
+                .await;
         })
     }
 

@@ -194,6 +194,8 @@ impl Server {
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {
+                // The disk of the machine that tests run on is nobody's business here.
+                command.args(["--eviction-hard", "memory.available<50Mi"]);
                 command.args(["--node-ip", machine::ADDRESS, "--node-name", "node-1", "--cgroup-root"]);
                 command.arg(format!("/{}", machine.name()))
             }

@@ -13,9 +13,11 @@ pub(super) struct Single {
 
 type PortKey = (Option<String>, i32, Option<String>, Option<String>);
 
+/// An address, the pod behind it, and whether it is ready.
+type Place = (String, Option<String>, bool);
+
 pub(super) fn repack(singles: Vec<Single>) -> Vec<EndpointSubset> {
-    let mut addresses: BTreeMap<(String, Option<String>, bool), (EndpointAddress, BTreeMap<PortKey, EndpointPort>)> =
-        BTreeMap::new();
+    let mut addresses: BTreeMap<Place, (EndpointAddress, BTreeMap<PortKey, EndpointPort>)> = BTreeMap::new();
     for Single { address, port, ready } in singles {
         let uid = address.target_ref.as_ref().and_then(|target| target.uid.clone());
         let entry = addresses.entry((address.ip.clone(), uid, ready)).or_insert_with(|| (address, BTreeMap::new()));

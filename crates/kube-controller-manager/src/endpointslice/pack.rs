@@ -20,8 +20,11 @@ pub(crate) fn identity(endpoint: &Endpoint) -> Identity {
     )
 }
 
+/// Name, number, protocol and application protocol of a port.
+pub(crate) type Port = (Option<String>, Option<i32>, Option<String>, Option<String>);
+
 /// Ports in an order in which equal sets are equal.
-pub(crate) fn sorted(ports: &[EndpointPort]) -> Vec<(Option<String>, Option<i32>, Option<String>, Option<String>)> {
+pub(crate) fn sorted(ports: &[EndpointPort]) -> Vec<Port> {
     let mut sorted: Vec<_> = ports
         .iter()
         .map(|port| (port.name.clone(), port.port, port.protocol.clone(), port.app_protocol.clone()))

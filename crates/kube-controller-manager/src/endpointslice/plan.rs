@@ -58,18 +58,21 @@ pub(super) fn plan(
     plan
 }
 
+/// Endpoints that have the same ports.
+type Group = (Vec<EndpointPort>, Vec<Endpoint>);
+
 /// Endpoints by their ports, and whether the nodes of all were known.
 fn wished(
     service: &Service,
     pods: &[Arc<Pod>],
     family: &str,
     node_of: impl Fn(&str) -> Option<Arc<Node>>,
-) -> (Vec<(Vec<EndpointPort>, Vec<Endpoint>)>, bool) {
+) -> (Vec<Group>, bool) {
     let publishes = publishes_not_ready(service);
-    let mut grouped: BTreeMap<_, (Vec<EndpointPort>, Vec<Endpoint>)> = BTreeMap::new();
+    let mut grouped: BTreeMap<_, Group> = BTreeMap::new();
     let mut all_known = true;
     for pod in pods.iter().filter(|pod| is_reachable(pod)) {
-        let found = node(pod).map(|name| node_of(name));
+        let found = node(pod).map(&node_of);
         if matches!(found, Some(None)) && !publishes {
             all_known = false;
             continue;

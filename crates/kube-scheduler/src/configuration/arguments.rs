@@ -183,7 +183,7 @@ fn fit(args: Fit) -> Result<NodeResourcesFit, String> {
         ignored_groups: args.ignored_resource_groups.unwrap_or_default(),
         ..NodeResourcesFit::default()
     };
-    for group in plugin.ignored_groups.iter().filter(|group| group.contains('/')) {
+    if let Some(group) = plugin.ignored_groups.iter().find(|group| group.contains('/')) {
         return Err(format!("ignoredResourceGroups: Invalid value: {group:?}: resource group name can't contain '/'"));
     }
     let Some(scoring) = args.scoring_strategy else { return Ok(plugin) };
