@@ -197,7 +197,9 @@ impl Server {
                 // The disk of the machine that tests run on is nobody's business here.
                 command.args(["--eviction-hard", "memory.available<50Mi"]);
                 command.args(["--node-ip", machine::ADDRESS, "--node-name", "node-1", "--cgroup-root"]);
-                command.arg(format!("/{}", machine.name()))
+                command.arg(format!("/{}", machine.name()));
+                // How full this host's disk is must not decide what a test sees.
+                command.args(["--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%"])
             }
         };
         command.args(&self.options.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
