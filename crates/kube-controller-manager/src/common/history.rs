@@ -182,7 +182,7 @@ mod tests {
         let hash = &labels["controller.kubernetes.io/hash"];
         assert_eq!(first.metadata.name.as_deref(), Some(format!("web-{hash}").as_str()));
         assert_eq!(first.metadata.annotations.as_ref().unwrap()["why"], "first");
-        let second = made("v2", &[first.clone()]);
+        let second = made("v2", std::slice::from_ref(&first));
         assert_eq!(second.revision, 2);
         let both = [first.clone(), second];
         assert!(matches!(look("v2", &both, None), Present::Found { write: None, .. }));

@@ -147,6 +147,6 @@ mod tests {
         check(&[0..100, 100..150], 0..100, "0:100 -1");
         // What does not fit one slice as a whole begins a new one.
         check(&[0..95, 100..195], 0..210, "0:95 1:95 +20");
-        check(&[0..130], 0..130, "0:100 +30");
+        check(std::slice::from_ref(&(0..130)), 0..130, "0:100 +30");
     }
 }

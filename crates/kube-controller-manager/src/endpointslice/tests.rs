@@ -111,11 +111,11 @@ fn slices_that_are_right_are_left_alone_and_others_are_used_again() {
         "targetRef": {"kind": "Pod", "namespace": "a", "name": "a", "uid": "a"}});
     let right = slice(ports.clone(), json!([endpoint]));
     let service = service(json!({}));
-    assert!(shown(&service, "a 10.1.0.1 n1 ready", &[right.clone()]).is_empty());
-    assert_eq!(shown(&service, "a 10.1.0.1 n1 -", &[right.clone()]), ["update [8080] 10.1.0.1/"]);
+    assert!(shown(&service, "a 10.1.0.1 n1 ready", std::slice::from_ref(&right)).is_empty());
+    assert_eq!(shown(&service, "a 10.1.0.1 n1 -", std::slice::from_ref(&right)), ["update [8080] 10.1.0.1/"]);
     assert_eq!(shown(&service, "", &[right]), ["update [] "]);
     let empty = slice(json!([]), json!([]));
-    assert!(shown(&service, "", &[empty.clone()]).is_empty());
+    assert!(shown(&service, "", std::slice::from_ref(&empty)).is_empty());
     assert_eq!(shown(&service, "a 10.1.0.1 n1 ready", &[empty]), ["update [8080] 10.1.0.1/rs"]);
 }
 

@@ -85,7 +85,7 @@ fn a_claim_without_a_volume_says_why_it_waits() {
     check(&claim(json!({}), "", None, ""), &[], &[], &[CLAIM_STATUS, nothing]);
     let late = class("late", "example.com/p", "WaitForFirstConsumer", false);
     let first = "WaitForFirstConsumer waiting for first consumer to be created before binding";
-    check(&claim(json!({}), "", Some("late"), "Pending"), &[], &[late.clone()], &[first]);
+    check(&claim(json!({}), "", Some("late"), "Pending"), &[], std::slice::from_ref(&late), &[first]);
     // Once the node is chosen, the provisioner is told.
     let selected = json!({"volume.kubernetes.io/selected-node": "n1"});
     check(&claim(selected, "", Some("late"), "Pending"), &[], &[late], &[CLAIM]);
