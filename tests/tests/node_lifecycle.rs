@@ -72,7 +72,9 @@ fn init_containers_and_sidecars_start_and_end_in_order() {
     // A failed init container of a pod that is never restarted fails the pod.
     let spec = json!({"restartPolicy": "Never", "initContainers": [with(script("exit 1"), json!({"name": "i"}))], "containers": [script("true")]});
     node.pod("init-never", spec);
-    let pod = node.until_phase("init-never", "Failed");
+    let pod = node.until("init-never", "over", |pod| {
+        pod["status"]["phase"] == "Failed" && condition(pod, "PodReadyToStartContainers") == "False"
+    });
     assert_eq!(status(&pod, "main")["state"]["waiting"]["reason"], "PodInitializing");
     let spec =
         json!({"initContainers": [with(script("exit 1"), json!({"name": "i"}))], "containers": [script("true")]});
@@ -480,4 +482,32 @@ fn what_cannot_start_says_why() {
     node.create("configmaps", json!({"metadata": {"name": "later"}, "data": {"a": "now"}}));
     node.until_phase("no-map", "Succeeded");
     assert_eq!(node.until_log("no-map", "main", "now"), "now\n");
+}
+
+#[test]
+fn a_node_under_pressure_ends_pods_and_takes_no_more() {
+    // A node that is content only with more memory than there is. The pod comes first: afterwards none is taken.
+    let node = on_node::Node::start(&["--eviction-hard=memory.available<99%"]);
+    let asked = json!({"resources": {"requests": {"memory": "1Mi"}}});
+    node.pod("asked", one(with(script("sleep 300"), asked)));
+    let pod = node.until_phase("asked", "Failed");
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    let message = pod["status"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("The node was low on resource: memory. Threshold quantity: "),
+        "{message}"
+    );
+    assert_eq!(condition(&pod, "DisruptionTarget"), "True");
+    node.until_event("asked", "Warning Evicted The node was low on resource: memory.");
+    let path = "/api/v1/nodes/node-1";
+    let pressed = |node: &Value| condition(node, "MemoryPressure") == "True";
+    let begun = Instant::now();
+    while !pressed(&node.send("GET", path, Value::Null).json()) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the node does not say that it is under pressure");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    node.pod("refused", one(script("sleep 300")));
+    let pod = node.until_phase("refused", "Failed");
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    assert_eq!(pod["status"]["message"], "Pod was rejected: The node had condition: [MemoryPressure]. ");
 }

@@ -316,6 +316,29 @@ fn claims_bring_their_volumes() {
         "claim-elsewhere",
         "Warning FailedMount MountVolume.NodeAffinity check failed for volume \"elsewhere\"",
     );
+    // A claim of the pod's own, made from its template; a claim of that name that is not the pod's is not taken.
+    let template = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand", "volumeName": "scratch",
+        "resources": {"requests": {"storage": "1Gi"}}});
+    let ephemeral = json!({"ephemeral": {"volumeClaimTemplate": {"spec": template}}});
+    let pod = node.pod("scratch", spec("cat /v/kept", &[("v", ephemeral, none())]));
+    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "scratch", "uid": pod["metadata"]["uid"], "controller": true});
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let made = node.send(
+        "POST",
+        claims,
+        json!({"metadata": {"name": "scratch-v", "ownerReferences": [owner]}, "spec": template}),
+    );
+    // A controller may have been faster.
+    assert!(matches!(made.code, 201 | 409), "{}", made.text());
+    let own = node.send("GET", &format!("{claims}/scratch-v"), Value::Null).json();
+    let reference = json!({"namespace": "default", "name": "scratch-v", "uid": own["metadata"]["uid"]});
+    let volume_spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
+        "claimRef": reference, "hostPath": {"path": data}});
+    node.create("/api/v1/persistentvolumes", json!({"metadata": {"name": "scratch"}, "spec": volume_spec}));
+    node.patch("/api/v1/persistentvolumes/scratch/status", json!({"status": {"phase": "Bound"}}));
+    node.patch(&format!("{claims}/scratch-v/status"), json!({"status": {"phase": "Bound"}}));
+    node.until_phase("scratch", "Succeeded");
+    assert_eq!(node.until_log("scratch", "main", "kept"), "kept\n");
     node.pod("claim-missing", spec("true", &[("v", claim("nobody"), none())]));
     node.until_event("claim-missing", "Warning FailedMount");
     for name in ["claim-elsewhere", "claim-missing"] {

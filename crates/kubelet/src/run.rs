@@ -80,12 +80,12 @@ pub async fn run(
     let mut start = |part: BoxFuture<'static, ()>| parts.push(AbortOnDropHandle::new(tokio::spawn(part)));
     let (ending, ending_pods, ending_health) = (kubelet.config.power_off.clone(), pods.clone(), health.clone());
     start(async move { ending.run(&ending_pods, &ending_health).await }.boxed());
-    start(node::run(kubelet.clone(), health, seen.clone()).boxed());
+    start(node::run(kubelet.clone(), health.clone(), seen.clone()).boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
     let collecting = kubelet.clone();
     start(async move { collector.run(&collecting).await }.boxed());
-    let working = AbortOnDropHandle::new(tokio::spawn(source::run(shared, in_api, files.pods())));
+    let working = AbortOnDropHandle::new(tokio::spawn(source::run(shared, health.clone(), in_api, files.pods())));
     shutdown.cancelled().await;
     // Workers write what they know last; the others have nothing to end.
     if let Err(error) = working.await {

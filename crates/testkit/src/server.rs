@@ -194,12 +194,13 @@ impl Server {
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {
-                // The disk of the machine that tests run on is nobody's business here.
-                command.args(["--eviction-hard", "memory.available<50Mi"]);
                 command.args(["--node-ip", machine::ADDRESS, "--node-name", "node-1", "--cgroup-root"]);
                 command.arg(format!("/{}", machine.name()));
-                // How full this host's disk is must not decide what a test sees.
-                command.args(["--eviction-hard", "memory.available<50Mi,nodefs.available<1%,imagefs.available<1%"])
+                // How full the disk of this machine is must not decide about a test.
+                if !self.options.arguments.iter().any(|argument| argument.starts_with("--eviction-hard")) {
+                    command.arg("--eviction-hard=memory.available<10Mi");
+                }
+                &mut command
             }
         };
         command.args(&self.options.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);

@@ -15,13 +15,21 @@ use super::admission::{self, NodeView};
 use super::memory::Failed;
 use super::worker::{self, Handle, Wish};
 use super::{Shared, labels, spec};
+use crate::eviction;
+use crate::node::Health;
 
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 256;
 
 /// Looks after the node's pods until told to stop. Containers go on running after it.
 /// `in_api` holds the pods that the API has bound to this node.
-pub async fn run(shared: Arc<Shared>, in_api: Arc<Cache<Pod>>, mut static_pods: watch::Receiver<Vec<Arc<Pod>>>) {
+/// `health` knows whether the node is under pressure and takes no more pods.
+pub async fn run(
+    shared: Arc<Shared>,
+    health: Arc<Health>,
+    in_api: Arc<Cache<Pod>>,
+    mut static_pods: watch::Receiver<Vec<Arc<Pod>>>,
+) {
     let shutdown = shared.kubelet.shutdown.clone();
     // Only the newest state counts, so that one place is enough.
     let (tx, mut changes) = mpsc::channel(1);
@@ -32,6 +40,7 @@ pub async fn run(shared: Arc<Shared>, in_api: Arc<Cache<Pod>>, mut static_pods: 
 
     let mut workers = Workers {
         shared,
+        health,
         by_uid: HashMap::new(),
         of_api: HashMap::new(),
         api_seen: false,
@@ -123,6 +132,7 @@ async fn listen(shared: Arc<Shared>, woken: mpsc::Sender<Woken>) {
 
 struct Workers {
     shared: Arc<Shared>,
+    health: Arc<Health>,
     by_uid: HashMap<String, Handle>,
     /// The pods of the API by namespace and name, mirrors of static ones among them.
     of_api: HashMap<(String, String), Arc<Pod>>,
@@ -274,7 +284,11 @@ impl Workers {
         let states: Vec<_> = self.by_uid.values().filter(|worker| !worker.is_finished()).map(Handle::wish).collect();
         let others: Vec<&Pod> =
             states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
-        let refusal = admission::admit(&view, pod, &others).err()?;
+        let under_pressure = eviction::refuses(&self.health.pressures(), pod);
+        let refusal = match under_pressure.filter(|_| !spec::is_static(pod)) {
+            Some((reason, message)) => admission::Refusal { reason, message },
+            None => admission::admit(&view, pod, &others).err()?,
+        };
         self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
         Some(Failed {
             reason: refusal.reason,

@@ -259,8 +259,8 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
             }
             status.state = Some(waiting_state(input, kind, waiting));
             status.last_state = Some(empty);
-            // What never came to run before the pod ended is told as ended too, unless it still waited for its turn.
-            if input.progress == Progress::Ended && kind == Kind::Regular && has_initialized(input) {
+            // What never came to run before the pod ended is told as ended too, unless its turn had not come.
+            if input.progress == Progress::Ended && kind == Kind::Regular && initialized(input) {
                 let ended =
                     ContainerStateTerminated { container_id: None, ..lost(input, &observed::Container::default()) };
                 status.state = Some(ContainerState { terminated: Some(ended), ..Default::default() });
@@ -305,6 +305,16 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
     status.stop_signal =
         container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.clone()).filter(|_| latest.is_some());
     status
+}
+
+/// Whether the init containers have done their work.
+fn initialized(input: &Input) -> bool {
+    let mut steps = spec::init_containers(input.pod).filter(|container| !spec::is_sidecar(container));
+    steps.all(|container| match input.observed.latest(&container.name) {
+        Some(seen) => seen.state == State::Exited && seen.exit_code == 0,
+        None => previous_status(input, Kind::Init, &container.name)
+            .is_some_and(|status| Shown::of(status) == Shown::Ended(0)),
+    })
 }
 
 fn readiness(

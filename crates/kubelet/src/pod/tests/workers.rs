@@ -110,7 +110,8 @@ impl Node {
         });
         let (static_pods, rx) = watch::channel(Vec::new());
         let caches = reconcile::Caches::new(shared.kubelet.client.clone(), shared.kubelet.shutdown.clone());
-        tokio::spawn(source::run(shared.clone(), caches.start("spec.nodeName=n1"), rx));
+        let health = Arc::new(crate::node::Health::new(0));
+        tokio::spawn(source::run(shared.clone(), health, caches.start("spec.nodeName=n1"), rx));
         Node { api, runtime, shared, link, static_pods, _folder: folder }
     }
 
