@@ -5,6 +5,7 @@
 
 mod api;
 mod load;
+mod node;
 mod pods;
 mod process;
 mod report;
@@ -16,6 +17,8 @@ use clap::{Parser, Subcommand};
 // The generator of the load shares the machine with what it measures: it should cost as little as it can.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const AT_ONCE: usize = 100;
 
 #[derive(Parser)]
 #[command(name = "benches", about = "How fast knarr is on this machine")]
@@ -35,6 +38,12 @@ enum Command {
         /// Only these parts: start, create, get, list, watch, patch.
         parts: Vec<String>,
     },
+    /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
+    Node {
+        /// Pods that are created at once.
+        #[arg(long, default_value_t = AT_ONCE)]
+        at_once: usize,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,10 +54,12 @@ fn main() -> anyhow::Result<()> {
         match arguments.command {
             Command::All => {
                 storage::run().await?;
-                api::run(&[]).await
+                api::run(&[]).await?;
+                node::run(AT_ONCE).await
             }
             Command::Store => storage::run().await,
             Command::Api { parts } => api::run(&parts).await,
+            Command::Node { at_once } => node::run(at_once).await,
         }
     })
 }

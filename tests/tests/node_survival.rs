@@ -178,7 +178,10 @@ impl World {
 /// What a failing test shows of a pod.
 fn short(pod: &Value) -> String {
     let status = container(pod);
-    format!("{} {} {} {}", pod["status"]["phase"], status["restartCount"], status["state"], pod["status"]["conditions"][0])
+    format!(
+        "{} {} {} {}",
+        pod["status"]["phase"], status["restartCount"], status["state"], pod["status"]["conditions"][0]
+    )
 }
 
 #[test]

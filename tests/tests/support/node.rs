@@ -125,7 +125,8 @@ impl Node {
 
     /// The processes of a container, by the ids they have outside, each with the time of its start.
     pub fn processes(&self, container: &str) -> BTreeMap<u32, String> {
-        let roots = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|root| Path::new(root).join(self.server.machine().name()));
+        let roots =
+            ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|root| Path::new(root).join(self.server.machine().name()));
         let group = roots.iter().find_map(|root| find_folder(root, container));
         let group = group.unwrap_or_else(|| panic!("{container} has no control group"));
         let text = std::fs::read_to_string(group.join("cgroup.procs")).expect("processes of a group can be read");
