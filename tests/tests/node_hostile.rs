@@ -54,7 +54,9 @@ fn a_full_disk_costs_the_pod_that_filled_it() {
     let folder = tempfile::Builder::new().prefix("knarr-test-").tempdir().unwrap();
     let _disk = SmallDisk::mount(folder.path(), "640m");
     let options = Options {
-        arguments: ["--eviction-pressure-transition-period", "5s"].map(str::to_owned).to_vec(),
+        arguments: ["--eviction-pressure-transition-period", "5s", "--eviction-hard", "nodefs.available<10%"]
+            .map(str::to_owned)
+            .to_vec(),
         machine: Some(Arc::new(Machine::start().unwrap())),
     };
     let node = Node::on(Server::start_in(folder, options).unwrap());
