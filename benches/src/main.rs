@@ -7,6 +7,7 @@ mod api;
 mod cluster;
 mod controllers;
 mod load;
+mod node;
 mod pods;
 mod process;
 mod report;
@@ -19,6 +20,8 @@ use clap::{Parser, Subcommand};
 // The generator of the load shares the machine with what it measures: it should cost as little as it can.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const AT_ONCE: usize = 100;
 
 #[derive(Parser)]
 #[command(name = "benches", about = "How fast knarr is on this machine")]
@@ -47,6 +50,11 @@ enum Command {
         nodes: Vec<usize>,
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
+    /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
+    Node {
+        /// Pods that are created at once.
+        #[arg(long, default_value_t = AT_ONCE)]
+        at_once: usize,
     },
 }
 
@@ -68,6 +76,11 @@ fn main() -> anyhow::Result<()> {
             Command::Api { parts } => api::run(&parts).await,
             Command::Controllers => controllers::run().await,
             Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
+                node::run(AT_ONCE).await
+            }
+            Command::Store => storage::run().await,
+            Command::Api { parts } => api::run(&parts).await,
+            Command::Node { at_once } => node::run(at_once).await,
         }
     })
 }

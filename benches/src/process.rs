@@ -28,3 +28,35 @@ fn memory_mib(pid: u32, field: &'static str) -> anyhow::Result<f64> {
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse()?;
     Ok(kib / 1024.0)
 }
+
+/// Memory in KiB that no other process shares.
+pub fn private_kib(pid: u32) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+    let of = |name: &str| -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0.0)
+    };
+    Ok(of("Private_Clean:") + of("Private_Dirty:"))
+}
+
+/// How often its threads were put on a processor and left it again.
+pub fn context_switches(pid: u32) -> anyhow::Result<f64> {
+    let mut total = 0.0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+        let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
+        total += counts.filter_map(|line| line.rsplit(':').next()?.trim().parse::<f64>().ok()).sum::<f64>();
+    }
+    Ok(total)
+}
+
+/// Every process below this one that is called so: `knarr shim`, say.
+pub fn called(arguments: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").starts_with(arguments)
+    };
+    pids.filter(is).collect()
+}

@@ -33,3 +33,12 @@ pub fn scheduled_per_second(shape: &str) -> Option<f64> {
         _ => None,
     }
 }
+
+/// Upstream's kubelet with containerd and runc, on such a machine.
+pub const NODE_SOURCE: &str = "kubelet v1.36 with containerd and runc, measured on a machine of two cores";
+pub const POD_READY_P50_MS: f64 = 510.0;
+/// 80 pods at once took 14 seconds.
+pub const PODS_AT_ONCE_PER_SECOND: f64 = 80.0 / 14.0;
+pub const MIB_PER_POD: f64 = 13.0;
+/// 15 % of a core with 95 sleeping pods.
+pub const IDLE_CORE_PERCENT_PER_POD: f64 = 15.0 / 95.0;

@@ -168,7 +168,7 @@ fn kubelet_config(
         pods_max: flags.max_pods,
         pod_cidr: match membership.gives_ranges {
             true => None,
-            false => Some(first_node_range(&flags.cluster_cidr)?.to_string()),
+            false => Some(first_node_range(&flags.cluster_cidr, flags.max_pods)?.to_string()),
         },
         cgroup_root: flags.cgroup_root.clone(),
         pod_pids_limit: flags.pod_max_pids,
@@ -195,7 +195,7 @@ fn kubelet_config(
 const LOG_DIR: &str = "/var/log/pods";
 const IMAGE_PULLS_MAX: usize = 5;
 const LAYER_PULLS_MAX: usize = 3;
-/// Each node has so many bits of pod addresses: 254 pods.
+/// Each node has at least so many pod addresses, 254 pods; more where more pods are allowed.
 const NODE_RANGE_PREFIX: u8 = 24;
 
 async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<Arc<dyn cri::Runtime>> {
@@ -228,7 +228,10 @@ async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> any
     })
     .await
     .context("open the images")?;
-    import_demo(&images, data_dir).await.context("import the built-in image")?;
+    // A disk too full for it is no reason to leave the pods alone that run already.
+    if let Err(error) = import_demo(&images, data_dir).await {
+        tracing::error!(error = format!("{error:#}"), "the built-in image is not imported");
+    }
     tokio::spawn(import_folder(images.clone(), data_dir.join("images")));
     let runtime = ContainerRuntime::with_images(config, images).await.context("start the container runtime")?;
     Ok(Arc::new(runtime))
@@ -294,8 +297,10 @@ fn serving_certificate(
 
 const RENEWAL_RETRY: Duration = Duration::from_secs(60);
 
-fn first_node_range(cluster: &ipnet::IpNet) -> anyhow::Result<ipnet::IpNet> {
-    let prefix = NODE_RANGE_PREFIX.max(cluster.prefix_len());
+fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipnet::IpNet> {
+    // Beside pods there are the range's own address, the bridge's and that of the broadcast.
+    let bits = (pods_max.saturating_add(3)).next_power_of_two().trailing_zeros() as u8;
+    let prefix = NODE_RANGE_PREFIX.min(32_u8.saturating_sub(bits)).max(cluster.prefix_len());
     cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
 }
 
@@ -363,9 +368,10 @@ async fn import_demo(images: &Images, data_dir: &Path) -> anyhow::Result<()> {
     }
     let archive = data_dir.join("demo-image.tar");
     tokio::fs::write(&archive, demo_image::archive()).await?;
-    images.import(&archive).await?;
-    images.pin(demo_image::NAME, true).await?;
-    Ok(tokio::fs::remove_file(&archive).await?)
+    let imported = images.import(&archive).await;
+    tokio::fs::remove_file(&archive).await?;
+    imported?;
+    Ok(images.pin(demo_image::NAME, true).await?)
 }
 
 /// Takes in every archive that someone put there, so that a node needs no registry.
@@ -409,8 +415,11 @@ mod tests {
 
     #[test]
     fn a_node_gets_the_first_part_of_the_clusters_range() {
-        let range = |text: &str| first_node_range(&text.parse().unwrap()).unwrap().to_string();
-        assert_eq!(range("10.42.0.0/16"), "10.42.0.0/24");
-        assert_eq!(range("10.42.0.0/26"), "10.42.0.0/26");
+        let range = |text: &str, pods| first_node_range(&text.parse().unwrap(), pods).unwrap().to_string();
+        assert_eq!(range("10.42.0.0/16", 110), "10.42.0.0/24");
+        assert_eq!(range("10.42.0.0/16", 253), "10.42.0.0/24");
+        assert_eq!(range("10.42.0.0/16", 254), "10.42.0.0/23");
+        assert_eq!(range("10.42.0.0/16", 600), "10.42.0.0/22");
+        assert_eq!(range("10.42.0.0/26", 110), "10.42.0.0/26");
     }
 }

@@ -2,6 +2,7 @@
 //! Everything made here is taken away again when it is dropped, also when the test fails.
 
 pub mod client;
+pub mod containerd;
 pub mod etcd;
 pub mod fake_api;
 pub mod kubectl;

@@ -12,7 +12,8 @@ use anyhow::{Context, bail};
 /// The address that the node has on its one link, which leads nowhere.
 pub const ADDRESS: &str = "172.29.0.1";
 
-/// What the machine sees to at its start. bash is its first process, because it reaps what others leave behind.
+/// What the machine sees to at its start. bash is its first process, because it reaps what others leave behind. Its input
+/// ends when the test does, however that ends, and with it ends the machine.
 const SETUP: &str = r#"
 ip link set lo up
 ip link add uplink0 type bridge
@@ -23,8 +24,9 @@ mount -t tmpfs knarr-test /run/knarr
 mkdir -p /var/log/pods
 mount -t tmpfs knarr-test /var/log/pods
 echo ready
-sleep infinity &
-wait
+exec 3<&0
+cat <&3 >/dev/null &
+wait $!
 "#;
 
 pub struct Machine {
@@ -39,7 +41,7 @@ impl Machine {
     pub fn start() -> anyhow::Result<Machine> {
         let mut outer = Command::new("unshare")
             .args(["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "bash", "-ec", SETUP])
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("start a machine")?;

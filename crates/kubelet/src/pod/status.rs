@@ -364,15 +364,6 @@ fn waiting_state(input: &Input, kind: Kind, waiting: Option<&super::memory::Wait
     ContainerState { waiting: Some(waiting), ..Default::default() }
 }
 
-/// Whether the regular containers' turn has come: one of them is there, or the last init container succeeded.
-fn has_initialized(input: &Input) -> bool {
-    let Some(last) = spec::init_containers(input.pod).last() else { return true };
-    let seen = &input.observed.containers;
-    let begun = spec::regular_containers(input.pod).any(|regular| seen.iter().any(|seen| seen.name == regular.name));
-    let done = |seen: &observed::Container| seen.state == State::Exited && seen.exit_code == 0;
-    begun || seen.iter().any(|seen| seen.name == last.name && done(seen))
-}
-
 fn terminated(input: &Input, seen: &observed::Container) -> ContainerStateTerminated {
     let reason = match (seen.reason.as_str(), seen.exit_code) {
         ("", 0) => "Completed",
