@@ -50,6 +50,7 @@ enum Command {
         nodes: Vec<usize>,
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
+    },
     /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
     Node {
         /// Pods that are created at once.
@@ -70,16 +71,13 @@ fn main() -> anyhow::Result<()> {
                 storage::run().await?;
                 api::run(&[]).await?;
                 controllers::run().await?;
-                scheduler::run(&[1000, 5000], &[]).await
+                scheduler::run(&[1000, 5000], &[]).await?;
+                node::run(AT_ONCE).await
             }
             Command::Store => storage::run().await,
             Command::Api { parts } => api::run(&parts).await,
             Command::Controllers => controllers::run().await,
             Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
-                node::run(AT_ONCE).await
-            }
-            Command::Store => storage::run().await,
-            Command::Api { parts } => api::run(&parts).await,
             Command::Node { at_once } => node::run(at_once).await,
         }
     })

@@ -493,10 +493,7 @@ fn a_node_under_pressure_ends_pods_and_takes_no_more() {
     let pod = node.until_phase("asked", "Failed");
     assert_eq!(pod["status"]["reason"], "Evicted");
     let message = pod["status"]["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("The node was low on resource: memory. Threshold quantity: "),
-        "{message}"
-    );
+    assert!(message.starts_with("The node was low on resource: memory. Threshold quantity: "), "{message}");
     assert_eq!(condition(&pod, "DisruptionTarget"), "True");
     node.until_event("asked", "Warning Evicted The node was low on resource: memory.");
     let path = "/api/v1/nodes/node-1";

@@ -297,10 +297,15 @@ fn serving_certificate(
 
 const RENEWAL_RETRY: Duration = Duration::from_secs(60);
 
-fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipnet::IpNet> {
+/// The length of the prefix of a node's range that has room for so many pods.
+pub fn node_range_prefix(pods_max: u32) -> u8 {
     // Beside pods there are the range's own address, the bridge's and that of the broadcast.
     let bits = (pods_max.saturating_add(3)).next_power_of_two().trailing_zeros() as u8;
-    let prefix = NODE_RANGE_PREFIX.min(32_u8.saturating_sub(bits)).max(cluster.prefix_len());
+    NODE_RANGE_PREFIX.min(32_u8.saturating_sub(bits))
+}
+
+fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipnet::IpNet> {
+    let prefix = node_range_prefix(pods_max).max(cluster.prefix_len());
     cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
 }
 

@@ -185,7 +185,8 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
         cluster_cidrs: vec![cluster_cidr],
         service_cidrs: vec![flags.service_cidr],
         // A cluster with fewer addresses than a node usually has gives them all to the first.
-        node_cidr_mask_size_ipv4: defaults.node_cidr_mask_size_ipv4.max(cluster_cidr.prefix_len().min(32)),
+        node_cidr_mask_size_ipv4: crate::node::node_range_prefix(flags.node.max_pods)
+            .max(cluster_cidr.prefix_len().min(32)),
         node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
         signing_authority: Some(signing),
         service_account_key: Some(PrivateKey(read("sa.key")?)),
