@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Conversation, compare};
-use testkit::{Client, Options, Server};
+use testkit::{Client, Server};
 
 fn lines(name: &str) -> Vec<Value> {
     let path = format!("{}/testdata/golden/{name}.jsonl", env!("CARGO_MANIFEST_DIR"));
@@ -15,8 +15,7 @@ fn lines(name: &str) -> Vec<Value> {
 /// A server with the namespaces and service accounts that were there when the exchanges were recorded.
 async fn prepared() -> (Server, Client) {
     // The range that upstream had, since messages name it.
-    let arguments = vec!["--service-cidr".into(), "10.96.0.0/16".into()];
-    let server = Server::start_with(Options { arguments, ..Options::default() }).unwrap();
+    let server = Server::start_api(&["--service-cidr", "10.96.0.0/16"]).unwrap();
     let client = server.client().unwrap().with_header("user-agent", "curl/8");
     for namespace in ["gold", "seq"] {
         client.post("/api/v1/namespaces", &json!({"metadata": {"name": namespace}})).await.unwrap();

@@ -115,12 +115,14 @@ fn containers_are_restarted_as_their_policy_says() {
     );
     let begun = Instant::now();
     let count = restarts(&pod, "main");
-    let pod = node.until("crash", "restarted", |pod| restarts(pod, "main") > count);
+    node.until("crash", "restarted", |pod| restarts(pod, "main") > count);
     let waited = begun.elapsed();
     assert!(waited > Duration::from_secs(7) && waited < Duration::from_secs(14), "{waited:?}");
-    let pod = if waiting(&pod) { pod } else { node.until("crash", "backing off again", waiting) };
-    let message = status(&pod, "main")["state"]["waiting"]["message"].as_str().unwrap();
-    assert!(message.starts_with("back-off 20s restarting failed container=main"), "{message}");
+    // The count rises when the container is made; the message follows when it has ended again.
+    node.until("crash", "backing off longer", |pod| {
+        let message = status(pod, "main")["state"]["waiting"]["message"].as_str().unwrap_or_default();
+        message.starts_with("back-off 20s restarting failed container=main")
+    });
     assert_eq!(terminated(&node.until_phase("on-failure-0", "Succeeded"), "main")["reason"], "Completed");
     let failed = node.until_phase("never-3", "Failed");
     assert_eq!(

@@ -337,11 +337,14 @@ fn a_terminal_is_one_and_images_are_found_by_digest() {
     assert_eq!(status(&pod, "main")["state"]["waiting"]["message"], expected);
     node.until_event("never", &format!("Warning ErrImageNeverPull {expected}"));
     node.until_event("never", "Warning Failed Error: ErrImageNeverPull");
-    // Always asks the registry; there is none, and the machine has no way out.
-    node.pod("always", one(with(script("true"), json!({"imagePullPolicy": "Always"}))));
+    // Always asks the registry; there is none, and the machine has no way out. What is built in is there all the same.
+    node.pod("built-in", one(with(script("true"), json!({"imagePullPolicy": "Always"}))));
+    node.until_phase("built-in", "Succeeded");
+    const ELSEWHERE: &str = "172.29.0.1:1/none:1";
+    node.pod("always", one(with(script("true"), json!({"image": ELSEWHERE, "imagePullPolicy": "Always"}))));
     node.until("always", "backing off", |pod| status(pod, "main")["state"]["waiting"]["reason"] == "ImagePullBackOff");
-    node.until_event("always", &format!("Normal Pulling Pulling image \"{IMAGE}\""));
-    node.until_event("always", &format!("Warning Failed Failed to pull image \"{IMAGE}\": "));
+    node.until_event("always", &format!("Normal Pulling Pulling image \"{ELSEWHERE}\""));
+    node.until_event("always", &format!("Warning Failed Failed to pull image \"{ELSEWHERE}\": "));
     node.until_event("always", "Warning Failed Error: ErrImagePull");
-    node.until_event("always", &format!("Normal BackOff Back-off pulling image \"{IMAGE}\""));
+    node.until_event("always", &format!("Normal BackOff Back-off pulling image \"{ELSEWHERE}\""));
 }

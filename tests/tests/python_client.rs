@@ -7,7 +7,7 @@ use testkit::Server;
 #[test]
 fn python_client() {
     let tools = testkit::kubectl::tools_dir().expect("the tools of `make tools`");
-    let server = Server::start().unwrap();
+    let server = Server::start_api(&[]).unwrap();
     server.default_account("default").unwrap();
     let output = Command::new(tools.join("python/bin/python"))
         .args(["-W", "ignore", "-m", "unittest", "-v", "test_client"])

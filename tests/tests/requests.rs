@@ -91,7 +91,7 @@ async fn merge(client: &Client, path: &str, patch: &Value) -> u16 {
 
 #[tokio::test]
 async fn evictions_say_why() {
-    let server = Server::start().unwrap();
+    let server = Server::start_api(&[]).unwrap();
     let client = server.client().unwrap();
     let path = pod(&client, "p").await;
     let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";

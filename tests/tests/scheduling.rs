@@ -270,7 +270,7 @@ async fn a_claim_gets_its_folder_where_its_pod_goes() {
     cluster
         .refused(
             "elsewhere",
-            &format!("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) didn't match PersistentVolume's node affinity. no new claims to deallocate, preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}."),
+            &format!("0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate, preemption: 0/2 nodes are available: 2 {NOT_HELPFUL}."),
         )
         .await;
 

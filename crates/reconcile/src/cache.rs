@@ -274,8 +274,9 @@ fn nobody(namespace: &str) -> String {
     format!("nobody/{namespace}")
 }
 
-/// How long a written object may take to come back by the watch.
-const SEEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a written object may take to come back by the watch. A watch that broke may need a while to come back; going on
+/// without it would do things twice. Upstream's expectations end after the same time.
+const SEEN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
 async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static str, shutdown: Shutdown) {

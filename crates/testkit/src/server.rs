@@ -44,6 +44,19 @@ impl Server {
         Server::start_in(tempfile::Builder::new().prefix("knarr-test-").tempdir()?, options)
     }
 
+    /// The API server with those controllers only without which no pod can be made and no namespace deleted: nothing else
+    /// changes what a test has written.
+    pub fn start_api(arguments: &[&str]) -> anyhow::Result<Server> {
+        let mut all = vec![
+            "--disable=kube-scheduler,cloud-controller-manager,local-storage".to_string(),
+            "--controllers=serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller"
+                .into(),
+            "--controllers=garbage-collector-controller,clusterrole-aggregation-controller".into(),
+        ];
+        all.extend(arguments.iter().map(|argument| argument.to_string()));
+        Server::start_with(Options { arguments: all, ..Options::default() })
+    }
+
     /// Control plane and node on a machine of its own.
     pub fn start_node(arguments: &[&str]) -> anyhow::Result<Server> {
         let arguments = arguments.iter().map(|argument| argument.to_string()).collect();

@@ -46,7 +46,7 @@ struct Step {
 /// With `UPDATE` set, output that differs under the newer kubectl is written back into the file, to be read as a diff.
 pub fn run(file: &Path) -> anyhow::Result<()> {
     run_on(file, || {
-        let server = Server::start()?;
+        let server = Server::start_api(&[])?;
         server.default_account("default")?;
         Ok(server)
     })

@@ -168,7 +168,8 @@ fn revise(deployment: &Deployment, sets: &Sets) -> Vec<Write> {
     writes
 }
 
-/// The Deployment says which revision its present template is.
+/// The Deployment says which revision its present template is. It is written with the status, as upstream does: a write of
+/// the object itself would be a new generation.
 fn number(deployment: &Deployment, sets: &Sets) -> Option<Write> {
     let current = next_revision(sets).max(revision(&sets.new.as_ref()?.metadata));
     if revision(&deployment.metadata) == current {
@@ -177,7 +178,7 @@ fn number(deployment: &Deployment, sets: &Sets) -> Option<Write> {
     let mut numbered = deployment.clone();
     let annotations = numbered.metadata.annotations.get_or_insert_default();
     annotations.insert(sets::REVISION.to_owned(), current.to_string());
-    Some(Write::update(&numbered).accept(&["NotFound"]))
+    Some(Write::update_sub(&numbered, "status").accept(&["NotFound"]))
 }
 
 /// Old sets that are empty go, all but as many as the history may hold.

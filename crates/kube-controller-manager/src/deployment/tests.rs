@@ -92,7 +92,8 @@ impl World {
                     self.sets.remove(&name);
                 }
                 ("update", false) if path.ends_with("/status") => {
-                    self.deployment["status"] = write.body()["status"].clone()
+                    self.deployment["status"] = write.body()["status"].clone();
+                    self.deployment["metadata"]["annotations"] = write.body()["metadata"]["annotations"].clone();
                 }
                 _ => {
                     let annotations = write.body()["metadata"]["annotations"].clone();

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! controllers replicaset-controller ...   # the first is disturbed, the others run undisturbed beside it
+//! inexact                                 # something may be made twice on the way, as long as the end is right
 //! flood {"apiVersion": ...}               # an object of which a flood holds many; `{n}` is replaced by a number
 //! create {"apiVersion": ...}              # an object; lines that begin with a space go on with the one before
 //! until 3 pods web Running                # waits until the state has this line
@@ -37,6 +38,7 @@ pub struct Show {
 pub struct Scenario {
     pub name: String,
     pub controllers: Vec<String>,
+    pub inexact: bool,
     pub flood: Option<String>,
     pub steps: Vec<Step>,
     pub shows: Vec<Show>,
@@ -79,6 +81,7 @@ impl Scenario {
             match word {
                 _ if in_end => scenario.end.push(line.clone()),
                 "controllers" => scenario.controllers = rest.split_whitespace().map(Into::into).collect(),
+                "inexact" => scenario.inexact = true,
                 "flood" => scenario.flood = Some(rest.into()),
                 "create" => scenario.steps.push(Step::Create(json(rest))),
                 "until" => scenario.steps.push(Step::Until(rest.into())),

@@ -85,8 +85,8 @@ pub fn changes(old: &[NodeCondition], new: &[NodeCondition]) -> Vec<&'static str
         let event = if now == "True" { words.with.2 } else { words.without.2 };
         (status(old, words.kind) != Some(now)).then_some(event)
     });
-    // A node that registers is not ready yet, and everybody knows: only changes of it are told.
-    let ready = status(new, "Ready").filter(|now| status(old, "Ready").is_some_and(|before| before != *now));
+    // A node that registers is not ready yet, and everybody knows: that it is ready, and later changes, are told.
+    let ready = status(new, "Ready").filter(|now| status(old, "Ready").map_or(now == "True", |before| before != *now));
     pressures.chain(ready.map(|now| if now == "True" { "NodeReady" } else { "NodeNotReady" })).collect()
 }
 
@@ -161,6 +161,7 @@ mod tests {
         assert!(same(&second, &third) && !same(&first, &second));
         assert_eq!(changes(&[], &first), ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]);
         assert_eq!(changes(&first, &second), ["NodeHasInsufficientMemory", "NodeReady"]);
+        assert_eq!(changes(&[], &second).last(), Some(&"NodeReady"));
         assert!(changes(&second, &third).is_empty());
     }
 
