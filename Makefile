@@ -23,7 +23,7 @@ build: ## Build the release program.
 	@scripts/install-tools build
 	$(CARGO) build --release --locked -p knarr
 
-test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, client libraries.
+test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries.
 	@scripts/install-tools test
 	$(CARGO) build --locked -p knarr
 	$(CARGO) $(TEST_RUNNER) --locked --workspace
@@ -45,7 +45,7 @@ clippy:
 licences:
 	@scripts/check-licences
 
-bench: build ## Measure the store and the API server beside etcd and upstream's figures, as ratios.
+bench: build ## Measure store, API server, controllers, scheduler and node beside etcd, containerd and upstream's figures.
 	@scripts/install-tools test
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all

@@ -136,9 +136,13 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
+    // Nobody can connect to "all addresses"; here it is reached by this one.
+    let mut address = server.address;
+    if address.ip().is_unspecified() {
+        address.set_ip(IpAddr::from([127, 0, 0, 1]));
+    }
     println!(
-        "knarr is ready on https://{} after {} ms; export KUBECONFIG={}",
-        server.address,
+        "knarr is ready on https://{address} after {} ms; export KUBECONFIG={}",
         began.elapsed().as_millis(),
         server.kubeconfig.display()
     );
