@@ -106,6 +106,11 @@ impl Hub {
         self.address(pid, place)
     }
 
+    /// The kernel takes its time with the network of a dead machine; nobody shall answer for it meanwhile.
+    pub(crate) fn unplug(&self, pid: u32) {
+        let _ = self.shell(&format!("ip link delete {} 2>/dev/null || true", port(pid)));
+    }
+
     /// The machine's one address and default route, instead of those that it has.
     pub(crate) fn address(&self, pid: u32, place: Place) -> anyhow::Result<()> {
         let (address, router) = (place.address(), place.router());

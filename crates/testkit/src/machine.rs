@@ -156,6 +156,9 @@ impl Drop for Machine {
         // The first process of a process namespace takes all others with it.
         let _ = self.outer.kill();
         let _ = self.outer.wait();
+        if let Some(plug) = &self.plug {
+            plug.hub.unplug(self.pid);
+        }
         remove_cgroups(&self.name);
     }
 }
