@@ -177,7 +177,8 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         cluster_domain: flags.node.cluster_domain.clone(),
     };
     let authority = &server.cluster_authority.certificate_pem;
-    let url = format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
+    let url =
+        format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
     crate::join::cluster::publish(&server.app, authority, &url, &settings, &flags.data_dir).await
 }
 

@@ -149,6 +149,16 @@ fn permissions() -> Vec<Value> {
             json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/selfnodeserver"], "verbs": ["create"]}]),
         ),
         bind_all("knarr:node-autoapprove-serving", "knarr:selfnodeserver", NODES),
+        // Upstream's role of that controller is for client certificates only.
+        cluster_role(
+            "knarr:approve-serving",
+            json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "resourceNames": ["kubernetes.io/kubelet-serving"], "verbs": ["approve"]}]),
+        ),
+        bind(
+            "knarr:approve-serving",
+            "knarr:approve-serving",
+            json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": "certificate-controller"}),
+        ),
         // What the parts of a node other than the kubelet look at: the proxy, DNS, the pod network and its policies.
         cluster_role(
             "knarr:node",
@@ -175,10 +185,14 @@ fn group(name: &str) -> Value {
 }
 
 fn bind_all(name: &str, role: &str, to: &str) -> Value {
+    bind(name, role, group(to))
+}
+
+fn bind(name: &str, role: &str, subject: Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [group(to)],
+        "subjects": [subject],
     })
 }
 

@@ -53,11 +53,13 @@ impl FromStr for Token {
             Some((hash, rest)) => (Some(hash.to_owned()), rest),
             None => (None, text.trim()),
         };
-        let whole = || rest.split_once('.').filter(|(id, secret)| is_word(id, ID_LENGTH) && is_word(secret, SECRET_LENGTH));
+        let whole =
+            || rest.split_once('.').filter(|(id, secret)| is_word(id, ID_LENGTH) && is_word(secret, SECRET_LENGTH));
         let Some((id, secret)) = whole() else {
             bail!("the token has not the form K10<hash>::<id>.<secret>; `knarr token create` on a server prints one");
         };
-        if authority.as_ref().is_some_and(|hash| hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        if authority.as_ref().is_some_and(|hash| hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        {
             bail!("the part of the token before :: is not the hash of an authority; was it cut?");
         }
         Ok(Token { authority, id: id.to_owned(), secret: secret.to_owned() })
@@ -93,7 +95,9 @@ mod tests {
 
     #[test]
     fn what_is_no_token_is_refused() {
-        for text in ["", "abc", "abcdef.short", "ABCDEF.0123456789abcdef", "K10abc::abcdef.0123456789abcdef", "K10::x.y"] {
+        for text in
+            ["", "abc", "abcdef.short", "ABCDEF.0123456789abcdef", "K10abc::abcdef.0123456789abcdef", "K10::x.y"]
+        {
             assert!(text.parse::<Token>().is_err(), "{text}");
         }
     }
