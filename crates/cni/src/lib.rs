@@ -5,6 +5,8 @@
 
 pub mod builtin;
 pub mod exec;
+pub mod routes;
+mod watch;
 
 pub use builtin::{Builtin, Config};
 pub use exec::Exec;
