@@ -245,13 +245,15 @@ fn tokens(text: &str) -> Vec<Vec<String>> {
 
 /// The line that closes the block which that line opens; the end of all lines when none does.
 fn block_end(lines: &[Vec<String>], start: usize) -> usize {
-    let mut depth = 0_usize;
-    for (at, line) in lines.iter().enumerate().skip(start) {
-        depth += usize::from(line.last().is_some_and(|word| word == "{"));
-        depth -= usize::from(line[0] == "}" && depth > 0);
-        if depth == 0 {
-            return at;
+    let mut depth = 1;
+    for (at, line) in lines.iter().enumerate().skip(start + 1) {
+        if line[0] == "}" {
+            depth -= 1;
+            if depth == 0 {
+                return at;
+            }
         }
+        depth += usize::from(line.last().is_some_and(|word| word == "{"));
     }
     lines.len()
 }
@@ -301,7 +303,8 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_named_and_the_rest_is_used() {
-        let text = "rewrite name a b\nhosts /etc/hosts {\n nonsense x\n 192.0.2.1 good\n}\nforward . /etc/resolv.conf\n";
+        let text =
+            "rewrite name a b\nhosts /etc/hosts {\n nonsense x\n 192.0.2.1 good\n}\nforward . /etc/resolv.conf\n";
         let custom = read(&[("a.override", text), ("b.server", "}\nx:y {\n"), ("c.txt", "")]);
         assert_eq!(custom.problems.len(), 7, "{:#?}", custom.problems);
         assert!(custom.hosts.answer(&name("good"), kind::A).is_some());

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
@@ -181,7 +182,11 @@ pub fn addresses_of(node: &Node, bridge: bool) -> Vec<IpAddr> {
         Some(ranges) if !ranges.is_empty() => ranges,
         _ => spec.map(|spec| spec.pod_cidr.as_slice()).unwrap_or_default(),
     };
-    let first = |text: &String| text.parse::<ipnet::IpNet>().ok()?.hosts().next();
+    // The network's own address is no host's, in either family.
+    let first = |text: &String| match text.parse::<IpNet>().ok()?.network() {
+        IpAddr::V4(network) => u32::from(network).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(network) => u128::from(network).checked_add(1).map(|next| IpAddr::V6(next.into())),
+    };
     ranges.iter().filter_map(first).collect()
 }
 

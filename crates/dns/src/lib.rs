@@ -77,7 +77,8 @@ pub enum Error {
 
 /// Answers until told to stop. Nothing that happens to the API server stops it: the last known state is answered from.
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
-    let domain = Name::parse(&config.domain).filter(|name| name.bytes().len() <= DOMAIN_BYTES_MAX && *name != Name::root());
+    let domain =
+        Name::parse(&config.domain).filter(|name| name.bytes().len() <= DOMAIN_BYTES_MAX && *name != Name::root());
     let domain = domain.ok_or_else(|| Error::Domain(config.domain.clone()))?;
     let zone = Zone::new(domain, config.ttl, config.ranges.clone());
     let resolver = Resolver::new(zone, Arc::new(Metrics::default()), config.service_addresses.clone());

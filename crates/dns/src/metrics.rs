@@ -124,7 +124,8 @@ impl Metrics {
         // The bound of each bucket is twice that of the one before.
         let bucket = (micros.saturating_sub(1) / 250).checked_ilog2().map_or(0, |power| power as usize + 1);
         self.durations.add(bucket.min(DURATION_BUCKETS), micros);
-        let size = |bytes: usize| SIZE_BUCKETS.iter().position(|bound| bytes as u64 <= *bound).unwrap_or(SIZE_BUCKETS.len());
+        let size =
+            |bytes: usize| SIZE_BUCKETS.iter().position(|bound| bytes as u64 <= *bound).unwrap_or(SIZE_BUCKETS.len());
         let transport = exchange.transport as usize;
         self.request_sizes[transport].add(size(exchange.asked_bytes), exchange.asked_bytes as u64);
         self.response_sizes[transport].add(size(answer.len()), answer.len() as u64);
@@ -167,11 +168,22 @@ impl Metrics {
             let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         };
         family(&mut out, "coredns_build_info", "gauge", "A metric with a constant '1' value labeled by version.");
-        let _ = writeln!(out, "coredns_build_info{{goversion=\"\",revision=\"\",version=\"knarr {}\"}} 1", env!("CARGO_PKG_VERSION"));
-        family(&mut out, "coredns_dns_requests_total", "counter", "Counter of DNS requests made per zone, protocol and family.");
+        let _ = writeln!(
+            out,
+            "coredns_build_info{{goversion=\"\",revision=\"\",version=\"knarr {}\"}} 1",
+            env!("CARGO_PKG_VERSION")
+        );
+        family(
+            &mut out,
+            "coredns_dns_requests_total",
+            "counter",
+            "Counter of DNS requests made per zone, protocol and family.",
+        );
         for (transport, proto) in ["udp", "tcp"].iter().enumerate() {
             for (address, name) in ["1", "2"].iter().enumerate() {
-                for (index, counter) in self.requests[transport][address].iter().enumerate().filter(|(_, one)| read(one) > 0) {
+                for (index, counter) in
+                    self.requests[transport][address].iter().enumerate().filter(|(_, one)| read(one) > 0)
+                {
                     let kind = KINDS.get(index).map_or("other", |(_, text)| text);
                     let _ = writeln!(
                         out,
@@ -191,14 +203,19 @@ impl Metrics {
                 );
             }
         }
-        let bounds: Vec<String> = (0..DURATION_BUCKETS as i32).map(|power| (DURATION_FIRST * 2_f64.powi(power)).to_string()).collect();
+        let bounds: Vec<String> =
+            (0..DURATION_BUCKETS as i32).map(|power| (DURATION_FIRST * 2_f64.powi(power)).to_string()).collect();
         let name = "coredns_dns_request_duration_seconds";
         family(&mut out, name, "histogram", "Histogram of the time (in seconds) each request took per zone.");
         let labels = format!("{SERVER},view=\"\",{ZONE}");
         histogram(&mut out, name, &labels, &bounds, &self.durations, 1e-6);
         let bounds: Vec<String> = SIZE_BUCKETS.iter().map(u64::to_string).collect();
         for (name, help, sizes) in [
-            ("coredns_dns_request_size_bytes", "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.", &self.request_sizes),
+            (
+                "coredns_dns_request_size_bytes",
+                "Size of the EDNS0 UDP buffer in bytes (64K for TCP) per zone and protocol.",
+                &self.request_sizes,
+            ),
             ("coredns_dns_response_size_bytes", "Size of the returned response in bytes.", &self.response_sizes),
         ] {
             family(&mut out, name, "histogram", help);
@@ -211,7 +228,12 @@ impl Metrics {
         family(&mut out, "coredns_cache_entries", "gauge", "The number of elements in the cache.");
         family_lines(&mut out, "coredns_cache_entries", &cache, [cached.0 as u64, cached.1 as u64]);
         family(&mut out, "coredns_cache_hits_total", "counter", "The count of cache hits.");
-        family_lines(&mut out, "coredns_cache_hits_total", &cache, [read(&self.cache_hits[0]), read(&self.cache_hits[1])]);
+        family_lines(
+            &mut out,
+            "coredns_cache_hits_total",
+            &cache,
+            [read(&self.cache_hits[0]), read(&self.cache_hits[1])],
+        );
         let hits: u64 = self.cache_hits.iter().map(read).sum();
         for (name, help, value) in [
             ("coredns_cache_misses_total", "The count of cache misses.", read(&self.cache_misses)),
@@ -220,7 +242,12 @@ impl Metrics {
             family(&mut out, name, "counter", help);
             let _ = writeln!(out, "{name}{{{cache}}} {value}");
         }
-        family(&mut out, "coredns_forward_max_concurrent_rejects_total", "counter", "Counter of the number of queries rejected because the concurrent queries were at maximum.");
+        family(
+            &mut out,
+            "coredns_forward_max_concurrent_rejects_total",
+            "counter",
+            "Counter of the number of queries rejected because the concurrent queries were at maximum.",
+        );
         let _ = writeln!(out, "coredns_forward_max_concurrent_rejects_total {}", read(&self.rejected));
         self.resolvers_text(&mut out, family);
         family(&mut out, "coredns_panics_total", "counter", "A metrics that counts the number of panics.");

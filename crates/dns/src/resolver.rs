@@ -131,9 +131,9 @@ impl Resolver {
         }
         let zone = self.zone.read();
         // A stub domain such as `local` does not take the cluster's own names away.
-        let stub = custom.stub(&query.name).filter(|stub| {
-            stub.zone.is_within(zone.domain()) || !query.name.is_within(zone.domain())
-        });
+        let stub = custom
+            .stub(&query.name)
+            .filter(|stub| stub.zone.is_within(zone.domain()) || !query.name.is_within(zone.domain()));
         if let Some(stub) = stub {
             if let Some(records) = stub.hosts.answer(&query.name, query.kind) {
                 write(out, &query, stream, records, &[]);
@@ -220,7 +220,15 @@ impl Resolver {
         }
     }
 
-    fn hand_on(&self, out: &mut Vec<u8>, query: &Query, stream: bool, kept: &Kept, mut chain: Vec<Record>, now: Instant) {
+    fn hand_on(
+        &self,
+        out: &mut Vec<u8>,
+        query: &Query,
+        stream: bool,
+        kept: &Kept,
+        mut chain: Vec<Record>,
+        now: Instant,
+    ) {
         let seconds = kept.seconds_left(now);
         if chain.is_empty() {
             return query.relay(out, &kept.relayed, Some(seconds), stream);

@@ -129,7 +129,13 @@ impl Server {
         }
     }
 
-    async fn take_datagram(self: &Arc<Server>, socket: &Arc<UdpSocket>, packet: &[u8], peer: SocketAddr, out: &mut Vec<u8>) {
+    async fn take_datagram(
+        self: &Arc<Server>,
+        socket: &Arc<UdpSocket>,
+        packet: &[u8],
+        peer: SocketAddr,
+        out: &mut Vec<u8>,
+    ) {
         if !self.may_ask(peer.ip()) {
             return;
         }

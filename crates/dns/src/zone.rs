@@ -37,12 +37,18 @@ pub struct Zone {
 pub enum Answer {
     /// Not for us to say.
     Elsewhere,
-    Records { answers: Vec<Record>, additional: Vec<Record> },
+    Records {
+        answers: Vec<Record>,
+        additional: Vec<Record>,
+    },
     /// The name exists, but nothing of this type.
     NoData,
     NoName,
     /// The name is another one outside the cluster, whose addresses are asked for.
-    Alias { chain: Vec<Record>, target: Name },
+    Alias {
+        chain: Vec<Record>,
+        target: Name,
+    },
     Refused,
 }
 
@@ -91,9 +97,8 @@ impl Zone {
 
     /// The record that negative answers carry.
     pub fn authority(&self, name: &Name) -> Record {
-        let arpa = [&b"in-addr"[..], b"ip6"].map(|label| {
-            Name::below([label, b"arpa"], &Name::root()).expect("a short name")
-        });
+        let arpa =
+            [&b"in-addr"[..], b"ip6"].map(|label| Name::below([label, b"arpa"], &Name::root()).expect("a short name"));
         let zone = arpa.into_iter().find(|zone| name.is_within(zone)).unwrap_or_else(|| self.domain.clone());
         let below = |labels: &[&'static [u8]]| Name::below(labels.iter().copied(), &zone).unwrap_or_else(Name::root);
         let data = Data::Soa {
@@ -179,11 +184,8 @@ impl Zone {
     fn name_servers(&self) -> Answer {
         let Some(server) = Name::below(labels(OWN_SERVICE), &self.services) else { return Answer::NoData };
         let own = self.own_addresses().iter();
-        let additional = own.map(|address| Record {
-            name: Some(server.clone()),
-            ttl: self.ttl,
-            data: Data::address(*address),
-        });
+        let additional =
+            own.map(|address| Record { name: Some(server.clone()), ttl: self.ttl, data: Data::address(*address) });
         let additional: Vec<Record> = additional.collect();
         if additional.is_empty() {
             return Answer::NoData;
@@ -213,7 +215,8 @@ impl Zone {
         match name.without(&self.domain) {
             Some(b"") => Ok(Vec::new()),
             Some(b"\x02ns\x03dns") => {
-                let address = |address: &IpAddr| Found::Address { address: *address, port: None, endpoint: None, key: b"" };
+                let address =
+                    |address: &IpAddr| Found::Address { address: *address, port: None, endpoint: None, key: b"" };
                 Ok(self.own_addresses().iter().map(address).collect())
             }
             _ => Err(NoName),

@@ -158,7 +158,15 @@ pub fn read_response(packet: &[u8], id: u16, name: &Name, asked: u16) -> Option<
         // Some say so without repeating the question.
         let ttls = Box::default();
         let packet = packet[..HEADER_BYTES].into();
-        return Some(Relayed { packet, code, truncated: false, question_end: HEADER_BYTES, ttls, ttl: None, answers: 0 });
+        return Some(Relayed {
+            packet,
+            code,
+            truncated: false,
+            question_end: HEADER_BYTES,
+            ttls,
+            ttl: None,
+            answers: 0,
+        });
     }
     let (same, end) = Name::read_plain(packet, HEADER_BYTES)?;
     let number = |at: usize| Some(u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]));

@@ -40,7 +40,8 @@ pub fn describe(packet: &[u8]) -> String {
                 6 => {
                     let (server, next) = name_at(packet, data);
                     let (mailbox, next) = name_at(packet, next);
-                    let numbers = packet[next..next + 20].chunks(4).map(|four| u32::from_be_bytes(four.try_into().unwrap()));
+                    let numbers =
+                        packet[next..next + 20].chunks(4).map(|four| u32::from_be_bytes(four.try_into().unwrap()));
                     let numbers: Vec<String> = numbers.map(|number| number.to_string()).collect();
                     format!("{server} {mailbox} {}", numbers.join(" "))
                 }

@@ -33,7 +33,10 @@ pub struct Served {
 }
 
 pub enum Kind {
-    Cluster { addresses: Box<[IpAddr]>, ports: Box<[Port]> },
+    Cluster {
+        addresses: Box<[IpAddr]>,
+        ports: Box<[Port]>,
+    },
     Headless,
     External(Name),
     /// An `ExternalName` that is no name; there is nothing to answer with.
@@ -61,7 +64,8 @@ pub struct Port {
 impl Port {
     /// Nothing matches every port.
     pub fn is(&self, name: Option<&[u8]>, protocol: Option<&[u8]>) -> bool {
-        let same = |asked: Option<&[u8]>, own: &str| asked.is_none_or(|asked| asked.eq_ignore_ascii_case(own.as_bytes()));
+        let same =
+            |asked: Option<&[u8]>, own: &str| asked.is_none_or(|asked| asked.eq_ignore_ascii_case(own.as_bytes()));
         same(name, &self.name) && same(protocol, &self.protocol)
     }
 }
@@ -124,6 +128,12 @@ impl Index {
             }
         }
         found
+    }
+
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        let maps = self.by_address.is_empty() && self.by_endpoint.is_empty();
+        maps && self.served.is_empty() && self.namespaces.is_empty()
     }
 
     pub fn set_namespace(&mut self, name: &str, exists: bool) {
