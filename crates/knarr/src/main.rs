@@ -1,5 +1,7 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
+mod agent;
+mod join;
 mod server;
 mod control;
 mod controllers;
@@ -11,6 +13,7 @@ mod node;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
+mod token;
 mod image;
 
 use std::io::IsTerminal;
@@ -32,6 +35,11 @@ struct Arguments {
 enum Command {
     /// Run a cluster's control plane.
     Server(Box<server::Flags>),
+    /// Make this machine a node of a cluster whose servers are elsewhere.
+    Agent(Box<agent::Flags>),
+    /// Look after the tokens with which machines join.
+    #[command(subcommand)]
+    Token(token::Command),
     /// Run the controllers alone, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
     KubeControllerManager(controllers::Flags),
@@ -60,7 +68,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if matches!(arguments.command, Command::Image(_)) { "error" } else { "info,nlink=error" };
+    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_)) { "error" } else { "info,nlink=error" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()
@@ -73,6 +81,8 @@ fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
         Command::Server(flags) => server::run(*flags),
+        Command::Agent(flags) => agent::run(*flags),
+        Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),

@@ -38,6 +38,7 @@ pub struct Flags {
     /// The address of the cluster's DNS; the tenth of the Services' unless told otherwise.
     #[arg(long, env = "KNARR_CLUSTER_DNS", value_delimiter = ',')]
     pub cluster_dns: Vec<IpAddr>,
+    /// The domain of the cluster's names.
     #[arg(long, env = "KNARR_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
     /// A CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of our own runtime.
@@ -101,7 +102,10 @@ pub struct Flags {
 /// What the node needs to know of the cluster it belongs to.
 pub struct Membership {
     pub client: kube::Client,
-    pub authority: Arc<Authority>,
+    /// Whose client certificates the kubelet believes.
+    pub client_authority: String,
+    /// What the kubelet's server shows.
+    pub certificate: Arc<ServingCertificate>,
     pub service_cidr: ipnet::IpNet,
     /// Whether a controller gives the node its range of pod addresses; otherwise it takes the cluster's first.
     pub gives_ranges: bool,
@@ -111,20 +115,31 @@ impl Flags {
     pub fn name(&self) -> String {
         self.node_name.clone().unwrap_or_else(crate::server::host_name)
     }
+
+    /// Where pods ask for names.
+    pub fn cluster_dns(&self, services: &ipnet::IpNet) -> Vec<IpAddr> {
+        match self.cluster_dns.is_empty() {
+            false => self.cluster_dns.clone(),
+            true => services.hosts().nth(9).into_iter().collect(),
+        }
+    }
+
+    /// Where no address was given, this host's are taken.
+    pub fn find_addresses(&mut self) {
+        if self.node_ip.is_empty() {
+            self.node_ip = kubelet::node::addresses::find();
+        }
+    }
 }
 
 /// Starts the node; the handle ends when it has stopped. Its containers go on running.
 pub async fn start(
-    mut flags: Flags,
+    flags: Flags,
     data_dir: &Path,
     membership: Membership,
     shutdown: Shutdown,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
-    if flags.node_ip.is_empty() {
-        flags.node_ip = kubelet::node::addresses::find();
-    }
-    let certificate = serving_certificate(&flags, &membership.authority, shutdown.clone())?;
-    let config = kubelet_config(&flags, data_dir, &membership, certificate)?;
+    let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership).await?;
     tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone())?);
     let caches = Caches::new(membership.client.clone(), shutdown.clone());
@@ -140,14 +155,10 @@ fn kubelet_config(
     flags: &Flags,
     data_dir: &Path,
     membership: &Membership,
-    serving_certificate: Arc<ServingCertificate>,
 ) -> anyhow::Result<kubelet::Config> {
     let node_labels = pairs(&flags.node_label).context("--node-label")?;
     let register_with_taints: anyhow::Result<Vec<Taint>> = flags.node_taint.iter().map(|text| taint(text)).collect();
-    let cluster_dns = match flags.cluster_dns.is_empty() {
-        false => flags.cluster_dns.clone(),
-        true => membership.service_cidr.hosts().nth(9).into_iter().collect(),
-    };
+    let cluster_dns = flags.cluster_dns(&membership.service_cidr);
     let static_pods = flags.pod_manifest_path.clone().unwrap_or_else(|| data_dir.join("pod-manifests"));
     std::fs::create_dir_all(&static_pods).with_context(|| format!("create {}", static_pods.display()))?;
     Ok(kubelet::Config {
@@ -160,8 +171,8 @@ fn kubelet_config(
         static_pod_path: Some(static_pods),
         bind_address: IpAddr::from([0, 0, 0, 0]),
         port: flags.kubelet_port,
-        serving_certificate,
-        client_ca: membership.authority.certificate_pem.clone(),
+        serving_certificate: membership.certificate.clone(),
+        client_ca: membership.client_authority.clone(),
         cluster_dns,
         cluster_domain: flags.cluster_domain.clone(),
         resolv_conf: flags.resolv_conf.clone(),
@@ -256,8 +267,8 @@ fn registries(file: &Path) -> anyhow::Result<Registries> {
     }
 }
 
-/// The certificate of the kubelet's server, issued anew at every start and long before it ends.
-fn serving_certificate(
+/// The certificate of the kubelet's server beside the authority's key, issued anew at every start and long before it ends.
+pub fn own_certificate(
     flags: &Flags,
     authority: &Arc<Authority>,
     shutdown: Shutdown,

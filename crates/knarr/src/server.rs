@@ -88,7 +88,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
         https_port: flags.https_port,
-        advertise_address: flags.advertise_address,
+        advertise_address: flags.advertise_address.or(flags.node.node_ip.first().copied()),
         service_cidr: flags.service_cidr,
         tls_sans: flags.tls_san.clone(),
         host_name: host_name(),
@@ -123,16 +123,21 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         true => None,
         false => Some(local.start_cloud(stop_components.clone())),
     };
+    publish(&flags, &server).await.context("say how nodes can join")?;
     let node = match flags.disable_agent {
         true => None,
         false => {
+            let mut node = flags.node.clone();
+            node.find_addresses();
+            let authority = &server.cluster_authority;
             let membership = crate::node::Membership {
-                client: local.node_client(&flags.node.name()),
-                authority: server.cluster_authority.clone(),
+                client: local.node_client(&node.name()),
+                client_authority: authority.certificate_pem.clone(),
+                certificate: crate::node::own_certificate(&node, authority, stop_components.clone())?,
                 service_cidr: flags.service_cidr,
                 gives_ranges,
             };
-            let started = crate::node::start(flags.node.clone(), &flags.data_dir, membership, stop_components.clone());
+            let started = crate::node::start(node, &flags.data_dir, membership, stop_components.clone());
             Some(started.await.context("start the node")?)
         }
     };
@@ -161,6 +166,19 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     shutdown.cancel();
     server.ended().await;
     Ok(())
+}
+
+/// Tells machines that join what they must know.
+async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Result<()> {
+    let settings = crate::join::cluster::Settings {
+        cluster_cidr: flags.node.cluster_cidr,
+        service_cidr: flags.service_cidr,
+        cluster_dns: flags.node.cluster_dns(&flags.service_cidr),
+        cluster_domain: flags.node.cluster_domain.clone(),
+    };
+    let authority = &server.cluster_authority.certificate_pem;
+    let url = format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
+    crate::join::cluster::publish(&server.app, authority, &url, &settings, &flags.data_dir).await
 }
 
 /// How long components get to end what they have begun.

@@ -1,24 +1,30 @@
 //! A machine for a node: its own network, mounts and processes, with no uplink, so that no packet can leave and nothing
-//! stays behind. Everything in it dies with it, also when the test is killed.
+//! stays behind. Everything in it dies with it, also when the test is killed. A machine stands alone, or is connected to
+//! others by a [`Hub`].
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-/// The address that the node has on its one link, which leads nowhere.
-pub const ADDRESS: &str = "172.29.0.1";
+use crate::hub::{Hub, Place};
+
+/// The address that a machine alone has on its one link, which leads nowhere.
+const ADDRESS: &str = "172.29.0.1";
 
 /// What the machine sees to at its start. bash is its first process, because it reaps what others leave behind. Its input
 /// ends when the test does, however that ends, and with it ends the machine.
 const SETUP: &str = r#"
 ip link set lo up
-ip link add uplink0 type bridge
-ip address add 172.29.0.1/24 dev uplink0
-ip link set uplink0 up
+if [ -n "$ALONE" ]; then
+  ip link add uplink0 type bridge
+  ip address add "$ALONE/24" dev uplink0
+  ip link set uplink0 up
+fi
 mkdir -p /run/knarr
 mount -t tmpfs knarr-test /run/knarr
 mkdir -p /var/log/pods
@@ -35,12 +41,41 @@ pub struct Machine {
     /// The first process inside, as seen from outside.
     pid: u32,
     name: String,
+    plug: Option<Plug>,
+}
+
+/// A machine's connection to others.
+struct Plug {
+    hub: Arc<Hub>,
+    place: parking_lot::Mutex<Place>,
 }
 
 impl Machine {
+    /// A machine alone.
     pub fn start() -> anyhow::Result<Machine> {
+        Machine::spawn(ADDRESS)
+    }
+
+    /// A machine that others can reach, with the address of its place.
+    pub fn start_on(hub: &Arc<Hub>, place: Place) -> anyhow::Result<Machine> {
+        let mut machine = Machine::spawn("")?;
+        hub.plug(machine.pid, place)?;
+        machine.plug = Some(Plug { hub: hub.clone(), place: parking_lot::Mutex::new(place) });
+        Ok(machine)
+    }
+
+    /// A new machine in the same place; this one must be gone by then, or be cut off.
+    pub fn successor(&self) -> anyhow::Result<Machine> {
+        match &self.plug {
+            None => Machine::start(),
+            Some(plug) => Machine::start_on(&plug.hub, *plug.place.lock()),
+        }
+    }
+
+    fn spawn(alone: &str) -> anyhow::Result<Machine> {
         let mut outer = Command::new("unshare")
             .args(["--net", "--mount", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "bash", "-ec", SETUP])
+            .env("ALONE", alone)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -54,7 +89,29 @@ impl Machine {
         }
         let pid = only_child(outer.id())?;
         let name = format!("knarr-test-{}-{pid}", std::process::id());
-        Ok(Machine { outer, pid, name })
+        Ok(Machine { outer, pid, name, plug: None })
+    }
+
+    /// The address that others reach it by.
+    pub fn address(&self) -> String {
+        self.plug.as_ref().map_or_else(|| ADDRESS.to_owned(), |plug| plug.place.lock().address())
+    }
+
+    /// Gives it another place on its link, as a new lease would.
+    pub fn readdress(&self, host: u8) -> anyhow::Result<()> {
+        let plug = self.plug.as_ref().context("the machine is on no hub")?;
+        let mut place = plug.place.lock();
+        place.host = host;
+        plug.hub.address(self.pid, *place)
+    }
+
+    /// Pulls its cable: nothing comes in or goes out until [`Machine::uncut`].
+    pub fn cut(&self) -> anyhow::Result<()> {
+        self.plug.as_ref().context("the machine is on no hub")?.hub.set_connected(self.pid, false)
+    }
+
+    pub fn uncut(&self) -> anyhow::Result<()> {
+        self.plug.as_ref().context("the machine is on no hub")?.hub.set_connected(self.pid, true)
     }
 
     /// A name no other machine has; its control groups are below the one of this name.
@@ -99,6 +156,9 @@ impl Drop for Machine {
         // The first process of a process namespace takes all others with it.
         let _ = self.outer.kill();
         let _ = self.outer.wait();
+        if let Some(plug) = &self.plug {
+            plug.hub.unplug(self.pid);
+        }
         remove_cgroups(&self.name);
     }
 }
@@ -165,7 +225,7 @@ impl Inside {
     }
 }
 
-fn only_child(parent: u32) -> anyhow::Result<u32> {
+pub(crate) fn only_child(parent: u32) -> anyhow::Result<u32> {
     let file = format!("/proc/{parent}/task/{parent}/children");
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::kubectl::{self, Kubectl};
-use crate::machine::{self, Inside, Machine};
+use crate::machine::{Inside, Machine};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -192,7 +192,7 @@ impl Server {
     pub fn reboot(&mut self) -> anyhow::Result<()> {
         self.kill()?;
         if let Some(machine) = &mut self.options.machine {
-            *machine = Arc::new(Machine::start()?);
+            *machine = Arc::new(machine.successor()?);
         }
         self.restart()
     }
@@ -207,7 +207,7 @@ impl Server {
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {
-                command.args(["--node-ip", machine::ADDRESS, "--node-name", "node-1", "--cgroup-root"]);
+                command.args(["--node-ip", &machine.address(), "--node-name", "node-1", "--cgroup-root"]);
                 command.arg(format!("/{}", machine.name()));
                 // How full the disk of this machine is must not decide about a test.
                 if !self.options.arguments.iter().any(|argument| argument.starts_with("--eviction-hard")) {

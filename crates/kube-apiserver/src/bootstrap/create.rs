@@ -78,7 +78,12 @@ fn repaired(current: &Value, wanted: &Value) -> Value {
             next["endpoints"] = wanted["endpoints"].clone();
             next["ports"] = wanted["ports"].clone();
         }
-        "ConfigMap" => next["data"] = wanted["data"].clone(),
+        // Others may have added to it, as signatures are to `cluster-info`.
+        "ConfigMap" => {
+            for (name, text) in wanted["data"].as_object().into_iter().flatten() {
+                next["data"][name] = text.clone();
+            }
+        }
         _ => {}
     }
     next

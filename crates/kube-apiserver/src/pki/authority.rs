@@ -10,7 +10,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use super::{Error, files};
 
@@ -130,15 +130,44 @@ impl Authority {
 
 impl Pair {
     /// `None` where the files are missing, broken or do not belong together: a leaf can always be issued again.
-    pub(super) fn read(dir: &Path, name: &str) -> Option<Pair> {
+    pub fn read(dir: &Path, name: &str) -> Option<Pair> {
         let (certificate_path, key_path) = paths(dir, name);
         let certificate_pem = files::read(&certificate_path).ok()??;
         let key_pem = files::read(&key_path).ok()??;
-        let (not_before, not_after) = check_pair(&certificate_pem, &KeyPair::from_pem(&key_pem).ok()?).ok()?;
-        Some(Pair { certificate_pem, key_pem, not_before, not_after })
+        Pair::from_pem(certificate_pem, key_pem).ok()
     }
 
-    pub(super) fn write(&self, dir: &Path, name: &str) -> Result<(), Error> {
+    /// A certificate that somebody else issued for this key.
+    pub fn from_pem(certificate_pem: String, key_pem: String) -> Result<Pair, Error> {
+        let unusable = |why: String| Error::Unusable { path: "the certificate".into(), why };
+        let key = KeyPair::from_pem(&key_pem).map_err(|error| unusable(error.to_string()))?;
+        let (not_before, not_after) = check_pair(&certificate_pem, &key).map_err(unusable)?;
+        Ok(Pair { certificate_pem, key_pem, not_before, not_after })
+    }
+
+    /// Whose certificate it is.
+    pub fn common_name(&self) -> String {
+        self.inspect(|certificate| {
+            let mut names = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok());
+            names.next().unwrap_or_default().to_owned()
+        })
+    }
+
+    /// The addresses it is good for.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.inspect(|certificate| {
+            let names = certificate.subject_alternative_name().ok().flatten();
+            let names = names.iter().flat_map(|extension| &extension.value.general_names);
+            names.filter_map(address).collect()
+        })
+    }
+
+    fn inspect<T: Default>(&self, read: impl FnOnce(&X509Certificate<'_>) -> T) -> T {
+        let der = self.der().unwrap_or_else(|| CertificateDer::from(Vec::new()));
+        X509Certificate::from_der(&der).map(|(_, certificate)| read(&certificate)).unwrap_or_default()
+    }
+
+    pub fn write(&self, dir: &Path, name: &str) -> Result<(), Error> {
         let (certificate_path, key_path) = paths(dir, name);
         files::write_private(&key_path, &self.key_pem)?;
         files::write_public(&certificate_path, &self.certificate_pem)
@@ -153,6 +182,12 @@ impl Pair {
     pub(super) fn der(&self) -> Option<CertificateDer<'static>> {
         CertificateDer::from_pem_slice(self.certificate_pem.as_bytes()).ok()
     }
+}
+
+fn address(name: &GeneralName<'_>) -> Option<IpAddr> {
+    let GeneralName::IPAddress(bytes) = name else { return None };
+    let four = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+    four.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)).ok()
 }
 
 impl std::fmt::Debug for Pair {

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::PostParams;
 use reconcile::{Error, Key, Plan, Write};
 
-use super::request::{self, KUBELET_CLIENT, has_condition, is_issued};
+use super::request::{self, KUBELET_CLIENT, KUBELET_SERVING, Parsed, has_condition, is_issued};
 use crate::Context;
 use crate::common::conditions::seconds;
 
@@ -27,6 +27,11 @@ const OTHER: Recognized = Recognized {
     subresource: "nodeclient",
     message: "Auto approving kubelet client certificate after SubjectAccessReview.",
 };
+/// Upstream leaves serving certificates to whoever runs the cluster; here it is whoever may create `selfnodeserver`.
+const SERVING: Recognized = Recognized {
+    subresource: "selfnodeserver",
+    message: "Auto approving self kubelet serving certificate after SubjectAccessReview.",
+};
 
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let Some(request) = cx.cache::<CertificateSigningRequest>().get(key) else { return Ok(Plan::nothing()) };
@@ -41,16 +46,27 @@ pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
 /// The permissions any of which would do.
 pub(super) fn recognize(object: &CertificateSigningRequest) -> Vec<Recognized> {
     let settled = is_issued(object) || has_condition(object, "Approved") || has_condition(object, "Denied");
-    if settled || object.spec.signer_name != KUBELET_CLIENT {
+    if settled {
         return Vec::new();
     }
     let Ok(parsed) = request::parse(&object.spec.request.0) else { return Vec::new() };
     let usages = object.spec.usages.as_deref().unwrap_or_default();
-    if request::node_client(usages, &parsed).is_some() {
+    if request::refusal(&object.spec.signer_name, usages, &parsed).is_some() {
         return Vec::new();
     }
     let own = object.spec.username.as_deref() == Some(&parsed.common_name);
-    if own { vec![SELF, OTHER] } else { vec![OTHER] }
+    match object.spec.signer_name.as_str() {
+        KUBELET_CLIENT if own => vec![SELF, OTHER],
+        KUBELET_CLIENT => vec![OTHER],
+        KUBELET_SERVING if own && names_only_itself(&parsed) => vec![SERVING],
+        _ => Vec::new(),
+    }
+}
+
+/// A node may not ask for the name of another host.
+fn names_only_itself(request: &Parsed) -> bool {
+    let name = request.common_name.strip_prefix("system:node:").unwrap_or_default();
+    request.dns_names.iter().all(|host| host == name || host == "localhost")
 }
 
 async fn may(cx: &Context, object: &CertificateSigningRequest, recognized: Recognized) -> Result<bool, Error> {

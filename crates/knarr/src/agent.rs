@@ -1,0 +1,107 @@
+//! `knarr agent`: this machine as a node of a cluster whose servers are elsewhere.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use kube_apiserver::pki::{Pair, ServingCertificate};
+use reconcile::Shutdown;
+
+use crate::join::certificates::{self, Kind};
+use crate::join::{self, Joined};
+use crate::node::Membership;
+
+const AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+const SERVING: &str = "serving-kubelet";
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// A server of the cluster, such as https://10.0.0.1:6443. Needed the first time only.
+    #[arg(long, short, env = "KNARR_URL")]
+    server: Option<String>,
+    /// What `knarr token create` printed, or what `<data-dir>/server/node-token` holds on a server.
+    #[arg(long, short, env = "KNARR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// A file that holds the token.
+    #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+    /// Everything knarr keeps on disk.
+    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    node: crate::node::Flags,
+}
+
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    runtime.block_on(serve(flags))
+}
+
+async fn serve(flags: Flags) -> anyhow::Result<()> {
+    let began = std::time::Instant::now();
+    let shutdown = Shutdown::new();
+    crate::alone::cancel_on_signal(&shutdown)?;
+    let token = match &flags.token_file {
+        Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?),
+        None => flags.token.clone(),
+    };
+    let name = flags.node.name();
+    let dir = flags.data_dir.join("agent");
+    let joined = join::join(flags.server.as_deref(), token.as_deref(), dir, &name, AGENT).await?;
+    joined.keep(&name, shutdown.clone());
+    let mut node = flags.node;
+    node.find_addresses();
+    node.cluster_cidr = joined.settings.cluster_cidr;
+    node.cluster_domain = joined.settings.cluster_domain.clone();
+    node.cluster_dns = joined.settings.cluster_dns.clone();
+    let certificate = serving_certificate(&joined, &node, &shutdown).await?;
+    let membership = Membership {
+        client: joined.client.clone(),
+        client_authority: joined.authority.clone(),
+        certificate,
+        service_cidr: joined.settings.service_cidr,
+        gives_ranges: true,
+    };
+    let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
+    println!("knarr is a node of the cluster at {} after {} ms", joined.servers.list().join(", "), began.elapsed().as_millis());
+    running.await.context("the node ended")
+}
+
+/// The certificate of the kubelet's server: what an earlier start got, or a new one from the cluster.
+async fn serving_certificate(
+    joined: &Joined,
+    node: &crate::node::Flags,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Arc<ServingCertificate>> {
+    let (client, dir) = (joined.client.clone(), joined.dir.clone());
+    let (name, addresses) = (node.name(), node.node_ip.clone());
+    let obtain = move || {
+        let (client, name, addresses) = (client.clone(), name.clone(), addresses.clone());
+        async move {
+            let request = certificates::Request { kind: Kind::Serving, node_name: &name, addresses: &addresses };
+            certificates::obtain(&client, &request).await
+        }
+    };
+    let kept = Pair::read(&dir, SERVING);
+    let still_good = |pair: &Pair| {
+        pair.renew_at() > jiff::Timestamp::now()
+            && pair.common_name() == certificates::subject(&node.name())
+            && node.node_ip.iter().all(|address| pair.addresses().contains(address))
+    };
+    let pair = match kept.filter(still_good) {
+        Some(pair) => pair,
+        None => {
+            let pair = obtain().await.context("get the certificate of the kubelet's server")?;
+            pair.write(&dir, SERVING)?;
+            pair
+        }
+    };
+    let serving = Arc::new(ServingCertificate::new(&pair)?);
+    let replaced = serving.clone();
+    let renewed = move |pair: &Pair| {
+        pair.write(&dir, SERVING)?;
+        Ok(replaced.replace(pair)?)
+    };
+    tokio::spawn(certificates::keep(pair.renew_at(), obtain, renewed, shutdown.clone()));
+    Ok(serving)
+}

@@ -1,0 +1,119 @@
+//! Certificates of a node: asked for by a CertificateSigningRequest, and again while the old one is good.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube_apiserver::pki::Pair;
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// With which the node asks the API server.
+    Client,
+    /// With which its kubelet answers.
+    Serving,
+}
+
+pub struct Request<'a> {
+    pub kind: Kind,
+    pub node_name: &'a str,
+    pub addresses: &'a [IpAddr],
+}
+
+/// Somebody may have to approve by hand.
+const WAIT: Duration = Duration::from_secs(5 * 60);
+const RETRY: Duration = Duration::from_secs(60);
+
+pub fn subject(node_name: &str) -> String {
+    format!("system:node:{node_name}")
+}
+
+/// Makes a key, asks for a certificate and waits until it is issued.
+pub async fn obtain(client: &kube::Client, request: &Request<'_>) -> anyhow::Result<Pair> {
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).context("make a key")?;
+    let text = params(request)?.serialize_request(&key).and_then(|request| request.pem()).context("make a request")?;
+    let (signer, usage) = match request.kind {
+        Kind::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
+        Kind::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
+    };
+    let object = CertificateSigningRequest {
+        metadata: ObjectMeta { generate_name: Some("csr-".into()), ..ObjectMeta::default() },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(text.into_bytes()),
+            signer_name: signer.into(),
+            usages: Some(vec!["digital signature".into(), usage.into()]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let made = requests.create(&PostParams::default(), &object).await.context("ask for a certificate")?;
+    let name = made.metadata.name.unwrap_or_default();
+    let certificate = tokio::time::timeout(WAIT, issued(requests, &name)).await.with_context(|| {
+        format!("the request {name} was not approved in time; an administrator can do it with `kubectl certificate approve {name}`")
+    })??;
+    Pair::from_pem(certificate, key.serialize_pem()).context("use the certificate")
+}
+
+async fn issued(requests: Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
+    let only = kube::runtime::watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = kube::runtime::watcher(requests, only).default_backoff().applied_objects().boxed();
+    while let Some(request) = changes.try_next().await? {
+        let status = request.status.unwrap_or_default();
+        if let Some(refused) = status.conditions.iter().flatten().find(|condition| condition.type_ != "Approved") {
+            bail!("the request {name} was refused: {}", refused.message.as_deref().unwrap_or(&refused.type_));
+        }
+        if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
+            return String::from_utf8(certificate.0).context("read the certificate");
+        }
+    }
+    bail!("the request {name} is gone")
+}
+
+fn params(request: &Request<'_>) -> anyhow::Result<CertificateParams> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, subject(request.node_name));
+    if request.kind == Kind::Serving {
+        let name = request.node_name.try_into().with_context(|| format!("{:?} is no name of a host", request.node_name))?;
+        params.subject_alt_names.push(SanType::DnsName(name));
+        params.subject_alt_names.extend(request.addresses.iter().copied().map(SanType::IpAddress));
+    }
+    Ok(params)
+}
+
+/// Obtains a new certificate whenever a third of the old one's life is left.
+pub async fn keep<O, F>(
+    mut renew_at: Timestamp,
+    obtain: O,
+    renewed: impl Fn(&Pair) -> anyhow::Result<()>,
+    shutdown: reconcile::Shutdown,
+) where
+    O: Fn() -> F,
+    F: Future<Output = anyhow::Result<Pair>>,
+{
+    loop {
+        let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
+        tokio::select! {
+            () = tokio::time::sleep(wait.max(RETRY)) => {}
+            () = shutdown.cancelled() => return,
+        }
+        match obtain().await.and_then(|pair| renewed(&pair).map(|()| pair)) {
+            Ok(pair) => {
+                renew_at = pair.renew_at();
+                tracing::info!(until = %pair.not_after, "a certificate was renewed");
+            }
+            Err(error) => tracing::error!(error = format!("{error:#}"), "a certificate is not renewed"),
+        }
+    }
+}

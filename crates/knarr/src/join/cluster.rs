@@ -1,0 +1,213 @@
+//! What the cluster says of itself to machines that join, and what it lets them do.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube_apiserver::app::App;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::token::Token;
+
+/// What all nodes of a cluster must know alike.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Settings {
+    #[serde(with = "as_text")]
+    pub cluster_cidr: ipnet::IpNet,
+    #[serde(with = "as_text")]
+    pub service_cidr: ipnet::IpNet,
+    pub cluster_dns: Vec<IpAddr>,
+    pub cluster_domain: String,
+}
+
+/// Ranges are written as one writes them.
+mod as_text {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(range: &ipnet::IpNet, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(range)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ipnet::IpNet, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The ConfigMap in kube-system that holds them.
+const SETTINGS: &str = "knarr";
+const FIELD: &str = "settings.json";
+/// What is read where the API server is away.
+const KEPT: &str = "settings.json";
+
+/// The settings, as the cluster says now; as it said last where no server answers.
+pub async fn settings(client: &kube::Client, dir: &Path) -> anyhow::Result<Settings> {
+    let file = dir.join(KEPT);
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+    let text = match maps.get(SETTINGS).await {
+        Ok(map) => {
+            let text = map.data.unwrap_or_default().remove(FIELD).context("the cluster has no settings")?;
+            std::fs::write(&file, &text).with_context(|| format!("write {}", file.display()))?;
+            text
+        }
+        Err(error) => {
+            let Ok(kept) = std::fs::read_to_string(&file) else {
+                return Err(error).context("read the cluster's settings");
+            };
+            tracing::warn!(%error, "no server answers; the node goes on with what it knows");
+            kept
+        }
+    };
+    serde_json::from_str(&text).context("read the cluster's settings")
+}
+
+/// Makes the objects that joining needs, and this cluster's lasting token. `url` is how other machines reach this server.
+pub async fn publish(
+    app: &Arc<App>,
+    authority: &str,
+    url: &str,
+    settings: &Settings,
+    data_dir: &Path,
+) -> anyhow::Result<()> {
+    let token = lasting_token(authority, data_dir)?;
+    let mut objects = permissions();
+    objects.push(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS, "namespace": "kube-system"},
+        "data": {FIELD: serde_json::to_string(settings)?},
+    }));
+    objects.push(cluster_info(authority, url));
+    objects.push(secret(&token, "The token of this cluster's nodes.", None));
+    for object in objects {
+        let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
+        let made = kube_apiserver::bootstrap::ensure(app, object).await;
+        made.map_err(|status| anyhow::anyhow!("make {name}: {}", status.message))?;
+    }
+    Ok(())
+}
+
+/// The token that `<data>/server/node-token` holds, made at the first start.
+fn lasting_token(authority: &str, data_dir: &Path) -> anyhow::Result<Token> {
+    let file = data_dir.join("server").join("node-token");
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        return text.parse().with_context(|| format!("read {}", file.display()));
+    }
+    let token = Token::generate(authority)?;
+    std::fs::create_dir_all(data_dir.join("server")).context("create the folder of the token")?;
+    kube_apiserver::pki::write_private_file(&file, &format!("{token}\n"))?;
+    Ok(token)
+}
+
+/// A bootstrap token as the API server knows it.
+pub fn secret(token: &Token, description: &str, expiration: Option<jiff::Timestamp>) -> Value {
+    let mut data = json!({
+        "token-id": STANDARD.encode(&token.id),
+        "token-secret": STANDARD.encode(&token.secret),
+        "description": STANDARD.encode(description),
+        "usage-bootstrap-authentication": STANDARD.encode("true"),
+        "usage-bootstrap-signing": STANDARD.encode("true"),
+    });
+    if let Some(end) = expiration {
+        data["expiration"] = STANDARD.encode(end.to_string()).into();
+    }
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": {"name": format!("bootstrap-token-{}", token.id), "namespace": "kube-system"},
+        "data": data,
+    })
+}
+
+/// As kubeadm writes it, so that what reads kubeadm's reads ours.
+fn cluster_info(authority: &str, url: &str) -> Value {
+    let kubeconfig = format!(
+        "apiVersion: v1\nclusters:\n- cluster:\n    certificate-authority-data: {}\n    server: {}\n  name: \"\"\ncontexts: null\ncurrent-context: \"\"\nkind: Config\npreferences: {{}}\nusers: null\n",
+        STANDARD.encode(authority),
+        Value::from(url),
+    );
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cluster-info", "namespace": "kube-public"},
+        "data": {"kubeconfig": kubeconfig},
+    })
+}
+
+const BOOTSTRAPPERS: &str = "system:bootstrappers";
+const NODES: &str = "system:nodes";
+
+fn permissions() -> Vec<Value> {
+    let requests = "system:certificates.k8s.io:certificatesigningrequests";
+    let mut objects = vec![
+        bind_all("knarr:node-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
+        bind_all("knarr:node-autoapprove-bootstrap", &format!("{requests}:nodeclient"), BOOTSTRAPPERS),
+        bind_all("knarr:node-autoapprove-certificate-rotation", &format!("{requests}:selfnodeclient"), NODES),
+        cluster_role(
+            "knarr:selfnodeserver",
+            json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/selfnodeserver"], "verbs": ["create"]}]),
+        ),
+        bind_all("knarr:node-autoapprove-serving", "knarr:selfnodeserver", NODES),
+        // What the parts of a node other than the kubelet look at: the proxy, DNS, the pod network and its policies.
+        cluster_role(
+            "knarr:node",
+            json!([
+                {"apiGroups": [""], "resources": ["nodes", "services", "pods", "namespaces"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies", "servicecidrs"], "verbs": ["get", "list", "watch"]},
+            ]),
+        ),
+        bind_all("knarr:node", "knarr:node", NODES),
+    ];
+    let anyone = json!([
+        {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "system:anonymous"},
+        {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"},
+    ]);
+    let joining = json!([group(BOOTSTRAPPERS), group(NODES)]);
+    objects.extend(may_read("kube-public", "knarr:cluster-info", "cluster-info", anyone));
+    objects.extend(may_read("kube-system", "knarr:settings", SETTINGS, joining));
+    objects
+}
+
+fn group(name: &str) -> Value {
+    json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
+}
+
+fn bind_all(name: &str, role: &str, to: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [group(to)],
+    })
+}
+
+fn cluster_role(name: &str, rules: Value) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
+}
+
+fn may_read(namespace: &str, name: &str, map: &str, subjects: Value) -> [Value; 2] {
+    let api = "rbac.authorization.k8s.io/v1";
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": ["get"]}]);
+    let metadata = json!({"name": name, "namespace": namespace});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
+    [
+        json!({"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": api, "kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": subjects}),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lasting_token_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = lasting_token("authority", folder.path()).unwrap();
+        assert!(lasting_token("authority", folder.path()).unwrap() == first);
+        let file = folder.path().join("server/node-token");
+        std::fs::write(file, "nonsense").unwrap();
+        assert!(lasting_token("authority", folder.path()).is_err());
+    }
+}

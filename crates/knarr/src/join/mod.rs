@@ -1,0 +1,114 @@
+//! How a machine becomes a node of a cluster, and stays one.
+//!
+//! The cluster says in public who it is (`cluster-info`), signed with every bootstrap token. A new machine checks that
+//! with the token it was given, asks for a certificate with it, and is itself from then on: `system:node:<name>`.
+
+pub mod certificates;
+pub mod cluster;
+pub mod discovery;
+pub mod servers;
+pub mod token;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+use kube_apiserver::pki::Pair;
+
+use self::certificates::Kind;
+use self::cluster::Settings;
+use self::servers::{ClientIdentity, Servers};
+use self::token::Token;
+
+/// A machine that belongs to a cluster.
+pub struct Joined {
+    pub client: kube::Client,
+    pub identity: Arc<ClientIdentity>,
+    pub servers: Arc<Servers>,
+    pub pair: Pair,
+    /// The cluster's authority.
+    pub authority: String,
+    pub settings: Settings,
+    /// Where what was learned is kept.
+    pub dir: PathBuf,
+}
+
+/// The files of a member.
+const AUTHORITY: &str = "ca.crt";
+const CLIENT: &str = "client-kubelet";
+
+/// Takes up a membership that was kept, or joins with a token.
+pub async fn join(
+    server: Option<&str>,
+    token: Option<&str>,
+    dir: PathBuf,
+    node_name: &str,
+    agent: &'static str,
+) -> anyhow::Result<Joined> {
+    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    let (authority, pair) = match kept(&dir, node_name) {
+        Some(kept) => kept,
+        None => first_time(server, token, &dir, node_name).await?,
+    };
+    let servers = Arc::new(Servers::new(dir.join("servers"), server)?);
+    let identity = Arc::new(ClientIdentity::new(&pair)?);
+    let client = servers::client(servers.clone(), &authority, identity.clone(), agent)?;
+    let settings = cluster::settings(&client, &dir).await?;
+    Ok(Joined { client, identity, servers, pair, authority, settings, dir })
+}
+
+/// What an earlier start left, unless the certificate has ended meanwhile or is another node's.
+fn kept(dir: &Path, node_name: &str) -> Option<(String, Pair)> {
+    let authority = std::fs::read_to_string(dir.join(AUTHORITY)).ok()?;
+    let pair = Pair::read(dir, CLIENT)?;
+    let usable = pair.not_after > Timestamp::now() && pair.common_name() == certificates::subject(node_name);
+    usable.then_some((authority, pair))
+}
+
+async fn first_time(
+    server: Option<&str>,
+    token: Option<&str>,
+    dir: &Path,
+    node_name: &str,
+) -> anyhow::Result<(String, Pair)> {
+    let (Some(server), Some(token)) = (server, token) else {
+        bail!(
+            "this machine is no node of a cluster yet: give --server and --token, which `knarr token create` prints on a server"
+        );
+    };
+    let token: Token = token.parse()?;
+    let authority = discovery::authority(server, &token).await?;
+    let client = discovery::client_with_token(server, &authority, &token)?;
+    let request = certificates::Request { kind: Kind::Client, node_name, addresses: &[] };
+    let pair = certificates::obtain(&client, &request).await.context("get this node's certificate")?;
+    // The authority last: without it nothing counts as kept.
+    pair.write(dir, CLIENT)?;
+    std::fs::write(dir.join(AUTHORITY), &authority).context("keep the cluster's authority")?;
+    tracing::info!(server, node = node_name, "joined");
+    Ok((authority, pair))
+}
+
+impl Joined {
+    /// Keeps the node's own certificate from ending, and its list of servers true.
+    pub fn keep(&self, node_name: &str, shutdown: reconcile::Shutdown) {
+        let (client, identity, servers) = (self.client.clone(), self.identity.clone(), self.servers.clone());
+        let (dir, name) = (self.dir.clone(), node_name.to_owned());
+        let renewed = move |pair: &Pair| {
+            pair.write(&dir, CLIENT)?;
+            identity.replace(pair)?;
+            // Open connections still speak for the old certificate.
+            servers.reconnect();
+            Ok(())
+        };
+        let obtain = move || {
+            let (client, name) = (client.clone(), name.clone());
+            async move {
+                let request = certificates::Request { kind: Kind::Client, node_name: &name, addresses: &[] };
+                certificates::obtain(&client, &request).await
+            }
+        };
+        tokio::spawn(certificates::keep(self.pair.renew_at(), obtain, renewed, shutdown.clone()));
+        tokio::spawn(servers::follow(self.client.clone(), self.servers.clone(), shutdown));
+    }
+}

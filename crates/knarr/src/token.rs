@@ -1,0 +1,123 @@
+//! `knarr token`: with what other machines join.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+
+use crate::join::token::Token;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Make a token and print what to type on the next machine.
+    Create {
+        /// How long it can be used, such as 24h; 0 for ever.
+        #[arg(long, default_value = "24h", value_parser = lifetime)]
+        ttl: Duration,
+        /// What it is for.
+        #[arg(long, default_value = "")]
+        description: String,
+        /// Print the token only.
+        #[arg(long)]
+        quiet: bool,
+        #[command(flatten)]
+        at: Place,
+    },
+    /// Show the tokens there are, without their secrets.
+    List {
+        #[command(flatten)]
+        at: Place,
+    },
+    /// End a token. Nodes that joined with it stay.
+    Delete {
+        /// The part before the dot, or the whole token.
+        id: String,
+        #[command(flatten)]
+        at: Place,
+    },
+}
+
+#[derive(clap::Args)]
+pub struct Place {
+    /// Where the server keeps everything.
+    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// How to reach the cluster; the server's own <data-dir>/admin.kubeconfig unless told otherwise.
+    #[arg(long, env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+}
+
+fn lifetime(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { crate::leader::duration(text) }
+}
+
+pub fn run(command: Command) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Create { ttl, description, quiet, at } => create(ttl, &description, quiet, &at).await,
+            Command::List { at } => list(&at).await,
+            Command::Delete { id, at } => delete(&id, &at).await,
+        }
+    })
+}
+
+async fn config(at: &Place) -> anyhow::Result<kube::Config> {
+    let own = at.data_dir.join("admin.kubeconfig");
+    let path = match &at.kubeconfig {
+        Some(path) if !own.is_file() => path,
+        _ => &own,
+    };
+    let read = kube::config::Kubeconfig::read_from(path);
+    let read = read.with_context(|| format!("read {}: run this on a server, or give --data-dir or --kubeconfig", path.display()))?;
+    kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")
+}
+
+async fn secrets(at: &Place) -> anyhow::Result<Api<Secret>> {
+    let client = kube::Client::try_from(config(at).await?).context("make a client")?;
+    Ok(Api::namespaced(client, "kube-system"))
+}
+
+async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> anyhow::Result<()> {
+    let secrets = secrets(at).await?;
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(secrets.clone().into_client(), "kube-public");
+    let info = maps.get("cluster-info").await.context("ask the cluster who it is")?;
+    let text = info.data.unwrap_or_default().remove("kubeconfig").context("the cluster's cluster-info is empty")?;
+    let info = crate::join::discovery::read(&text)?;
+    let token = Token::generate(&info.authority)?;
+    let end = (!ttl.is_zero()).then(|| Timestamp::now() + ttl);
+    let secret = serde_json::from_value(crate::join::cluster::secret(&token, description, end))?;
+    secrets.create(&PostParams::default(), &secret).await.context("make the token")?;
+    match quiet {
+        true => println!("{token}"),
+        false => println!("knarr agent --server {} --token {token}", info.server),
+    }
+    Ok(())
+}
+
+async fn list(at: &Place) -> anyhow::Result<()> {
+    let only = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
+    let found = secrets(at).await?.list(&only).await.context("list the tokens")?;
+    println!("{:<10} {:<24} DESCRIPTION", "TOKEN", "EXPIRES");
+    for secret in found {
+        let text = |name: &str| {
+            let bytes = secret.data.iter().flatten().find(|(field, _)| *field == name).map(|(_, bytes)| bytes.0.clone());
+            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
+        };
+        let end = Some(text("expiration")).filter(|end| !end.is_empty()).unwrap_or("never".into());
+        println!("{:<10} {end:<24} {}", text("token-id"), text("description"));
+    }
+    Ok(())
+}
+
+async fn delete(id: &str, at: &Place) -> anyhow::Result<()> {
+    let id = id.parse::<Token>().map(|token| token.id).unwrap_or_else(|_| id.to_owned());
+    let name = format!("bootstrap-token-{id}");
+    secrets(at).await?.delete(&name, &DeleteParams::default()).await.with_context(|| format!("end the token {id}"))?;
+    println!("the token {id} is ended");
+    Ok(())
+}
