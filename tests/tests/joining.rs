@@ -74,7 +74,7 @@ fn a_wrong_token_or_server_is_refused_with_a_reason() {
     let refused = attempt(&format!("{pin}::abcdef.0123456789abcdef"));
     assert!(refused.contains("Unauthorized"), "{refused}");
     assert!(attempt("abcdef.0123456789abcdef").contains("does not know the token"));
-    assert!(attempt("nonsense").contains("`knarr token create`"));
+    assert!(attempt("no.token").contains("`knarr token create`"));
     assert_eq!(readiness(&cluster.server).split('=').next(), Some("node-1"));
 }
 
@@ -111,4 +111,29 @@ fn tokens_are_made_listed_and_ended() {
     // The signature is there a moment after the token.
     let mut agent = None;
     eventually("node-3 joins", || joined().map(|joined| agent = Some(joined)).is_ok());
+}
+
+#[test]
+fn a_further_server_gets_the_clusters_keys_with_the_token_of_servers() {
+    let etcd = testkit::Etcd::start().unwrap().expect("etcd is installed: run `make tools`");
+    let arguments = ["--etcd-servers", &etcd.endpoint, "--token", "a text of our own"].map(str::to_owned).to_vec();
+    let first = Server::start_with(testkit::Options { arguments, machine: None }).unwrap();
+    let join = |token: String| {
+        let arguments = vec!["--server".to_owned(), first.url.clone(), "--token".into(), token];
+        Server::start_with(testkit::Options { arguments, machine: None })
+    };
+    // That of nodes opens nothing.
+    let of_nodes = std::fs::read_to_string(first.data_dir().join("server/node-token")).unwrap();
+    let refused = join(of_nodes).err().expect("it is refused").to_string();
+    assert!(refused.contains("the token must be that of servers"), "{refused}");
+    let second = join("a text of our own".into()).unwrap();
+    let read = |server: &Server, name: &str| std::fs::read(server.data_dir().join(name)).unwrap();
+    for name in ["tls/ca.key", "tls/sa.key", "tls/front-proxy-ca.key", "server/token"] {
+        assert_eq!(read(&first, name), read(&second, name), "{name}");
+    }
+    // One cluster: what one signs the other believes, and what one writes the other knows.
+    first.kubectl().ok(&["create", "configmap", "shared"]);
+    let kubectl = testkit::Kubectl::new(&testkit::kubectl::programs()[0], &first.kubeconfig());
+    let through_second = kubectl.ok(&["--server", &second.url, "get", "configmap", "shared", "-o", "name"]);
+    assert_eq!(through_second.trim(), "configmap/shared");
 }

@@ -1,5 +1,7 @@
 //! Who is that server? Its answer is believed only where the token proves it.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -9,10 +11,13 @@ use ring::hmac;
 
 use super::token::{self, Token};
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The authority of the cluster behind `server`, in PEM.
 pub async fn authority(server: &str, token: &Token) -> anyhow::Result<String> {
     let mut config =
         kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Nothing secret is sent on this connection, and what comes back is checked below.
     config.accept_invalid_certs = true;
     let client = kube::Client::try_from(config).context("make a client")?;
@@ -45,6 +50,7 @@ pub async fn authority(server: &str, token: &Token) -> anyhow::Result<String> {
 pub fn client_with_token(server: &str, authority: &str, token: &Token) -> anyhow::Result<kube::Client> {
     let mut config =
         kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.root_cert = Some(vec![der(authority)?]);
     // The server's certificate names the service, whatever address it is reached by.
     config.tls_server_name = Some(super::servers::SERVER_NAME.into());
