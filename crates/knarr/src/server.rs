@@ -55,6 +55,15 @@ pub struct Flags {
     /// The key of our certificate for etcd.
     #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
+    /// Run the host's own etcd as the first member of a cluster of servers; the next join with --server and --token.
+    #[arg(long, env = "KNARR_CLUSTER_INIT", conflicts_with = "etcd_servers")]
+    cluster_init: bool,
+    /// How often a snapshot of that etcd is saved.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_INTERVAL", default_value = "12h", value_parser = crate::leader::duration)]
+    etcd_snapshot_interval: Duration,
+    /// How many snapshots are kept.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_RETENTION", default_value_t = 5)]
+    etcd_snapshot_retention: usize,
     /// Static tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
     token_auth_file: Option<PathBuf>,
@@ -75,6 +84,9 @@ pub struct Flags {
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     node: crate::node::Flags,
+    /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
+    #[arg(skip)]
+    runs_etcd: bool,
 }
 
 impl Flags {
@@ -86,10 +98,11 @@ impl Flags {
         self.node.cluster_domain = settings.cluster_domain;
         if self.etcd_servers.is_empty() {
             self.etcd_servers = settings.etcd_servers;
+            self.runs_etcd = settings.runs_etcd;
         }
         anyhow::ensure!(
             !self.etcd_servers.is_empty(),
-            "that server keeps its objects on its own disk, which two servers cannot share: start it with --etcd-servers first"
+            "that server keeps its objects on its own disk, which two servers cannot share: start it with --cluster-init or --etcd-servers first"
         );
         Ok(())
     }
@@ -114,8 +127,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         flags.follow(settings)?;
     }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
-    let store = open_store(&flags).await?;
-    let shutdown = CancellationToken::new();
+    let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
+    let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
+    let store = open_store(&flags, etcd.as_ref()).await?;
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
@@ -197,7 +211,42 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     }
     shutdown.cancel();
     server.ended().await;
+    stop_etcd.cancel();
+    if let Some(etcd) = etcd {
+        etcd.ended().await;
+    }
     Ok(())
+}
+
+/// The member of etcd that this server runs, where servers do.
+async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::Result<Option<crate::etcd::Etcd>> {
+    // Once begun, it goes on without the flag.
+    if !flags.cluster_init && !flags.runs_etcd && !crate::etcd::is_member(&flags.data_dir) {
+        return Ok(None);
+    }
+    flags.runs_etcd = true;
+    let mut node = flags.node.clone();
+    node.find_addresses();
+    let address = flags.advertise_address.or(node.node_ip.first().copied());
+    let config = crate::etcd::Config {
+        data_dir: flags.data_dir.clone(),
+        name: node.name(),
+        address: address
+            .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
+        others: flags.etcd_servers.clone(),
+    };
+    if !flags.etcd_servers.contains(&config.client_url()) {
+        flags.etcd_servers.push(config.client_url());
+    }
+    let etcd = crate::etcd::Etcd::start(config, shutdown.clone()).await.context("start etcd")?;
+    tokio::spawn(crate::etcd::snapshots::keep(
+        etcd.store.clone(),
+        flags.data_dir.clone(),
+        flags.etcd_snapshot_interval,
+        flags.etcd_snapshot_retention,
+        shutdown,
+    ));
+    Ok(Some(etcd))
 }
 
 /// Tells machines that join what they must know.
@@ -208,6 +257,7 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         cluster_dns: flags.node.cluster_dns(&flags.service_cidr),
         cluster_domain: flags.node.cluster_domain.clone(),
         etcd_servers: flags.etcd_servers.clone(),
+        runs_etcd: flags.runs_etcd,
     };
     let url =
         format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
@@ -256,8 +306,13 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     })
 }
 
-async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::Result<Arc<dyn Store>> {
     std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
+    if let Some(etcd) = etcd {
+        let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
+        crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;
+        return Ok(Arc::new(opened));
+    }
     if flags.etcd_servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));
         let opened = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;
