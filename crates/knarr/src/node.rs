@@ -219,6 +219,7 @@ async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> any
         layer_pulls_max: LAYER_PULLS_MAX,
         log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         log_max_files: flags.container_log_max_files,
+        shim_answers_within: container_runtime::ANSWER_WITHIN,
     };
     let images = Images::open(ImagesConfig {
         root_dir: ImagesConfig::root_dir_of(&config.root_dir),
