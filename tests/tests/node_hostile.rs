@@ -347,9 +347,7 @@ fn a_sub_path_that_is_swapped_for_a_link_leads_nowhere() {
         node.create_pod(&mount(name, path));
         let refused = "Failed: Error: failed to prepare subPath for volumeMount \"host\" of container \"main\"";
         node.until_event(name, refused);
-        node.until(name, "refused", |pod| {
-            container(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError"
-        });
+        node.until(name, "refused", |pod| container(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError");
     }
 
     // Now the folder and the link change places all the time.

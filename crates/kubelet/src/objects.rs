@@ -149,7 +149,7 @@ impl Objects {
     pub async fn trust_bundles(&self, signer: &str, labels: &str) -> Result<Vec<ClusterTrustBundle>, ObjectError> {
         let which = ListParams::default().fields(&format!("spec.signerName={signer}")).labels(labels);
         let list = Api::<ClusterTrustBundle>::all(self.client.clone()).list(&which).await;
-        list.map(|list| list.items).map_err(|error| ObjectError::Other(error.to_string()))
+        list.map(|list| list.items).map_err(|error| ObjectError::Other(in_words(&error)))
     }
 
     /// What pods may use of this node.
@@ -167,6 +167,14 @@ fn got<K>(kind: &'static str, name: &str, answer: kube::Result<Option<K>>) -> Re
     match answer {
         Ok(Some(object)) => Ok(Arc::new(object)),
         Ok(None) => Err(ObjectError::NotFound { kind, name: name.to_owned() }),
-        Err(error) => Err(ObjectError::Other(error.to_string())),
+        Err(error) => Err(ObjectError::Other(in_words(&error))),
+    }
+}
+
+/// What the API said, without the rest of its answer: users read this.
+pub(crate) fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
     }
 }

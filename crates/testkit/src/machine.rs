@@ -21,8 +21,9 @@ ip address add 172.29.0.1/24 dev uplink0
 ip link set uplink0 up
 mkdir -p /run/knarr
 mount -t tmpfs knarr-test /run/knarr
-mkdir -p /var/log/pods
+mkdir -p /var/log/pods /var/log/containers
 mount -t tmpfs knarr-test /var/log/pods
+mount -t tmpfs knarr-test /var/log/containers
 echo ready
 exec 3<&0
 cat <&3 >/dev/null &

@@ -345,6 +345,7 @@ impl Workers {
 
     /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
     async fn end_orphans(&mut self) {
+        super::container_logs::remove_dead_links(&self.shared.kubelet.config.log_dir);
         let sandboxes = match self.shared.kubelet.runtime.list_pod_sandboxes(None).await {
             Ok(sandboxes) => sandboxes,
             Err(error) => {
