@@ -73,7 +73,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
+    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let Some(path) = path else { return Ok(None) };
         Ok(Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?))

@@ -104,8 +104,8 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
     let stop_components = CancellationToken::new();
-    let local =
-        crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), stop_components.clone());
+    // The copies outlive the components: what these have begun ends when it has seen its own last write.
+    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
         false => Some(controllers_config(&flags)?),

@@ -2,6 +2,7 @@
 //! Everything made here is taken away again when it is dropped, also when the test fails.
 
 pub mod client;
+pub mod component;
 pub mod containerd;
 pub mod etcd;
 pub mod fake_api;
@@ -12,6 +13,7 @@ pub mod session;
 pub mod watch;
 
 pub use client::{Client, Reply};
+pub use component::Component;
 pub use etcd::Etcd;
 pub use fake_api::{FakeApi, Fault, Link};
 pub use kubectl::Kubectl;
