@@ -62,6 +62,8 @@ pub struct Flags {
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
     #[command(flatten)]
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
     leader: crate::leader::Flags,
 }
 
@@ -98,6 +100,7 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         service_account_key: read(&flags.service_account_private_key_file)?.map(PrivateKey),
         ..Config::default()
     };
+    let config = flags.tuning.apply(config);
     crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;
     let election = flags.leader.election(LEASE)?;

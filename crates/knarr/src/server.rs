@@ -65,6 +65,8 @@ pub struct Flags {
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
     node: crate::node::Flags,
 }
 
@@ -180,7 +182,7 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     }
     let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
     let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
-    let defaults = kube_controller_manager::Config::default();
+    let defaults = flags.tuning.apply(kube_controller_manager::Config::default());
     Ok(kube_controller_manager::Config {
         controllers,
         root_ca: Some(root_ca),

@@ -48,6 +48,8 @@ mod serviceaccounttoken;
 mod ttl;
 
 pub use certificates::SigningAuthority;
+pub use horizontalpodautoscaler::Autoscaling;
+pub use nodelifecycle::NodeLifecycle;
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -115,6 +117,8 @@ pub struct Config {
     pub signing_authority: Option<SigningAuthority>,
     /// The longest that a signed certificate lasts.
     pub signing_duration: Duration,
+    pub node_lifecycle: NodeLifecycle,
+    pub autoscaling: Autoscaling,
     /// Signs the tokens of service accounts that are kept in Secrets; without one they stay empty.
     pub service_account_key: Option<PrivateKey>,
 }
@@ -144,6 +148,8 @@ impl Default for Config {
             terminated_pods_max: 12500,
             signing_authority: None,
             signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
+            node_lifecycle: NodeLifecycle::default(),
+            autoscaling: Autoscaling::default(),
             service_account_key: None,
         }
     }
