@@ -233,7 +233,8 @@ async fn when_the_leader_is_killed_the_other_goes_on_and_nothing_is_done_twice()
 
     // Every pod of a Deployment that ever was is one of those that are, so none was made twice or ended for nothing.
     let sets = get(&client, "/apis/apps/v1/namespaces/default/replicasets").await;
-    let sets: Vec<&str> = sets["items"].as_array().unwrap().iter().filter_map(|set| set["metadata"]["name"].as_str()).collect();
+    let sets: Vec<&str> =
+        sets["items"].as_array().unwrap().iter().filter_map(|set| set["metadata"]["name"].as_str()).collect();
     assert_eq!(sets.len(), 2, "{sets:?}");
     {
         let history = history.lock().unwrap();
@@ -296,11 +297,8 @@ async fn a_leader_that_is_told_to_stop_hands_over_at_once() {
     let client = server.client().unwrap();
     let _nodes = Component::start(&server, "nodes", "hollow-nodes", &["--count=2"]).unwrap();
     // So long that nobody would wait for its end.
-    let leases = [
-        "--leader-elect-lease-duration=10m",
-        "--leader-elect-renew-deadline=9m",
-        "--leader-elect-retry-period=500ms",
-    ];
+    let leases =
+        ["--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=500ms"];
     let mut managers = Pair::start(&server, "kube-controller-manager", &leases);
     let mut schedulers = Pair::start(&server, "kube-scheduler", &leases);
     deployment(&client, "a", 10).await;

@@ -99,7 +99,8 @@ fn pods_of_a_silent_node_are_made_anew_elsewhere_and_the_node_comes_back() {
         cluster.until("they are ready", |cluster| cluster.ready(node).0 == "True" && cluster.taints(node).is_empty());
     }
     let unreachable = "node.kubernetes.io/unreachable";
-    let brief = json!([{"key": unreachable, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED}]);
+    let brief =
+        json!([{"key": unreachable, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATED}]);
     for (kind, name, tolerations) in [("Deployment", "web", brief), ("DaemonSet", "agent", json!([]))] {
         let mut spec = json!({"selector": {"matchLabels": {"app": name}}, "template": template(name, tolerations)});
         if kind == "Deployment" {
@@ -183,7 +184,8 @@ fn pods_of_a_node_that_is_gone_for_good_do_not_stay() {
     let _stays = cluster.nodes("stays-");
     let mut lost = cluster.nodes("lost-");
     cluster.until("all nodes are there", |cluster| cluster.items("nodes").len() == 4);
-    let spec = json!({"replicas": 4, "selector": {"matchLabels": {"app": "web"}}, "template": template("web", json!([]))});
+    let spec =
+        json!({"replicas": 4, "selector": {"matchLabels": {"app": "web"}}, "template": template("web", json!([]))});
     let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec});
     cluster.kubectl.ok_with(&["apply", "-f", "-"], &object.to_string());
     cluster.ok("rollout status deployment/web --timeout=60s");
@@ -194,7 +196,8 @@ fn pods_of_a_node_that_is_gone_for_good_do_not_stay() {
     cluster.ok(&format!("taint node lost-0 lost-1 {out_of_service}"));
     cluster.until("no pod is left there", |cluster| {
         let pods = cluster.items("pods -l app=web");
-        pods.len() == 4 && pods.iter().all(|pod| pod["spec"]["nodeName"].as_str().is_some_and(|node| node.starts_with("stays-")))
+        pods.len() == 4
+            && pods.iter().all(|pod| pod["spec"]["nodeName"].as_str().is_some_and(|node| node.starts_with("stays-")))
     });
     cluster.ok("delete node lost-0 lost-1");
     cluster.ok("rollout status deployment/web --timeout=60s");

@@ -12,8 +12,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use kube::Client;
 use machinery::quantity::{Format, Quantity};
 
-use super::settings::Autoscaling;
 use super::replicas::{Proposal, Target, Tolerance, by_average, by_pods, by_value};
+use super::settings::Autoscaling;
 use super::{metrics, scale};
 
 /// What is looked at.

@@ -69,7 +69,9 @@ pub(super) fn by_pods(
         match samples.get(name) {
             _ if phase(pod) == "Pending" => unready.push(name),
             None => missing.push(name),
-            Some(sample) if starting.is_some_and(|settings| is_starting(settings, now, pod, sample)) => unready.push(name),
+            Some(sample) if starting.is_some_and(|settings| is_starting(settings, now, pod, sample)) => {
+                unready.push(name)
+            }
             Some(sample) => measured.extend([(name, sample.milli)]),
         }
     }
@@ -91,6 +93,8 @@ pub(super) fn by_pods(
             // Going down, they use what they may; going up, nothing.
             _ if ratio > 1.0 => 0,
             Target::Average { milli } => milli,
+            // Exactly as wanted: nothing speaks for more or less.
+            Target::Utilization { .. } if ratio == 1.0 => continue,
             Target::Utilization { percent, requests } => {
                 requests.get(name).copied().unwrap_or(0).saturating_mul(percent.max(100).into()) / 100
             }
@@ -157,7 +161,8 @@ fn is_starting(settings: &Autoscaling, now: Timestamp, pod: &Pod, sample: &Sampl
     let ready = condition(pod, "Ready");
     let (Some(started), Some(ready)) = (started, ready) else { return true };
     let since = ready.last_transition_time.as_ref().map_or(started, |time| time.0);
-    let shorter = |span: SignedDuration, than: Duration| span < SignedDuration::try_from(than).unwrap_or(SignedDuration::MAX);
+    let shorter =
+        |span: SignedDuration, than: Duration| span < SignedDuration::try_from(than).unwrap_or(SignedDuration::MAX);
     if shorter(now.duration_since(started), settings.cpu_initialization_period) {
         return ready.status == "False" || sample.at.duration_since(since) < sample.window;
     }
@@ -185,7 +190,15 @@ mod tests {
             }
         }
         let target = Target::Utilization { percent, requests: &requests };
-        let found = by_pods(now, current, &pods, &samples, target, Some(&Autoscaling::default()), Tolerance { down: 0.1, up: 0.1 });
+        let found = by_pods(
+            now,
+            current,
+            &pods,
+            &samples,
+            target,
+            Some(&Autoscaling::default()),
+            Tolerance { down: 0.1, up: 0.1 },
+        );
         assert_eq!(found.map(|found| found.replicas), expected.map_err(ToString::to_string), "{text}");
     }
 
@@ -197,6 +210,7 @@ mod tests {
         check(4, 50, "a Running 100; b Running 100; c Running 100; d Running 100", Ok(1));
         // A missing pod is guessed at such that little changes.
         check(2, 50, "a Running 1000; b Running -", Ok(2));
+        check(4, 50, "a Running 500; b Running -; c Running -; d Running -", Ok(4));
         check(3, 50, "a Running 10; b Running 10; c Running -", Ok(3));
         check(3, 50, "a Running 2000; b Running 2000; c Unready 10", Ok(8));
         check(2, 50, "a Pending -; b Running 5000", Ok(10));

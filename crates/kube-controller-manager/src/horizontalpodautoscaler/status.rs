@@ -167,7 +167,17 @@ async fn metrics(
     let client = story.cx.client.clone();
     let settings = &story.cx.settings.autoscaling;
     let (now, tolerance) = (story.now, tolerance(settings, spec));
-    let scene = Scene { client: &client, now, namespace, selector: &selector, pods: &pods, current, there, tolerance, settings };
+    let scene = Scene {
+        client: &client,
+        now,
+        namespace,
+        selector: &selector,
+        pods: &pods,
+        current,
+        there,
+        tolerance,
+        settings,
+    };
     let all = spec.metrics.as_deref().unwrap_or_default();
     let mut best: Option<(i32, String)> = None;
     let mut failures = Vec::new();

@@ -162,7 +162,8 @@ impl Lifecycle {
     }
 
     async fn monitor(&self, shutdown: &Shutdown) {
-        let (mut monitor, mut evict) = (interval(self.cx.settings.node_lifecycle.monitor_period.max(PERIOD_MIN)), interval(EVICT_EVERY));
+        let (mut monitor, mut evict) =
+            (interval(self.cx.settings.node_lifecycle.monitor_period.max(PERIOD_MIN)), interval(EVICT_EVERY));
         monitor.set_missed_tick_behavior(MissedTickBehavior::Delay);
         evict.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
