@@ -45,6 +45,9 @@ mod certificates;
 mod bootstrapsigner;
 mod tokencleaner;
 mod serviceaccounttoken;
+mod legacytokencleaner;
+mod resourceclaim;
+mod vacprotection;
 mod ttl;
 
 pub use certificates::SigningAuthority;
@@ -93,6 +96,9 @@ pub static CONTROLLERS: &[&Controller] = &[
     &tokencleaner::CONTROLLER,
     &serviceaccounttoken::CONTROLLER,
     &ttl::CONTROLLER,
+    &resourceclaim::CONTROLLER,
+    &vacprotection::CONTROLLER,
+    &legacytokencleaner::CONTROLLER,
 ];
 
 /// What the operator decides.
