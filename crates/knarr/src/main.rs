@@ -10,6 +10,7 @@ mod scheduler;
 mod local_storage;
 mod alone;
 mod leader;
+mod tuning;
 mod node;
 mod power_off;
 mod hollow_nodes;

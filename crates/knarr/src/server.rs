@@ -83,6 +83,8 @@ pub struct Flags {
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
     node: crate::node::Flags,
     /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
     #[arg(skip)]
@@ -150,8 +152,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
     let stop_components = CancellationToken::new();
-    let local =
-        crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), stop_components.clone());
+    // The copies outlive the components: what these have begun ends when it has seen its own last write.
+    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
         false => Some(controllers_config(&flags)?),
@@ -288,7 +290,7 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     }
     let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
     let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
-    let defaults = kube_controller_manager::Config::default();
+    let defaults = flags.tuning.apply(kube_controller_manager::Config::default());
     Ok(kube_controller_manager::Config {
         controllers,
         root_ca: Some(root_ca),
