@@ -10,6 +10,7 @@ mod local_storage;
 mod alone;
 mod leader;
 mod node;
+mod dns;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -46,6 +47,8 @@ enum Command {
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
+    /// Run the cluster's DNS for one node alone, against any Kubernetes API.
+    Dns(dns::Flags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -68,7 +71,8 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_)) { "error" } else { "info,nlink=error" };
+    let level =
+        if matches!(arguments.command, Command::Image(_) | Command::Token(_)) { "error" } else { "info,nlink=error" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()
@@ -85,6 +89,7 @@ fn main() -> anyhow::Result<()> {
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::Dns(flags) => dns::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),

@@ -151,11 +151,7 @@ pub async fn start(
     }))
 }
 
-fn kubelet_config(
-    flags: &Flags,
-    data_dir: &Path,
-    membership: &Membership,
-) -> anyhow::Result<kubelet::Config> {
+fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<kubelet::Config> {
     let node_labels = pairs(&flags.node_label).context("--node-label")?;
     let register_with_taints: anyhow::Result<Vec<Taint>> = flags.node_taint.iter().map(|text| taint(text)).collect();
     let cluster_dns = flags.cluster_dns(&membership.service_cidr);
@@ -257,6 +253,13 @@ fn state_dir(data_dir: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     data_dir.hash(&mut hasher);
     run.join(format!("{:016x}", hasher.finish()))
+}
+
+/// The bridge's addresses at the last start, for the time until the node's object can be read.
+pub fn last_bridge_addresses(data_dir: &Path) -> Vec<IpAddr> {
+    let text = std::fs::read_to_string(state_dir(data_dir).join("network/ranges")).unwrap_or_default();
+    let ranges = text.split(',').filter_map(|range| range.trim().parse::<ipnet::IpNet>().ok());
+    ranges.filter_map(|range| range.trunc().hosts().find(|address| *address != range.network())).collect()
 }
 
 fn registries(file: &Path) -> anyhow::Result<Registries> {

@@ -55,7 +55,7 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage, dns.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -65,12 +65,19 @@ pub struct Flags {
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
+    dns: crate::dns::NodeFlags,
+    #[command(flatten)]
     node: crate::node::Flags,
 }
 
 impl Flags {
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
+    }
+
+    /// Also by the name it has elsewhere.
+    fn disables_dns(&self) -> bool {
+        self.disables("dns") || self.disables("coredns")
     }
 }
 
@@ -102,6 +109,9 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         let class = crate::local_storage::class();
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
+    }
+    if !flags.disables_dns() {
+        make_dns(&flags, &server).await;
     }
     let stop_components = CancellationToken::new();
     let local =
@@ -141,6 +151,14 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
+    let dns = match flags.disable_agent || flags.disables_dns() {
+        true => None,
+        false => {
+            let (flags, data_dir) = (&flags, &flags.data_dir);
+            let node = crate::dns::Node { flags: &flags.node, data_dir, service_cidr: flags.service_cidr };
+            Some(local.start_dns(flags.dns.config(node), stop_components.clone()))
+        }
+    };
     // Nobody can connect to "all addresses"; here it is reached by this one.
     let mut address = server.address;
     if address.ip().is_unspecified() {
@@ -159,13 +177,23 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, dns, node].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
     shutdown.cancel();
     server.ended().await;
     Ok(())
+}
+
+/// The Service and the roles of the cluster's DNS. Without them it cannot be reached, but everything else works.
+async fn make_dns(flags: &Flags, server: &kube_apiserver::Running) {
+    for object in crate::dns::objects(&flags.node.cluster_dns(&flags.service_cidr)) {
+        let kind = object["kind"].clone();
+        if let Err(status) = kube_apiserver::bootstrap::ensure(&server.app, object).await {
+            tracing::error!(%kind, message = status.message, "an object of the cluster's DNS is not made");
+        }
+    }
 }
 
 /// Tells machines that join what they must know.
@@ -177,7 +205,8 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         cluster_domain: flags.node.cluster_domain.clone(),
     };
     let authority = &server.cluster_authority.certificate_pem;
-    let url = format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
+    let url =
+        format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
     crate::join::cluster::publish(&server.app, authority, &url, &settings, &flags.data_dir).await
 }
 
