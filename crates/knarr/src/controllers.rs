@@ -184,6 +184,12 @@ impl Local {
         })
     }
 
+    /// Starts the cluster's DNS for this node; the handle ends when it has stopped. Every node has one, whoever leads.
+    pub fn start_dns(&self, config: dns::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+        let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        crate::dns::start(config, cluster, shutdown)
+    }
+
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.
     fn election(&self, component: &str) -> Election {
         if self.shared { Election::among_servers(component) } else { Election::Alone }

@@ -12,6 +12,7 @@ mod alone;
 mod leader;
 mod tuning;
 mod node;
+mod dns;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -48,6 +49,8 @@ enum Command {
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
+    /// Run the cluster's DNS for one node alone, against any Kubernetes API.
+    Dns(dns::Flags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -88,6 +91,7 @@ fn main() -> anyhow::Result<()> {
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::Dns(flags) => dns::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),

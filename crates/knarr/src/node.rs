@@ -259,6 +259,13 @@ fn state_dir(data_dir: &Path) -> PathBuf {
     run.join(format!("{:016x}", hasher.finish()))
 }
 
+/// The bridge's addresses at the last start, for the time until the node's object can be read.
+pub fn last_bridge_addresses(data_dir: &Path) -> Vec<IpAddr> {
+    let text = std::fs::read_to_string(state_dir(data_dir).join("network/ranges")).unwrap_or_default();
+    let ranges = text.split(',').filter_map(|range| range.trim().parse::<ipnet::IpNet>().ok());
+    ranges.filter_map(|range| range.trunc().hosts().find(|address| *address != range.network())).collect()
+}
+
 fn registries(file: &Path) -> anyhow::Result<Registries> {
     match std::fs::read_to_string(file) {
         Ok(text) => Ok(Registries::parse(&text).with_context(|| format!("read {}", file.display()))?),

@@ -73,7 +73,7 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage, dns.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -84,6 +84,8 @@ pub struct Flags {
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     tuning: crate::tuning::Flags,
+    #[command(flatten)]
+    dns: crate::dns::NodeFlags,
     #[command(flatten)]
     node: crate::node::Flags,
     /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
@@ -111,6 +113,11 @@ impl Flags {
 
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
+    }
+
+    /// Also by the name it has elsewhere.
+    fn disables_dns(&self) -> bool {
+        self.disables("dns") || self.disables("coredns")
     }
 }
 
@@ -151,6 +158,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
+    if !flags.disables_dns() {
+        make_dns(&flags, &server).await;
+    }
     let stop_components = CancellationToken::new();
     // The copies outlive the components: what these have begun ends when it has seen its own last write.
     let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
@@ -189,6 +199,14 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
+    let dns = match flags.disable_agent || flags.disables_dns() {
+        true => None,
+        false => {
+            let (flags, data_dir) = (&flags, &flags.data_dir);
+            let node = crate::dns::Node { flags: &flags.node, data_dir, service_cidr: flags.service_cidr };
+            Some(local.start_dns(flags.dns.config(node), stop_components.clone()))
+        }
+    };
     // Nobody can connect to "all addresses"; here it is reached by this one.
     let mut address = server.address;
     if address.ip().is_unspecified() {
@@ -207,7 +225,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, dns, node].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
@@ -249,6 +267,16 @@ async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::R
         shutdown,
     ));
     Ok(Some(etcd))
+}
+
+/// The Service and the roles of the cluster's DNS. Without them it cannot be reached, but everything else works.
+async fn make_dns(flags: &Flags, server: &kube_apiserver::Running) {
+    for object in crate::dns::objects(&flags.node.cluster_dns(&flags.service_cidr)) {
+        let kind = object["kind"].clone();
+        if let Err(status) = kube_apiserver::bootstrap::ensure(&server.app, object).await {
+            tracing::error!(%kind, message = status.message, "an object of the cluster's DNS is not made");
+        }
+    }
 }
 
 /// Tells machines that join what they must know.

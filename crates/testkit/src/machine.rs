@@ -3,7 +3,7 @@
 //! others by a [`Hub`].
 
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -174,6 +174,12 @@ pub fn connect_within(network: &Path, address: &str) -> anyhow::Result<TcpStream
 pub fn listen_within(network: &Path, address: &str) -> anyhow::Result<TcpListener> {
     let address = address.to_owned();
     within(network, move || TcpListener::bind(&address))
+}
+
+/// Takes datagrams inside a network namespace.
+pub fn datagrams_within(network: &Path, address: &str) -> anyhow::Result<UdpSocket> {
+    let address = address.to_owned();
+    within(network, move || UdpSocket::bind(&address))
 }
 
 fn within<T: Send + 'static>(
