@@ -63,7 +63,11 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         gives_ranges: true,
     };
     let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
-    println!("knarr is a node of the cluster at {} after {} ms", joined.servers.list().join(", "), began.elapsed().as_millis());
+    println!(
+        "knarr is a node of the cluster at {} after {} ms",
+        joined.servers.list().join(", "),
+        began.elapsed().as_millis()
+    );
     running.await.context("the node ended")
 }
 

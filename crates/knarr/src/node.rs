@@ -151,11 +151,7 @@ pub async fn start(
     }))
 }
 
-fn kubelet_config(
-    flags: &Flags,
-    data_dir: &Path,
-    membership: &Membership,
-) -> anyhow::Result<kubelet::Config> {
+fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<kubelet::Config> {
     let node_labels = pairs(&flags.node_label).context("--node-label")?;
     let register_with_taints: anyhow::Result<Vec<Taint>> = flags.node_taint.iter().map(|text| taint(text)).collect();
     let cluster_dns = flags.cluster_dns(&membership.service_cidr);

@@ -31,6 +31,15 @@ pub struct Flags {
     /// Addresses of Services.
     #[arg(long, env = "KNARR_SERVICE_CIDR", default_value = "10.43.0.0/16")]
     service_cidr: ipnet::IpNet,
+    /// A server of the cluster that this one joins, such as https://10.0.0.1:6443; both keep their objects in one etcd.
+    #[arg(long, short, env = "KNARR_URL")]
+    server: Option<String>,
+    /// With what servers join: what <data-dir>/server/token holds on another, or a text of one's own for the first.
+    #[arg(long, short, env = "KNARR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// A file that holds the token.
+    #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
     /// Run the control plane only, no node.
     #[arg(long, env = "KNARR_DISABLE_AGENT")]
     disable_agent: bool,
@@ -69,6 +78,22 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// What all servers of a cluster must have alike is as the cluster has it.
+    fn follow(&mut self, settings: crate::join::cluster::Settings) -> anyhow::Result<()> {
+        self.service_cidr = settings.service_cidr;
+        self.node.cluster_cidr = settings.cluster_cidr;
+        self.node.cluster_dns = settings.cluster_dns;
+        self.node.cluster_domain = settings.cluster_domain;
+        if self.etcd_servers.is_empty() {
+            self.etcd_servers = settings.etcd_servers;
+        }
+        anyhow::ensure!(
+            !self.etcd_servers.is_empty(),
+            "that server keeps its objects on its own disk, which two servers cannot share: start it with --etcd-servers first"
+        );
+        Ok(())
+    }
+
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
@@ -79,8 +104,15 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     runtime.block_on(serve(flags))
 }
 
-async fn serve(flags: Flags) -> anyhow::Result<()> {
+async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
+    if let Some(file) = &flags.token_file {
+        flags.token = Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
+    }
+    if let Some(other) = flags.server.clone() {
+        let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
+        flags.follow(settings)?;
+    }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     let store = open_store(&flags).await?;
     let shutdown = CancellationToken::new();
@@ -175,10 +207,18 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         service_cidr: flags.service_cidr,
         cluster_dns: flags.node.cluster_dns(&flags.service_cidr),
         cluster_domain: flags.node.cluster_domain.clone(),
+        etcd_servers: flags.etcd_servers.clone(),
     };
-    let authority = &server.cluster_authority.certificate_pem;
-    let url = format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
-    crate::join::cluster::publish(&server.app, authority, &url, &settings, &flags.data_dir).await
+    let url =
+        format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
+    let publication = crate::join::cluster::Publication {
+        authority: &server.cluster_authority.certificate_pem,
+        url: &url,
+        settings: &settings,
+        token: flags.token.as_deref(),
+        data_dir: &flags.data_dir,
+    };
+    crate::join::cluster::publish(&server.app, publication).await
 }
 
 /// How long components get to end what they have begun.

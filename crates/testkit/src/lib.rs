@@ -1,6 +1,7 @@
 //! What tests share: real servers in folders of their own, a small HTTPS client, real kubectl and etcd.
 //! Everything made here is taken away again when it is dropped, also when the test fails.
 
+pub mod agent;
 pub mod client;
 pub mod containerd;
 pub mod etcd;
@@ -12,6 +13,7 @@ pub mod server;
 pub mod session;
 pub mod watch;
 
+pub use agent::{Agent, Cluster};
 pub use client::{Client, Reply};
 pub use etcd::Etcd;
 pub use fake_api::{FakeApi, Fault, Link};
