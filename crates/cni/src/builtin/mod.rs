@@ -17,16 +17,19 @@ mod tests;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use cri::{Addresses, Network, SandboxNetwork};
 use ipnet::IpNet;
 use tokio::sync::Mutex;
 
+use crate::policy::Policies;
 use crate::{Error, Result};
 pub(crate) use claims::gateway;
 use claims::{Claim, Claims, Port};
 pub(crate) use links::{hash, set_loopback_up};
+pub(crate) use rules::text_attribute;
 
 /// How a node's network is laid out.
 #[derive(Clone, Debug)]
@@ -73,6 +76,8 @@ impl Config {
 
 pub struct Builtin {
     config: Config,
+    /// Who is told of pods before their network is handed over.
+    policies: Option<Arc<Policies>>,
     /// Claims and rules change one at a time. Pods' devices do not wait for each other: the kernel takes its time with them.
     state: Mutex<State>,
 }
@@ -98,7 +103,20 @@ impl Builtin {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(Error::File { path, source }),
         };
-        Ok(Builtin { config, state: Mutex::new(State { claims, ranges, written: None, linking: BTreeSet::new() }) })
+        Ok(Builtin {
+            config,
+            policies: None,
+            state: Mutex::new(State { claims, ranges, written: None, linking: BTreeSet::new() }),
+        })
+    }
+
+    /// The same with network policies, which learn of the pods that are there already.
+    pub fn with_policies(mut self, policies: Arc<Policies>) -> Builtin {
+        for (sandbox, claim) in self.state.get_mut().claims.iter() {
+            policies.remember(sandbox, &claim.pod, &claim.addresses);
+        }
+        self.policies = Some(policies);
+        self
     }
 
     async fn attach_pod(&self, pod: &SandboxNetwork) -> Result<Addresses> {
@@ -126,7 +144,11 @@ impl Builtin {
         let linked = async {
             guard::admit(&self.config, &place(&pod.sandbox, &claim)).await?;
             links::link_pod(&self.config, &ranges, &pod.sandbox, &pod.netns, &claim.addresses).await?;
-            self.write_rules(&mut *self.state.lock().await).await
+            self.write_rules(&mut *self.state.lock().await).await?;
+            match &self.policies {
+                Some(policies) => policies.admit(&pod.sandbox, &claim.pod, &claim.addresses).await,
+                None => Ok(()),
+            }
         };
         let linked = linked.await;
         self.state.lock().await.linking.remove(&pod.sandbox);
@@ -153,6 +175,9 @@ impl Builtin {
     async fn dismiss(&self, state: &mut State, sandbox: &str) -> Result<()> {
         if let Some(claim) = state.claims.get(sandbox) {
             guard::dismiss(&self.config, &place(sandbox, claim)).await?;
+        }
+        if let Some(policies) = &self.policies {
+            policies.dismiss(sandbox);
         }
         state.claims.release(sandbox)
     }

@@ -128,16 +128,9 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
             // The sender lives as long as the cache.
             _ = changes.changed() => false,
             () = woken.notified() => true,
-            () = after(again) => true,
+            () = crate::after(again) => true,
         };
         tokio::time::sleep(QUIET).await;
-    }
-}
-
-async fn after(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
     }
 }
 
