@@ -13,6 +13,7 @@ use crate::leader::Election;
 
 const COMPONENT: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
+const PROXY: &str = "system:kube-proxy";
 /// The name of the controllers' lease.
 const LEASE: &str = "kube-controller-manager";
 const CLOUD_LEASE: &str = "cloud-controller-manager";
@@ -155,6 +156,16 @@ impl Local {
                 .run(client, shutdown, move |stop| crate::scheduler::work(config.clone(), cluster.clone(), stop))
                 .await;
         })
+    }
+
+    /// Starts the proxy of this machine's node; the handle ends when it has stopped.
+    pub fn start_proxy(&self, config: kube_proxy::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+        let app = self.app.clone();
+        let connect: Connect = Arc::new(move |_| {
+            kube::Client::new(Loopback::component(app.clone(), PROXY, crate::kube_proxy::AGENT), "default")
+        });
+        let cluster = Cluster::new(PROXY, connect, self.caches.clone());
+        tokio::spawn(crate::kube_proxy::work(config, cluster, shutdown))
     }
 
     /// Starts the controllers; the handle ends when they have stopped.

@@ -55,7 +55,8 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, kube-proxy, cloud-controller-manager,
+    /// local-storage.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -66,6 +67,8 @@ pub struct Flags {
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     node: crate::node::Flags,
+    #[command(flatten)]
+    proxy: crate::kube_proxy::Options,
 }
 
 impl Flags {
@@ -81,6 +84,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
+    let proxy_config = flags.proxy.config(flags.node.name(), vec![flags.node.cluster_cidr])?;
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     let store = open_store(&flags).await?;
     let shutdown = CancellationToken::new();
@@ -136,6 +140,10 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
+    let proxy = match flags.disable_agent || flags.disables("kube-proxy") {
+        true => None,
+        false => Some(local.start_proxy(proxy_config, stop_components.clone())),
+    };
     // Nobody can connect to "all addresses"; here it is reached by this one.
     let mut address = server.address;
     if address.ip().is_unspecified() {
@@ -154,7 +162,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, node, proxy].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
