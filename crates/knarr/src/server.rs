@@ -92,7 +92,10 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
         https_port: flags.https_port,
-        advertise_address: flags.advertise_address,
+        // A node's pods reach the server where they reach the node, unless it listens elsewhere.
+        advertise_address: flags
+            .advertise_address
+            .or_else(|| flags.node.node_ip.first().copied().filter(|_| flags.bind_address.is_unspecified())),
         service_cidr: flags.service_cidr,
         tls_sans: flags.tls_san.clone(),
         host_name: host_name(),
