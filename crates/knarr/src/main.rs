@@ -12,7 +12,9 @@ mod alone;
 mod leader;
 mod tuning;
 mod node;
+mod parts;
 mod dns;
+mod kube_proxy;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -51,6 +53,9 @@ enum Command {
     KubeScheduler(scheduler::Flags),
     /// Run the cluster's DNS for one node alone, against any Kubernetes API.
     Dns(dns::Flags),
+    /// Run the proxy of Services alone, against any Kubernetes API.
+    #[command(name = "kube-proxy")]
+    KubeProxy(kube_proxy::Flags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -102,6 +107,7 @@ fn main() -> anyhow::Result<()> {
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::Dns(flags) => dns::run(flags),
+        Command::KubeProxy(flags) => kube_proxy::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
