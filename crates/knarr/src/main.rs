@@ -8,6 +8,7 @@ mod local_storage;
 mod alone;
 mod leader;
 mod node;
+mod ingress;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -38,6 +39,8 @@ enum Command {
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
+    /// Run the ingress controller alone, against any Kubernetes API.
+    Ingress(ingress::AloneFlags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -75,6 +78,7 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::Ingress(flags) => ingress::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
