@@ -146,6 +146,11 @@ impl Local {
         kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")
     }
 
+    /// What the ingress gets to work with.
+    pub fn ingress_cluster(&self) -> Cluster {
+        Cluster::new(crate::ingress::COMPONENT, self.connect.clone(), self.caches.clone())
+    }
+
     /// Starts the scheduler; the handle ends when it has stopped.
     pub fn start_scheduler(&self, config: kube_scheduler::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let app = self.app.clone();

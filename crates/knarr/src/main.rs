@@ -15,6 +15,7 @@ mod node;
 mod parts;
 mod dns;
 mod kube_proxy;
+mod ingress;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -56,6 +57,8 @@ enum Command {
     /// Run the proxy of Services alone, against any Kubernetes API.
     #[command(name = "kube-proxy")]
     KubeProxy(kube_proxy::Flags),
+    /// Run the ingress controller alone, against any Kubernetes API.
+    Ingress(ingress::AloneFlags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -108,6 +111,7 @@ fn main() -> anyhow::Result<()> {
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::Dns(flags) => dns::run(flags),
         Command::KubeProxy(flags) => kube_proxy::run(flags),
+        Command::Ingress(flags) => ingress::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),

@@ -74,7 +74,7 @@ pub struct Flags {
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
     /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage,
-    /// kube-proxy, dns.
+    /// kube-proxy, dns, ingress.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -89,6 +89,8 @@ pub struct Flags {
     parts: crate::parts::Flags,
     #[command(flatten)]
     node: crate::node::Flags,
+    #[command(flatten)]
+    ingress: crate::ingress::Flags,
     /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
     #[arg(skip)]
     runs_etcd: bool,
@@ -211,6 +213,19 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             parts.context("start the parts of the node")?
         }
     };
+    // Like the node it belongs to this machine: a server without a node has no requests from outside. Agents have none,
+    // because it reads every certificate's key.
+    let ingress = match flags.disable_agent || flags.disables("ingress") {
+        true => None,
+        false => {
+            for object in crate::ingress::permissions() {
+                let made = kube_apiserver::bootstrap::ensure(&server.app, object).await;
+                made.map_err(|status| anyhow::anyhow!("make the role of the ingress: {}", status.message))?;
+            }
+            let cluster = local.ingress_cluster();
+            Some(crate::ingress::start(&flags.ingress, flags.node.name(), cluster, stop_components.clone()))
+        }
+    };
     // Nobody can connect to "all addresses"; here it is reached by this one.
     let mut address = server.address;
     if address.ip().is_unspecified() {
@@ -229,7 +244,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, node].into_iter().flatten().chain(parts) {
+    for running in [controllers, scheduler, cloud, node, ingress].into_iter().flatten().chain(parts) {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
