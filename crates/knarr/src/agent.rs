@@ -57,6 +57,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let certificate = serving_certificate(&joined, &node, &shutdown).await?;
     let membership = Membership {
         client: joined.client.clone(),
+        caches: reconcile::Caches::new(joined.client.clone(), shutdown.clone()),
         client_authority: joined.authority.clone(),
         certificate,
         service_cidr: joined.settings.service_cidr,

@@ -10,6 +10,7 @@ mod local_storage;
 mod alone;
 mod leader;
 mod node;
+mod network;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
