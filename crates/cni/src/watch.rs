@@ -51,8 +51,13 @@ pub async fn links(
     }
 }
 
-/// Wakes when a part of one of these tables is deleted, by whomever.
-pub async fn rules(namespace: Option<PathBuf>, tables: Vec<String>, woken: Arc<Notify>, shutdown: Shutdown) {
+/// Wakes with every change of rules that matters.
+pub async fn rules(
+    namespace: Option<PathBuf>,
+    matters: impl Fn(&NftablesEvent) -> bool + Send + 'static,
+    woken: Arc<Notify>,
+    shutdown: Shutdown,
+) {
     loop {
         let connection = open_rules(namespace.as_deref());
         let following = async {
@@ -61,7 +66,7 @@ pub async fn rules(namespace: Option<PathBuf>, tables: Vec<String>, woken: Arc<N
             woken.notify_one();
             let mut events = connection.into_events().await;
             while let Some(event) = events.next().await {
-                if deleted_from(&event?).is_some_and(|table| tables.iter().any(|ours| ours == table)) {
+                if matters(&event?) {
                     woken.notify_one();
                 }
             }
@@ -74,7 +79,8 @@ pub async fn rules(namespace: Option<PathBuf>, tables: Vec<String>, woken: Arc<N
     }
 }
 
-fn deleted_from(event: &NftablesEvent) -> Option<&str> {
+/// The table that something was deleted from, by whomever.
+pub fn deleted_from(event: &NftablesEvent) -> Option<&str> {
     match event {
         NftablesEvent::DelTable(table) => Some(&table.name),
         NftablesEvent::DelChain(chain) => Some(&chain.table),

@@ -60,8 +60,10 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     node.cluster_domain = joined.settings.cluster_domain.clone();
     node.cluster_dns = joined.settings.cluster_dns.clone();
     let certificate = serving_certificate(&joined, &node, &shutdown).await?;
+    let caches = Caches::new(joined.client.clone(), shutdown.clone());
     let membership = Membership {
         client: joined.client.clone(),
+        caches: caches.clone(),
         client_authority: joined.authority.clone(),
         certificate,
         service_cidr: joined.settings.service_cidr,
@@ -74,7 +76,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         disabled: &flags.disable,
     };
     // They all ask as the node, and share one copy of each kind.
-    let cluster = Cluster::with_client(joined.client.clone(), Caches::new(joined.client.clone(), shutdown.clone()));
+    let cluster = Cluster::with_client(joined.client.clone(), caches);
     flags.parts.start(parts, |_| cluster.clone(), shutdown.clone())?;
     let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
     println!(

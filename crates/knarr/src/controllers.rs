@@ -141,6 +141,11 @@ impl Local {
         Local { app, connect, caches, shared }
     }
 
+    /// What every component of this process reads.
+    pub fn caches(&self) -> Arc<Caches> {
+        self.caches.clone()
+    }
+
     /// How the kubelet of that node asks.
     pub fn node_client(&self, name: &str) -> kube::Client {
         kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")

@@ -12,6 +12,7 @@ mod alone;
 mod leader;
 mod tuning;
 mod node;
+mod network;
 mod parts;
 mod dns;
 mod kube_proxy;

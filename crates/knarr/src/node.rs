@@ -17,6 +17,8 @@ use kube_apiserver::pki::{Authority, Request, ServingCertificate, Usage};
 use machinery::quantity::Quantity;
 use reconcile::{Caches, Cluster, Shutdown};
 
+use crate::network::PodNetwork;
+
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
@@ -35,6 +37,8 @@ pub struct Flags {
     /// Addresses of pods, in the whole cluster.
     #[arg(long, env = "KNARR_CLUSTER_CIDR", default_value = "10.42.0.0/16")]
     pub cluster_cidr: ipnet::IpNet,
+    #[command(flatten)]
+    pub network: crate::network::Flags,
     /// The address of the cluster's DNS; the tenth of the Services' unless told otherwise.
     #[arg(long, env = "KNARR_CLUSTER_DNS", value_delimiter = ',')]
     pub cluster_dns: Vec<IpAddr>,
@@ -105,6 +109,8 @@ pub struct Flags {
 /// What the node needs to know of the cluster it belongs to.
 pub struct Membership {
     pub client: kube::Client,
+    /// Copies of whole kinds, which the node's other parts read.
+    pub caches: Arc<Caches>,
     /// Whose client certificates the kubelet believes.
     pub client_authority: String,
     /// What the kubelet's server shows.
@@ -143,7 +149,7 @@ pub async fn start(
     shutdown: Shutdown,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let config = kubelet_config(&flags, data_dir, &membership)?;
-    let runtime = runtime(&flags, data_dir, &membership).await?;
+    let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
     tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone())?);
     let caches = Caches::new(membership.client.clone(), shutdown.clone());
     let cluster = Cluster::with_client(membership.client, caches);
@@ -208,23 +214,25 @@ const LAYER_PULLS_MAX: usize = 3;
 /// Each node has at least so many pod addresses, 254 pods; more where more pods are allowed.
 const NODE_RANGE_PREFIX: u8 = 24;
 
-async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<Arc<dyn cri::Runtime>> {
+async fn runtime(
+    flags: &Flags,
+    data_dir: &Path,
+    membership: &Membership,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Arc<dyn cri::Runtime>> {
     if let Some(endpoint) = &flags.container_runtime_endpoint {
         let remote = cri::remote::Remote::connect(endpoint).await;
         return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));
     }
     let state_dir = state_dir(data_dir);
-    let network = cni::Builtin::open(cni::Config {
-        cluster_ranges: vec![flags.cluster_cidr],
-        service_ranges: vec![membership.service_cidr],
-        ..cni::Config::new(state_dir.join("network"))
-    })
-    .context("open the pod network")?;
+    let pod_network = PodNetwork::open(flags, membership, &state_dir)?;
+    let network = pod_network.network();
+    pod_network.start(Cluster::with_client(membership.client.clone(), membership.caches.clone()), shutdown.clone());
     let config = container_runtime::Config {
         root_dir: data_dir.join("runtime"),
         state_dir,
         shim_program: std::env::current_exe().context("find this program")?,
-        network: Arc::new(network),
+        network,
         registries: registries(&flags.private_registry)?,
         layer_pulls_max: LAYER_PULLS_MAX,
         log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,

@@ -191,6 +191,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             let authority = &server.cluster_authority;
             let membership = crate::node::Membership {
                 client: local.node_client(&node.name()),
+                caches: local.caches(),
                 client_authority: authority.certificate_pem.clone(),
                 certificate: crate::node::own_certificate(&node, authority, stop_components.clone())?,
                 service_cidr: flags.service_cidr,

@@ -75,13 +75,21 @@ pub async fn missing(config: &Config, ranges: &[IpNet]) -> Result<Vec<String>> {
     Ok(missing)
 }
 
-/// Whether the pod's device is there and on the bridge.
-pub async fn is_linked(config: &Config, sandbox: &str) -> Result<bool> {
-    let (node, name) = (node(config)?, device_name(sandbox));
-    let bridge = node.get_link_by_name(config.bridge.as_str()).await.step(|| format!("find {}", config.bridge))?;
-    let device = node.get_link_by_name(name.as_str()).await.step(|| format!("find {name}"))?;
-    let Some((bridge, device)) = bridge.zip(device) else { return Ok(false) };
-    Ok(device.master() == Some(bridge.ifindex()) && device.is_up())
+/// The devices that are up and on the bridge.
+pub async fn joined(config: &Config) -> Result<BTreeSet<String>> {
+    let links = node(config)?.get_links().await.step(|| "list the devices".to_owned())?;
+    let bridge = links.iter().find(|link| link.name() == Some(&config.bridge)).map(|link| link.ifindex());
+    let on_bridge = links.iter().filter(|link| bridge.is_some() && link.master() == bridge && link.is_up());
+    Ok(on_bridge.filter_map(|link| link.name().map(str::to_owned)).collect())
+}
+
+/// How the bridge treats a pod's device. No pod shall get around the node's rules. Where they do not see what the bridge
+/// switches, it switches nothing: an isolated port reaches the node only. Where they do, translated packets are switched,
+/// and must be.
+pub async fn set_port(config: &Config, sandbox: &str, isolated: bool) -> Result<()> {
+    let name = device_name(sandbox);
+    let port = BridgePortConfig { hairpin: Some(true), isolated: Some(isolated), ..BridgePortConfig::default() };
+    node(config)?.set_bridge_port(name.as_str(), port).await.step(|| format!("set the modes of {name}"))
 }
 
 fn same_family(one: &IpNet, other: &IpNet) -> bool {
@@ -170,11 +178,7 @@ pub async fn link_pod(
     node.set_link_master(name.as_str(), config.bridge.as_str())
         .await
         .step(|| format!("join {name} to {}", config.bridge))?;
-    // No pod shall get around the node's rules. Where they do not see what the bridge switches, it switches nothing: an
-    // isolated port reaches the node only. Where they do, translated packets are switched, and must be.
-    let isolated = !sysctl::bridged_packets_pass_rules(config)?;
-    let port = BridgePortConfig { hairpin: Some(true), isolated: Some(isolated), ..BridgePortConfig::default() };
-    node.set_bridge_port(name.as_str(), port).await.step(|| format!("set the modes of {name}"))?;
+    set_port(config, sandbox, !sysctl::bridged_packets_pass_rules(config)?).await?;
     node.set_link_up(name.as_str()).await.step(|| format!("set {name} up"))?;
     for address in addresses {
         give_address(&pod, INSIDE, *address, if address.is_ipv4() { 32 } else { 128 }).await?;

@@ -90,6 +90,8 @@ struct State {
     written: Option<rules::Input>,
     /// Sandboxes that are being linked right now: nobody else touches their devices.
     linking: BTreeSet<String>,
+    /// Whether pods' ports are isolated, once that was looked at.
+    isolated: Option<bool>,
 }
 
 impl Builtin {
@@ -106,7 +108,7 @@ impl Builtin {
         Ok(Builtin {
             config,
             policies: None,
-            state: Mutex::new(State { claims, ranges, written: None, linking: BTreeSet::new() }),
+            state: Mutex::new(State { claims, ranges, written: None, linking: BTreeSet::new(), isolated: None }),
         })
     }
 
@@ -238,9 +240,17 @@ impl Builtin {
         if !missing.is_empty() || state.written.is_none() {
             self.set_up(&mut state).await?;
         }
-        let linked: Vec<(String, Claim)> = state.claims.iter().map(|(id, claim)| (id.clone(), claim.clone())).collect();
-        for (sandbox, claim) in linked {
-            if state.linking.contains(&sandbox) || links::is_linked(&self.config, &sandbox).await? {
+        let joined = links::joined(&self.config).await?;
+        // Bridge netfilter may have come with another program.
+        sysctl::set_up(&self.config, &state.ranges)?;
+        let isolated = !sysctl::bridged_packets_pass_rules(&self.config)?;
+        let changed = state.isolated.replace(isolated) != Some(isolated);
+        let claims: Vec<(String, Claim)> = state.claims.iter().map(|(id, claim)| (id.clone(), claim.clone())).collect();
+        for (sandbox, claim) in claims.into_iter().filter(|(sandbox, _)| !state.linking.contains(sandbox)) {
+            if joined.contains(&links::device_name(&sandbox)) {
+                if changed {
+                    links::set_port(&self.config, &sandbox, isolated).await?;
+                }
                 continue;
             }
             // A namespace that is gone belongs to a pod that is about to be taken away.

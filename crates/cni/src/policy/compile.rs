@@ -118,6 +118,21 @@ pub fn compile(facts: &Facts) -> Table {
     compiler.table
 }
 
+/// The rules of pods that nobody knows: no packet passes.
+pub fn isolated(addresses: &[IpAddr]) -> Table {
+    let mut table = Table::default();
+    for direction in Direction::ALL {
+        let chain = unknown(direction);
+        table.chains.insert(chain.clone(), vec![Rule { matches: Vec::new(), verdict: Verdict::Drop }]);
+        table.pods.extend(addresses.iter().map(|address| ((direction, *address), chain.clone())));
+    }
+    table
+}
+
+fn unknown(direction: Direction) -> String {
+    format!("pods-{}-unknown", direction.name())
+}
+
 /// What this node knows of its own pods' addresses counts before what their objects say.
 fn local_addresses(facts: &Facts) -> BTreeMap<&Key, &Vec<IpAddr>> {
     let known = facts.local.values().filter(|local| facts.pod_of(local).is_some());
@@ -142,7 +157,7 @@ impl<'a> Compiler<'a> {
         }
         let Some(pod) = facts.pod_of(local) else {
             // Nobody knows yet which policies concern it: none of its packets may pass.
-            return Some(self.group(direction, "unknown", Vec::new()));
+            return Some(self.group(unknown(direction), Vec::new()));
         };
         let all = facts.policies.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace == namespace);
         let mut chains = Vec::new();
@@ -154,12 +169,11 @@ impl<'a> Compiler<'a> {
         if chains.is_empty() {
             return None;
         }
-        let name = format!("{:016x}", hash(&chains.join(" ")));
-        Some(self.group(direction, &name, chains))
+        let name = format!("pods-{}-{:016x}", direction.name(), hash(&chains.join(" ")));
+        Some(self.group(name, chains))
     }
 
-    fn group(&mut self, direction: Direction, name: &str, policies: Vec<String>) -> String {
-        let name = format!("pods-{}-{name}", direction.name());
+    fn group(&mut self, name: String, policies: Vec<String>) -> String {
         let jumps = policies.into_iter().map(|chain| Rule { matches: Vec::new(), verdict: Verdict::Jump(chain) });
         let end = Rule { matches: Vec::new(), verdict: Verdict::Drop };
         self.table.chains.entry(name.clone()).or_insert_with(|| jumps.chain([end]).collect());

@@ -74,7 +74,7 @@ impl Scene {
         policies.change(|facts| facts.put_namespace(&namespace("shop", json!({"team": "shop"}))));
         let shutdown = Shutdown::new();
         let (kept, stop) = (policies.clone(), shutdown.clone());
-        tokio::spawn(async move { kept.keep(stop).await });
+        tokio::spawn(kept.keep(stop));
         (network, policies, shutdown)
     }
 
@@ -294,6 +294,24 @@ async fn rules_survive_a_restart_and_come_back_when_flushed() {
         }
         assert!(again.policies.writer.has(&compile::compile(&again.policies.facts.lock())).await.unwrap(), "{taken}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_no_server_answers_new_pods_wait_and_old_ones_go_on() {
+    let scene = Scene::start(true).await;
+    let (web, api) = (scene.pod("web").await, scene.pod("api").await);
+    let from_web = json!({"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]});
+    scene.apply("in", json!({"podSelector": {"matchLabels": {"app": "api"}}, "ingress": [from_web]})).await;
+    scene.shutdown.cancel();
+    // A new process that has read nothing yet, and an address that had rules before.
+    let policies = Policies::new(Config::new(Some(scene.node.path())));
+    policies.writer.isolate(&[web.address]).await.unwrap();
+    assert!(!reaches(&web.namespace, api.address, 80) && !reaches(&api.namespace, web.address, 80));
+    assert!(!reaches(&scene.outside, api.address, 80), "the old rules are there");
+    policies.writer.isolate(&[web.address]).await.unwrap();
+    tool(&scene.node, "nft delete table inet knarr-policy");
+    policies.writer.isolate(&[web.address]).await.unwrap();
+    assert!(!reaches(&scene.outside, web.address, 80) && reaches(&scene.outside, api.address, 80));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use nlink::netlink::nftables::NftablesEvent;
 use parking_lot::Mutex;
 use reconcile::{Cluster, Key, Kind, Shutdown};
 use tokio::sync::{Notify, watch};
@@ -59,6 +60,8 @@ pub struct Policies {
     changed: watch::Sender<u64>,
     /// The newest change that is in the kernel; 0 until everything was read once.
     written: watch::Sender<u64>,
+    /// What was written last.
+    is: Mutex<Option<Arc<Table>>>,
     /// The rules may have been changed by someone else.
     disturbed: Arc<Notify>,
 }
@@ -70,6 +73,7 @@ impl Policies {
             facts: Mutex::default(),
             changed: watch::Sender::new(1),
             written: watch::Sender::new(0),
+            is: Mutex::default(),
             disturbed: Arc::default(),
         })
     }
@@ -88,6 +92,10 @@ impl Policies {
         let known = |facts: &Facts| facts.pod_of(&local).is_some() || !facts.has_policies(&local.pod.namespace);
         if tokio::time::timeout(KNOWN_TIMEOUT, self.until(known)).await.is_err() {
             tracing::warn!(pod, "the pod is not known yet; until it is, nothing reaches it and it reaches nothing");
+        }
+        if *self.written.borrow() == 0 {
+            // No server has answered yet. Rules that an earlier process wrote stay, and the pod waits behind its own.
+            return self.writer.isolate(addresses).await;
         }
         let wanted = *self.changed.borrow();
         let mut written = self.written.subscribe();
@@ -130,21 +138,23 @@ impl Policies {
             policies.synced().await;
         };
         tokio::select! {
-            () = synced => self.keep(shutdown).await,
-            () = shutdown.cancelled() => {}
+            () = synced => {}
+            () = shutdown.cancelled() => return,
         }
+        self.keep(shutdown).await;
     }
 
-    async fn keep(&self, shutdown: Shutdown) {
-        let (table, namespace) = (self.writer.table.clone(), self.writer.namespace.clone());
-        tokio::spawn(crate::watch::rules(namespace, vec![table], self.disturbed.clone(), shutdown.clone()));
+    async fn keep(self: Arc<Policies>, shutdown: Shutdown) {
+        let kept = self.clone();
+        let matters = move |event: &_| kept.is_missed(event);
+        let namespace = self.writer.namespace.clone();
+        tokio::spawn(crate::watch::rules(namespace, matters, self.disturbed.clone(), shutdown.clone()));
         let mut changes = self.changed.subscribe();
-        let mut is: Option<Table> = None;
         let mut look = false;
         loop {
             let count = *changes.borrow_and_update();
             let should = compile::compile(&self.facts.lock());
-            let again = match self.write(&mut is, should, look).await {
+            let again = match self.write(should, look).await {
                 Ok(()) => {
                     self.written.send_replace(count);
                     None
@@ -152,7 +162,7 @@ impl Policies {
                 Err(error) => {
                     tracing::error!(%error, "the rules of network policies are not written; trying again");
                     // Nobody knows what the kernel has now.
-                    is = None;
+                    *self.is.lock() = None;
                     Some(RETRY)
                 }
             };
@@ -166,17 +176,32 @@ impl Policies {
         }
     }
 
-    async fn write(&self, is: &mut Option<Table>, should: Table, look: bool) -> Result<()> {
+    async fn write(&self, should: Table, look: bool) -> Result<()> {
+        let is = self.is.lock().clone();
         match is {
-            Some(before) if look && !self.writer.has(before).await? => {
+            Some(before) if look && !self.writer.has(&before).await? => {
                 tracing::warn!(table = self.writer.table, "rules of network policies were gone and are back");
                 self.writer.replace(&should).await?;
             }
-            Some(before) => self.writer.change(before, &should).await?,
+            Some(before) => self.writer.change(&before, &should).await?,
             None => self.writer.replace(&should).await?,
         }
-        *is = Some(should);
+        *self.is.lock() = Some(Arc::new(should));
         Ok(())
+    }
+
+    /// Whether something was deleted that should be there. What we delete ourselves, we do not miss.
+    fn is_missed(&self, event: &NftablesEvent) -> bool {
+        if crate::watch::deleted_from(event) != Some(self.writer.table.as_str()) {
+            return false;
+        }
+        let Some(is) = self.is.lock().clone() else { return false };
+        match event {
+            NftablesEvent::DelRule(rule) => nftables::has_chain(&is, &rule.chain),
+            NftablesEvent::DelChain(chain) => nftables::has_chain(&is, &chain.name),
+            NftablesEvent::DelSetElements(gone) => nftables::has_any(&is, &gone.set, &gone.elements),
+            _ => true,
+        }
     }
 }
 

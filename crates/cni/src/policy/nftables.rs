@@ -15,7 +15,7 @@ use nlink::netlink::nftables::{
 };
 use nlink::netlink::{Connection, Nftables};
 
-use super::compile::{Direction, Family, Match, Rule, Set, Table, Verdict};
+use super::compile::{self, Direction, Family, Match, Rule, Set, Table, Verdict};
 use crate::builtin::text_attribute;
 use crate::{Error, Result};
 
@@ -38,6 +38,36 @@ impl Writer {
 
     fn error(&self, source: nlink::netlink::Error) -> Error {
         Error::Rules { table: self.table.clone(), source }
+    }
+
+    /// Lets nothing pass to or from these addresses, and leaves everything else as it is.
+    pub async fn isolate(&self, addresses: &[IpAddr]) -> Result<()> {
+        let isolated = compile::isolated(addresses);
+        let connection = self.connect()?;
+        let tables = connection.list_tables_in(FAMILY).await.map_err(|source| self.error(source))?;
+        if !tables.iter().any(|found| found.name == self.table) {
+            return self.replace(&isolated).await;
+        }
+        let chains =
+            connection.list_chains_in(self.table.as_str(), FAMILY).await.map_err(|source| self.error(source))?;
+        let mut there = Table::default();
+        for (name, rules) in &isolated.chains {
+            if chains.iter().any(|chain| chain.name == *name) {
+                there.chains.insert(name.clone(), rules.clone());
+            }
+        }
+        // An address that another pod had before may still have its rules there.
+        let mut transaction = connection.transaction();
+        for (direction, address) in isolated.pods.keys() {
+            let map = self.pods(*direction, Family::of(address));
+            let found = connection.list_set_elements(&self.table, map.name(), FAMILY).await;
+            let key = octets(address);
+            if found.is_ok_and(|elements| elements.iter().any(|element| element.key() == key)) {
+                transaction = transaction.del_set_elements(&map, &[element(&[&key])]);
+            }
+        }
+        let transaction = self.difference(transaction, &there, &isolated)?;
+        transaction.commit(&connection).await.map_err(|source| self.error(source))
     }
 
     /// Everything anew, without a moment in between.
@@ -249,6 +279,27 @@ impl Writer {
             Verdict::Jump(chain) => kernel.try_jump(chain).map_err(|source| self.error(source))?,
         })
     }
+}
+
+pub fn has_chain(table: &Table, name: &str) -> bool {
+    table.chains.contains_key(name) || Direction::ALL.iter().any(|direction| direction.name() == name)
+}
+
+/// Whether any of these elements of a set belongs there.
+pub fn has_any(table: &Table, set: &str, elements: &[SetElement]) -> bool {
+    if let Some(set) = table.sets.get(set) {
+        let keys = keys(set);
+        // Ranges come in halves; they are never changed, so whoever takes one is not us.
+        return matches!(set, Set::Ranges(..)) || elements.iter().any(|element| keys.contains(element.key()));
+    }
+    for direction in Direction::ALL {
+        for family in Family::ALL.into_iter().filter(|family| pods_name(direction, *family) == set) {
+            let own = table.pods.keys().filter(|(one, address)| *one == direction && Family::of(address) == family);
+            let keys: BTreeSet<Vec<u8>> = own.map(|(_, address)| octets(address)).collect();
+            return elements.iter().any(|element| keys.contains(element.key()));
+        }
+    }
+    false
 }
 
 /// Destination, protocol and destination port, which is at the same place in TCP, UDP and SCTP.

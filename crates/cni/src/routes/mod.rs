@@ -103,7 +103,9 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
         woken.clone(),
         shutdown.clone(),
     ));
-    tokio::spawn(watch::rules(namespace, tables, woken.clone(), shutdown.clone()));
+    let deleted =
+        move |event: &_| watch::deleted_from(event).is_some_and(|table| tables.iter().any(|one| one == table));
+    tokio::spawn(watch::rules(namespace, deleted, woken.clone(), shutdown.clone()));
     tokio::select! {
         () = nodes.synced() => {}
         () = shutdown.cancelled() => return Ok(()),

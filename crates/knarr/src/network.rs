@@ -1,0 +1,118 @@
+//! The network of a node's pods: built in, with routes to other nodes and network policies, or third-party CNI plugins.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use cni::policy::Policies;
+use cni::routes::Backend;
+use cni::{Builtin, policy, routes};
+use reconcile::{Cluster, Shutdown};
+
+use crate::node::Membership;
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    /// How packets get to the pods of other nodes: host-gw (directly), vxlan (through a tunnel), auto (directly where both
+    /// nodes are on one link); none leaves the whole network to CNI plugins.
+    #[arg(long, env = "KNARR_NETWORK_BACKEND", default_value = "auto")]
+    pub network_backend: Choice,
+    /// Configurations of CNI plugins, /etc/cni/net.d where the network is left to them. Plugins are also used when this is
+    /// given and there is a configuration.
+    #[arg(long, env = "KNARR_CNI_CONF_DIR")]
+    pub cni_conf_dir: Option<PathBuf>,
+    /// Where the plugins are, searched in this order.
+    #[arg(long, env = "KNARR_CNI_BIN_DIR", value_delimiter = ',', default_value = "/opt/cni/bin,/usr/lib/cni")]
+    pub cni_bin_dir: Vec<PathBuf>,
+    /// Let every packet pass, whatever NetworkPolicies say.
+    #[arg(long, env = "KNARR_DISABLE_NETWORK_POLICY")]
+    pub disable_network_policy: bool,
+}
+
+const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    Builtin(Backend),
+    Plugins,
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        match text {
+            "none" => Ok(Choice::Plugins),
+            _ => text.parse().map(Choice::Builtin).map_err(|error: String| format!("{error}, none")),
+        }
+    }
+}
+
+/// What connects pods, and what keeps the way to them open.
+pub enum PodNetwork {
+    Builtin { network: Arc<Builtin>, routes: routes::Config, policies: Option<Arc<Policies>> },
+    Plugins(Arc<cni::Exec>),
+}
+
+impl PodNetwork {
+    pub fn open(flags: &crate::node::Flags, membership: &Membership, state_dir: &Path) -> anyhow::Result<PodNetwork> {
+        let choice = match &flags.network.cni_conf_dir {
+            Some(dir) if has_configuration(dir) => Choice::Plugins,
+            _ => flags.network.network_backend,
+        };
+        let Choice::Builtin(backend) = choice else {
+            let conf_dir = flags.network.cni_conf_dir.clone().unwrap_or_else(|| CNI_CONF_DIR.into());
+            tracing::info!(conf_dir = %conf_dir.display(), "pods are connected by CNI plugins");
+            let plugins = cni::Exec::open(cni::exec::Config {
+                conf_dir,
+                bin_dirs: flags.network.cni_bin_dir.clone(),
+                state_dir: state_dir.join("cni"),
+                node_namespace: None,
+            });
+            return Ok(PodNetwork::Plugins(Arc::new(plugins.context("open the pod network")?)));
+        };
+        let config = cni::Config {
+            cluster_ranges: vec![flags.cluster_cidr],
+            service_ranges: vec![membership.service_cidr],
+            overhead: backend.overhead(),
+            node_addresses: flags.node_ip.clone(),
+            ..cni::Config::new(state_dir.join("network"))
+        };
+        let routes = routes::Config::new(flags.name(), backend, &config);
+        let mut network = Builtin::open(config).context("open the pod network")?;
+        let policies = (!flags.network.disable_network_policy).then(|| Policies::new(policy::Config::new(None)));
+        if let Some(policies) = &policies {
+            network = network.with_policies(policies.clone());
+        }
+        Ok(PodNetwork::Builtin { network: Arc::new(network), routes, policies })
+    }
+
+    pub fn network(&self) -> Arc<dyn cri::Network> {
+        match self {
+            PodNetwork::Builtin { network, .. } => network.clone(),
+            PodNetwork::Plugins(plugins) => plugins.clone(),
+        }
+    }
+
+    /// Keeps routes and rules right until told to stop. Both stay when we end.
+    pub fn start(self, cluster: Cluster, shutdown: Shutdown) {
+        let PodNetwork::Builtin { network, routes, policies } = self else { return };
+        if let Some(policies) = policies {
+            tokio::spawn(policies.run(cluster.clone(), shutdown.clone()));
+        }
+        tokio::spawn(async move {
+            if let Err(error) = routes::run(routes, network, cluster, shutdown).await {
+                tracing::error!(%error, "the routes to other nodes are not kept");
+            }
+        });
+    }
+}
+
+/// Whether a folder holds anything that a runtime would take for a configuration.
+fn has_configuration(dir: &Path) -> bool {
+    let kinds = ["conf", "conflist", "json"];
+    let is_one = |path: PathBuf| path.extension().is_some_and(|end| kinds.iter().any(|kind| end == *kind));
+    std::fs::read_dir(dir).is_ok_and(|mut files| files.any(|file| file.is_ok_and(|file| is_one(file.path()))))
+}
