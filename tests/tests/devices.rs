@@ -183,4 +183,9 @@ fn a_pod_that_has_ended_lets_go_of_its_device() {
     cluster.until("what is missing is told", |cluster| {
         cluster.ok("get events").contains("resourceclaimtemplate.resource.k8s.io \"later\" not found")
     });
+    cluster.ok("delete pod second --timeout=60s");
+    let request = json!({"name": "one", "exactly": {"deviceClassName": "gpu"}});
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "later"}, "spec": {"spec": {"devices": {"requests": [request]}}}}));
+    cluster.ok("wait --for=condition=Ready pod/third --timeout=60s");
 }

@@ -25,7 +25,7 @@ use crate::profile::Profile;
 use crate::queue::{Popped, Queue};
 use crate::snapshot::Snapshot;
 use crate::writes::unscheduled_status;
-use changes::{happened, matters, pod_matters};
+use changes::{happened, matters, own_change_matters, pod_matters};
 
 /// So many changes are taken in before the next decision, so that a flood of them does not stop scheduling.
 const CHANGES_PER_DECISION_MAX: usize = 1000;
@@ -250,7 +250,8 @@ impl Scheduler {
                     return self.forget(&uid);
                 }
                 let gated = profile.filters.iter().any(|plugin| plugin.admits(&info).is_err());
-                let retry = old.is_some_and(|old| {
+                // What the scheduler itself says of a pod is no reason to try it again.
+                let retry = old.filter(|old| own_change_matters(old, pod)).is_some_and(|old| {
                     let change = Change::OwnUpdate { old, new: pod.clone() };
                     profile.filters.iter().any(|plugin| plugin.may_help(&info, &change))
                 });

@@ -43,6 +43,12 @@ pub(super) fn matters(old: &Node, new: &Node) -> bool {
     parts(old) != parts(new) || images(old) != images(new)
 }
 
+/// Whether a pod that waits asks for something else than before, or has got something that it waited for.
+pub(super) fn own_change_matters(old: &Pod, new: &Pod) -> bool {
+    let claims = |pod: &Pod| pod.status.as_ref().and_then(|status| status.resource_claim_statuses.clone());
+    old.metadata.labels != new.metadata.labels || old.spec != new.spec || claims(old) != claims(new)
+}
+
 /// Whether a change of a placed pod can matter to one that waits.
 pub(super) fn pod_matters(old: &Pod, new: &Pod) -> bool {
     old.metadata.labels != new.metadata.labels
@@ -51,3 +57,28 @@ pub(super) fn pod_matters(old: &Pod, new: &Pod) -> bool {
 }
 
 type Amounts = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_of_a_pod_does_not_change_it() {
+        let check = |change: Value, expected: bool| {
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": []}});
+            let mut changed = pod.clone();
+            for (part, value) in change.as_object().into_iter().flatten() {
+                changed[part] = value.clone();
+            }
+            let read = |pod: Value| -> Pod { serde_json::from_value(pod).expect("a pod") };
+            assert_eq!(own_change_matters(&read(pod), &read(changed)), expected, "{change}");
+        };
+        check(json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False"}]}}), false);
+        check(json!({"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "x"}]}}), true);
+        check(json!({"metadata": {"name": "p", "labels": {"a": "b"}}}), true);
+        check(json!({"metadata": {"name": "p", "annotations": {"a": "b"}}}), false);
+        check(json!({"spec": {"containers": [], "tolerations": [{"operator": "Exists"}]}}), true);
+    }
+}
