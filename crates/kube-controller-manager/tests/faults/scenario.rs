@@ -2,30 +2,41 @@
 //!
 //! ```text
 //! controllers replicaset-controller ...   # the first is disturbed, the others run undisturbed beside it
-//! inexact                                 # something may be made twice on the way, as long as the end is right
 //! flood {"apiVersion": ...}               # an object of which a flood holds many; `{n}` is replaced by a number
-//! create {"apiVersion": ...}              # an object; lines that begin with a space go on with the one before
+//! answer /apis/... {...}                  # what a server behind the API server would answer, such as one for metrics
+//! create {"apiVersion": ...}              # an object; lines that begin with a space go on with the one before.
+//!                                         # `{now}` is the time, `{now+90}` that many seconds later
 //! until 3 pods web Running                # waits until the state has this line
+//! wait 300                                # so many seconds pass
 //! patch /apis/... {...}                   # a merge patch, `/status` included where that is meant
+//! put /apis/... {...}                     # an update of the whole, for subresources that have no patch
 //! delete /apis/... {...}                  # with DeleteOptions
 //! show /api/v1/namespaces/a/pods /metadata/labels/app /status/phase
 //! end                                     # the state in the end: lines of `show`, counted
 //! 3 pods web Running
 //! ```
 //!
+//! What is shown of an object are JSON pointers into it. `[type=Ready]` as a part of one is the item of a list that has that
+//! field; of a list the length is shown; of what begins with `?` only whether it is there.
+//!
 //! The namespace `a` with its service account and the node `n1` are there. Pods are bound to the node and become ready;
-//! a pod with the annotation `ends: Succeeded` or `ends: Failed` ends so instead.
+//! a pod with the annotation `ends: Succeeded` or `ends: Failed` ends so instead, and one with `ends: Never` is left alone.
 
+use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    Create(Value),
+    /// The text of an object, in which times are still to be filled in.
+    Create(String),
     Until(String),
-    Patch(String, Value),
-    Delete(String, Value),
+    Wait(Duration),
+    Patch(String, String),
+    Put(String, String),
+    Delete(String, String),
 }
 
 #[derive(Clone, Debug)]
@@ -38,7 +49,7 @@ pub struct Show {
 pub struct Scenario {
     pub name: String,
     pub controllers: Vec<String>,
-    pub inexact: bool,
+    pub answers: BTreeMap<String, Value>,
     pub flood: Option<String>,
     pub steps: Vec<Step>,
     pub shows: Vec<Show>,
@@ -71,23 +82,29 @@ impl Scenario {
         let mut in_end = false;
         for line in &lines {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
-            let json = |text: &str| -> Value {
-                serde_json::from_str(text).unwrap_or_else(|error| panic!("{name}: {line}: {error}"))
-            };
             let at = |rest: &str| {
                 let (path, body) = rest.split_once(' ').unwrap_or((rest, "{}"));
-                (path.to_owned(), json(body))
+                (path.to_owned(), body.to_owned())
             };
             match word {
                 _ if in_end => scenario.end.push(line.clone()),
                 "controllers" => scenario.controllers = rest.split_whitespace().map(Into::into).collect(),
-                "inexact" => scenario.inexact = true,
                 "flood" => scenario.flood = Some(rest.into()),
-                "create" => scenario.steps.push(Step::Create(json(rest))),
+                "answer" => {
+                    let (path, body) = at(rest);
+                    let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
+                    scenario.answers.insert(path, body);
+                }
+                "create" => scenario.steps.push(Step::Create(rest.into())),
                 "until" => scenario.steps.push(Step::Until(rest.into())),
+                "wait" => scenario.steps.push(Step::Wait(Duration::from_secs(rest.parse().expect("seconds")))),
                 "patch" => {
                     let (path, body) = at(rest);
                     scenario.steps.push(Step::Patch(path, body));
+                }
+                "put" => {
+                    let (path, body) = at(rest);
+                    scenario.steps.push(Step::Put(path, body));
                 }
                 "delete" => {
                     let (path, body) = at(rest);
@@ -105,4 +122,31 @@ impl Scenario {
         scenario.end.sort();
         scenario
     }
+}
+
+impl Show {
+    /// The line that an object is shown by.
+    pub fn line(&self, object: &Value) -> String {
+        let plural = self.path.rsplit('/').next().unwrap_or_default();
+        let words = self.pointers.iter().map(|pointer| match pointer.strip_prefix('?') {
+            Some(pointer) => if find(object, pointer).is_some() { "yes" } else { "no" }.to_owned(),
+            None => match find(object, pointer) {
+                None => "-".to_owned(),
+                Some(Value::String(text)) => text.clone(),
+                Some(Value::Array(list)) => list.len().to_string(),
+                Some(other) => other.to_string(),
+            },
+        });
+        std::iter::once(plural.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// A JSON pointer whose parts may also be `[field=value]`.
+fn find<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    pointer.split('/').skip(1).try_fold(object, |value, part| {
+        match part.strip_prefix('[').and_then(|part| part.strip_suffix(']')).and_then(|part| part.split_once('=')) {
+            Some((field, wanted)) => value.as_array()?.iter().find(|item| item[field] == wanted),
+            None => value.pointer(&format!("/{part}")),
+        }
+    })
 }
