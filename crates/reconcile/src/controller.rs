@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::cache::{Cache, Kind};
 use crate::clock::Clock;
@@ -68,6 +69,8 @@ pub struct Context<S> {
     pub events: Recorder,
     pub(crate) cluster: Cluster,
     pub(crate) clock: Clock,
+    /// When the controller began, by its clock and by one that never jumps.
+    pub(crate) began: (Timestamp, Instant),
     pub(crate) memory: Memory,
 }
 
@@ -78,6 +81,14 @@ pub(crate) struct Memory(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 impl<S> Context<S> {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// A time that only goes forward and is good for nothing but to measure how long something takes: the clock of a
+    /// machine may be set while a controller waits.
+    pub fn steady(&self) -> Timestamp {
+        let (began, instant) = self.began;
+        let passed = SignedDuration::try_from(instant.elapsed()).unwrap_or(SignedDuration::MAX);
+        began.checked_add(passed).unwrap_or(Timestamp::MAX)
     }
 
     /// What the controller remembers of its own, empty at first. Only what may be lost by a restart belongs here.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -41,7 +42,8 @@ pub async fn run<S: Send + Sync + 'static>(
         account => cluster.client_of(account),
     };
     let events = Recorder::with_clock(client.clone(), controller.source, "", clock.clone());
-    let cx = Arc::new(Context { settings, client, events, cluster, clock, memory: Memory::default() });
+    let began = (clock.now(), Instant::now());
+    let cx = Arc::new(Context { settings, client, events, cluster, clock, began, memory: Memory::default() });
     let (wakes, workers_max, reconcile) = match controller.work {
         Work::Keys { wakes, workers_max, reconcile } => (wakes, workers_max, reconcile),
         Work::Own(run) => return run(cx, shutdown).await,

@@ -19,8 +19,11 @@
 //! What is shown of an object are JSON pointers into it. `[type=Ready]` as a part of one is the item of a list that has that
 //! field; of a list the length is shown; of what begins with `?` only whether it is there.
 //!
+//! `show cloud` shows the routes and load balancers of the cloud around the cluster.
+//!
 //! The namespace `a` with its service account and the node `n1` are there. Pods are bound to the node and become ready;
-//! a pod with the annotation `ends: Succeeded` or `ends: Failed` ends so instead, and one with `ends: Never` is left alone.
+//! those that are never started again succeed. The annotation `ends: Succeeded` or `ends: Failed` says otherwise, and a pod
+//! with `ends: Never` is left alone. Where there is a Lease of `n1`, it is renewed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,16 +61,12 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    pub fn all() -> Vec<Scenario> {
+    pub fn read(name: &str) -> Scenario {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/scenarios");
-        let entries = std::fs::read_dir(folder).expect("the folder of scenarios");
-        let mut paths: Vec<_> = entries.map(|entry| entry.expect("a scenario").path()).collect();
-        paths.sort();
-        let read = |path: &std::path::PathBuf| {
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            Scenario::parse(&name, &std::fs::read_to_string(path).expect("a readable scenario"))
-        };
-        paths.iter().map(read).collect()
+        let text = std::fs::read_to_string(folder.join(format!("{name}.txt")));
+        let scenario = Scenario::parse(name, &text.expect("a readable scenario"));
+        assert_eq!(scenario.controllers[0], name, "the first controller is the one at test");
+        scenario
     }
 
     fn parse(name: &str, text: &str) -> Scenario {
@@ -127,7 +126,8 @@ impl Scenario {
 impl Show {
     /// The line that an object is shown by.
     pub fn line(&self, object: &Value) -> String {
-        let plural = self.path.rsplit('/').next().unwrap_or_default();
+        let path = self.path.split('?').next().unwrap_or_default();
+        let plural = path.rsplit('/').next().unwrap_or_default();
         let words = self.pointers.iter().map(|pointer| match pointer.strip_prefix('?') {
             Some(pointer) => if find(object, pointer).is_some() { "yes" } else { "no" }.to_owned(),
             None => match find(object, pointer) {

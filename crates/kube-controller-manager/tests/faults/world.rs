@@ -1,8 +1,7 @@
 //! A real API server over a store in memory, and an administrator's client. It runs within a paused runtime.
 
 use std::net::IpAddr;
-use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,9 +10,10 @@ use kube_apiserver::app::{App, Clock};
 use kube_apiserver::loopback::Loopback;
 use reconcile::Shutdown;
 use serde_json::{Value, json};
+use store::Entry;
 
 use crate::clock::Time;
-use crate::store::{Content, MemoryStore};
+use crate::memory::{Content, MemoryStore};
 
 /// The namespaces of every world: where scenarios play, where floods and hostile objects are, and one where pods are allowed,
 /// but few of them.
@@ -25,6 +25,8 @@ pub struct World {
     pub time: Time,
     pub store: MemoryStore,
     shutdown: Shutdown,
+    furnished: Content,
+    _folder: tempfile::TempDir,
 }
 
 impl Drop for World {
@@ -33,44 +35,15 @@ impl Drop for World {
     }
 }
 
-/// What all worlds of the process begin with; making it takes longer than most runs.
-struct Seed {
-    folder: tempfile::TempDir,
-    content: Content,
-}
-
-fn seed() -> &'static Seed {
-    static SEED: OnceLock<Seed> = OnceLock::new();
-    SEED.get_or_init(|| {
+impl World {
+    pub async fn start() -> World {
         // Set once per process; every further time it is there already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = tempfile::tempdir().expect("a folder");
-        let make = || {
-            let runtime = crate::run::runtime();
-            runtime.block_on(async {
-                let world = World::over(folder.path(), Content::default()).await;
-                world.furnish().await;
-                world.store.content()
-            })
-        };
-        // A runtime cannot be started within another one.
-        let content = std::thread::scope(|scope| scope.spawn(make).join()).expect("a first world");
-        Seed { folder, content }
-    })
-}
-
-impl World {
-    pub async fn start() -> World {
-        let Seed { folder, content } = seed();
-        World::over(folder.path(), content.clone()).await
-    }
-
-    async fn over(folder: &Path, content: Content) -> World {
-        let (shutdown, time) = (Shutdown::new(), Time::begin());
-        let store = MemoryStore::holding(content);
+        let (shutdown, time, store) = (Shutdown::new(), Time::begin(), MemoryStore::default());
         let local = IpAddr::from([127, 0, 0, 1]);
         let config = kube_apiserver::Config {
-            data_dir: folder.into(),
+            data_dir: folder.path().into(),
             bind_address: local,
             https_port: 0,
             advertise_address: Some(local),
@@ -82,17 +55,34 @@ impl World {
             shared_store: false,
             kubelet_insecure_tls: true,
         };
-        let clock = Clock::from_fn(move || time.now());
+        let clock = time.clone();
+        let clock = Clock::from_fn(move || clock.now());
         let running = kube_apiserver::start_at(config, Arc::new(store.clone()), clock, shutdown.clone()).await;
         let app = running.expect("an API server").app.clone();
         let admin = Client::new(Loopback::administrator(app.clone(), "faults"), "default");
-        World { app, admin, time, store, shutdown }
+        let mut world = World { app, admin, time, store, shutdown, furnished: Content::default(), _folder: folder };
+        world.furnish().await;
+        world.furnished = world.store.content();
+        world
+    }
+
+    /// As it was after the start. The server lives on and sees everything go that has come since; starting another one would
+    /// take longer than most runs.
+    pub async fn begin_again(&self) {
+        self.time.begin_again();
+        self.store.return_to(&self.furnished);
+        // Until the server has seen it.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        self.time.begin_again();
     }
 
     async fn furnish(&self) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
             "status": {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"cpu": "8", "memory": "8Gi", "pods": "5000"}}});
         self.create(&node).await.expect("a node");
+        // A new node is not ready by admission, whatever it says.
+        let ready = json!({"spec": {"taints": null}});
+        self.send("PATCH", "/api/v1/nodes/n1", "application/merge-patch+json", &ready).await.expect("a ready node");
         for name in NAMESPACES {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
             self.create(&namespace).await.expect("a namespace");
@@ -110,25 +100,26 @@ impl World {
         self.send("POST", &collection(object), "application/json", object).await
     }
 
-    /// So many copies of an object, whose text has `{n}` where they differ. One is made as users make it; the others are
-    /// put beside it as they would be stored.
-    pub async fn flood(&self, text: &str, count: usize) {
-        const FIRST: &str = "00000";
+    /// The first of many: what users make, and what is stored of it.
+    pub async fn first_of_flood(&self, text: &str) -> Content {
+        let before = self.store.content();
         let object: Value = serde_json::from_str(&text.replace("{n}", FIRST)).expect("an object");
-        let made = self.create(&object).await.expect("an object of the flood");
-        let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
-        let name = made["metadata"]["name"].as_str().unwrap_or_default();
-        let content = self.store.content();
-        let last = |key: &str| key.rsplit('/').next() == Some(name);
-        let stored = content.entries.values().find(|entry| last(&entry.key) && contains(&entry.value, uid));
-        let stored = stored.expect("what was made is stored");
-        let value = String::from_utf8(stored.value.to_vec()).expect("objects are stored as text");
-        // A generated name or uid could hold the digits that count; then the copies would not be what was asked for.
-        assert!(!uid.contains(FIRST), "an unlucky uid");
-        self.store.put_all((1..count).map(|number| {
+        self.create(&object).await.expect("an object of the flood");
+        self.store.content().since(&before)
+    }
+
+    /// The others, as they would be stored if they had been made and worked off in the same way.
+    pub fn flood(&self, first: &Content, numbers: std::ops::Range<usize>) {
+        let text = |entry: &Entry| String::from_utf8(entry.value.to_vec()).expect("objects are stored as text");
+        let first: Vec<(&str, String)> = first.entries.values().map(|entry| (&*entry.key, text(entry))).collect();
+        let uids: Vec<String> = first.iter().filter_map(|(_, text)| uid(text)).collect();
+        self.store.put_all(numbers.flat_map(|number| {
             let digits = format!("{number:05}");
-            let other = format!("{:08x}{}", number, &uid[8..]);
-            (stored.key.replace(FIRST, &digits), Bytes::from(value.replace(FIRST, &digits).replace(uid, &other)))
+            let copy = |text: &str| {
+                let copied = text.replace(FIRST, &digits);
+                uids.iter().fold(copied, |text, uid| text.replace(uid.as_str(), &format!("{number:08x}{}", &uid[8..])))
+            };
+            first.iter().map(|(key, value)| (copy(key), Bytes::from(copy(value)))).collect::<Vec<_>>()
         }));
     }
 
@@ -144,8 +135,12 @@ impl World {
     }
 }
 
-fn contains(value: &[u8], text: &str) -> bool {
-    value.windows(text.len()).any(|part| part == text.as_bytes())
+/// Stands in names where those of a flood differ.
+pub const FIRST: &str = "00000";
+
+fn uid(text: &str) -> Option<String> {
+    let object: Value = serde_json::from_str(text).ok()?;
+    object.pointer("/metadata/uid")?.as_str().map(Into::into)
 }
 
 /// The path that objects of its kind are made at.

@@ -11,29 +11,43 @@ use parking_lot::Mutex;
 use store::{Change, Entry, Event, Expect, Range, RangeRequest, Revision, Store, StoreError, Written};
 use tokio::sync::watch;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
     newest: Arc<watch::Sender<u64>>,
 }
 
+#[derive(Default)]
 struct State {
     entries: BTreeMap<Arc<str>, Entry>,
-    /// One event for each revision after `since`.
+    /// One event for each revision.
     history: Vec<Event>,
-    since: u64,
 }
 
 /// What a store held.
 #[derive(Clone, Default)]
 pub struct Content {
     pub entries: BTreeMap<Arc<str>, Entry>,
-    pub revision: u64,
+}
+
+impl Content {
+    /// What has come or changed since.
+    pub fn since(&self, before: &Content) -> Content {
+        let new = |key: &Arc<str>, entry: &Entry| before.entries.get(key).is_none_or(|old| old.revision != entry.revision);
+        let entries = self.entries.iter().filter(|(key, entry)| new(key, entry));
+        Content { entries: entries.map(|(key, entry)| (key.clone(), entry.clone())).collect() }
+    }
+
+    /// What of it is about one thing.
+    pub fn about(mut self, text: &str) -> Content {
+        self.entries.retain(|key, _| key.contains(text) && !key.starts_with("/registry/events/"));
+        self
+    }
 }
 
 impl State {
     fn revision(&self) -> u64 {
-        self.since + self.history.len() as u64
+        self.history.len() as u64
     }
 
     fn write(&mut self, key: &str, value: Option<Bytes>) -> Revision {
@@ -53,15 +67,9 @@ impl State {
 }
 
 impl MemoryStore {
-    pub fn holding(content: Content) -> MemoryStore {
-        let Content { entries, revision } = content;
-        let state = Arc::new(Mutex::new(State { entries, history: Vec::new(), since: revision }));
-        MemoryStore { state, newest: Arc::new(watch::Sender::new(revision)) }
-    }
-
     pub fn content(&self) -> Content {
         let state = self.state.lock();
-        Content { entries: state.entries.clone(), revision: state.revision() }
+        Content { entries: state.entries.clone() }
     }
 
     /// Changes with every write.
@@ -78,9 +86,25 @@ impl MemoryStore {
         self.newest.send_replace(state.revision());
     }
 
+    /// Changes everything back that has changed since.
+    pub fn return_to(&self, before: &Content) {
+        let mut state = self.state.lock();
+        let gone: Vec<Arc<str>> =
+            state.entries.keys().filter(|key| !before.entries.contains_key(*key)).cloned().collect();
+        for key in gone {
+            state.write(&key, None);
+        }
+        for (key, entry) in &before.entries {
+            if state.entries.get(key).is_none_or(|now| now.value != entry.value) {
+                state.write(key, Some(entry.value.clone()));
+            }
+        }
+        self.newest.send_replace(state.revision());
+    }
+
     fn events_after(&self, after: u64) -> Vec<Event> {
         let state = self.state.lock();
-        let known = usize::try_from(after.saturating_sub(state.since)).unwrap_or(usize::MAX);
+        let known = usize::try_from(after).unwrap_or(usize::MAX);
         state.history.get(known..).unwrap_or_default().to_vec()
     }
 }

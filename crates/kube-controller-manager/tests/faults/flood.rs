@@ -1,0 +1,31 @@
+//! Ten thousand objects of one kind. Most have been worked off before the controller starts into them, as after a restart in a
+//! large cluster; the last ones have not. What it costs to make them is not what is tested, so all but the first are put into
+//! the store as copies of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::controllers::Surroundings;
+use crate::fault::Fault;
+use crate::injector::Injector;
+use crate::run::Life;
+use crate::scenario::Scenario;
+use crate::world::{FIRST, World};
+
+const OBJECTS: usize = 10_000;
+/// Those that the controllers have not seen yet.
+const NEW: usize = 200;
+const WORKED_OFF: Duration = Duration::from_secs(60);
+
+pub async fn create(world: &World, scenario: &Scenario, surroundings: &Arc<Surroundings>) {
+    let Some(object) = &scenario.flood else { return };
+    let before = world.store.content();
+    let made = world.first_of_flood(object).await;
+    let calm = Injector::new(Fault::None, scenario.answers.clone());
+    let names = scenario.controllers.iter();
+    let lives: Vec<Life> = names.map(|name| Life::start(world, name, surroundings, &calm)).collect();
+    tokio::time::sleep(WORKED_OFF).await;
+    drop(lives);
+    world.flood(&world.store.content().since(&before).about(FIRST), 1..OBJECTS - NEW);
+    world.flood(&made.about(FIRST), OBJECTS - NEW..OBJECTS);
+}
