@@ -12,13 +12,16 @@ use crate::run::Life;
 use crate::scenario::Scenario;
 use crate::world::{FIRST, World};
 
-const OBJECTS: usize = 10_000;
 /// Those that the controllers have not seen yet.
 const NEW: usize = 200;
 const WORKED_OFF: Duration = Duration::from_secs(60);
 
 pub async fn create(world: &World, scenario: &Scenario, surroundings: &Arc<Surroundings>) {
-    let Some(object) = &scenario.flood else { return };
+    let Some((count, object)) = &scenario.flood else { return };
+    // Pods are refused without one.
+    if scenario.controllers[0] != "serviceaccount-controller" {
+        world.create_account("flood").await;
+    }
     let before = world.store.content();
     let made = world.first_of_flood(object).await;
     let calm = Injector::new(Fault::None, scenario.answers.clone());
@@ -26,6 +29,6 @@ pub async fn create(world: &World, scenario: &Scenario, surroundings: &Arc<Surro
     let lives: Vec<Life> = names.map(|name| Life::start(world, name, surroundings, &calm)).collect();
     tokio::time::sleep(WORKED_OFF).await;
     drop(lives);
-    world.flood(&world.store.content().since(&before).about(FIRST), 1..OBJECTS - NEW);
-    world.flood(&made.about(FIRST), OBJECTS - NEW..OBJECTS);
+    world.flood(&world.store.content().since(&before).about(FIRST), 1..count - NEW);
+    world.flood(&made.about(FIRST), count - NEW..*count);
 }

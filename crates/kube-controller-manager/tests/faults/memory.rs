@@ -102,6 +102,13 @@ impl MemoryStore {
         self.newest.send_replace(state.revision());
     }
 
+    /// What has a key that begins so.
+    pub fn below(&self, prefix: &str) -> Vec<Entry> {
+        let state = self.state.lock();
+        let found = state.entries.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+        found.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, entry)| entry.clone()).collect()
+    }
+
     fn events_after(&self, after: u64) -> Vec<Event> {
         let state = self.state.lock();
         let known = usize::try_from(after).unwrap_or(usize::MAX);

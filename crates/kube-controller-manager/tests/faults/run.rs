@@ -1,7 +1,7 @@
 //! One run of one scenario with one fault.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube_apiserver::loopback::Loopback;
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 use serde_json::Value;
+use store::Revision;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -178,7 +179,7 @@ async fn perform(world: &World, cloud: &FakeCloud, scenario: &Scenario, injector
     loop {
         reached(world, cloud, injector, &scenario.shows, &end, |state| *state == scenario.end).await?;
         tokio::time::sleep(SETTLED).await;
-        if state(world, cloud, &scenario.shows).await == scenario.end {
+        if state(world, cloud, &scenario.shows, &mut Lines::new()) == scenario.end {
             return Ok(());
         }
     }
@@ -204,10 +205,10 @@ async fn reached(
     expected: &str,
     is: impl Fn(&Vec<String>) -> bool,
 ) -> Result<(), String> {
-    let (deadline, mut newest) = (Instant::now() + STEP_TIMEOUT, world.store.newest());
+    let (deadline, mut newest, mut known) = (Instant::now() + STEP_TIMEOUT, world.store.newest(), Lines::new());
     loop {
         newest.borrow_and_update();
-        let now = state(world, cloud, shows).await;
+        let now = state(world, cloud, shows, &mut known);
         if is(&now) {
             return Ok(());
         }
@@ -224,16 +225,26 @@ async fn reached(
     }
 }
 
+/// The lines of what is shown, and at which revision of the object each was right.
+type Lines = HashMap<(usize, Arc<str>), (Revision, Option<String>)>;
+
 /// What is shown, counted and sorted.
-async fn state(world: &World, cloud: &FakeCloud, shows: &[Show]) -> Vec<String> {
+fn state(world: &World, cloud: &FakeCloud, shows: &[Show], known: &mut Lines) -> Vec<String> {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
-    for show in shows {
+    for (number, show) in shows.iter().enumerate() {
         if show.path == "cloud" {
             cloud.lines().into_iter().for_each(|line| *counted.entry(line).or_default() += 1);
             continue;
         }
-        for object in world.list(&show.path).await {
-            *counted.entry(show.line(&object)).or_default() += 1;
+        for entry in world.stored(&show.path) {
+            let (at, line) = known.entry((number, entry.key)).or_default();
+            if *at != entry.revision {
+                let object = serde_json::from_slice(&entry.value).expect("objects are stored as text");
+                (*at, *line) = (entry.revision, show.line(&object));
+            }
+            if let Some(line) = line {
+                *counted.entry(line.clone()).or_default() += 1;
+            }
         }
     }
     let mut lines: Vec<String> = counted.into_iter().map(|(line, count)| format!("{count} {line}")).collect();

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! controllers replicaset-controller ...   # the first is disturbed, the others run undisturbed beside it
-//! flood {"apiVersion": ...}               # an object of which a flood holds many; `{n}` is replaced by a number
+//! flood {"apiVersion": ...}               # an object of which a flood holds many; `{n}` is replaced by a number.
+//!                                         # `flood 1000 {...}` where each costs much
 //! answer /apis/... {...}                  # what a server behind the API server would answer, such as one for metrics
 //! create {"apiVersion": ...}              # an object; lines that begin with a space go on with the one before.
 //!                                         # `{now}` is the time, `{now+90}` that many seconds later
@@ -12,6 +13,7 @@
 //! put /apis/... {...}                     # an update of the whole, for subresources that have no patch
 //! delete /apis/... {...}                  # with DeleteOptions
 //! show /api/v1/namespaces/a/pods /metadata/labels/app /status/phase
+//! show /api/v1/nodes?shown /metadata/name # only those with the label `shown`; with `?!flood`, those without that one
 //! end                                     # the state in the end: lines of `show`, counted
 //! 3 pods web Running
 //! ```
@@ -45,6 +47,8 @@ pub enum Step {
 #[derive(Clone, Debug)]
 pub struct Show {
     pub path: String,
+    /// Only objects with this label, or without it.
+    pub label: Option<(bool, String)>,
     pub pointers: Vec<String>,
 }
 
@@ -53,12 +57,15 @@ pub struct Scenario {
     pub name: String,
     pub controllers: Vec<String>,
     pub answers: BTreeMap<String, Value>,
-    pub flood: Option<String>,
+    pub flood: Option<(usize, String)>,
     pub steps: Vec<Step>,
     pub shows: Vec<Show>,
     /// Sorted.
     pub end: Vec<String>,
 }
+
+/// How many objects a flood has where nothing else is said.
+const FLOOD: usize = 10_000;
 
 impl Scenario {
     pub fn read(name: &str) -> Scenario {
@@ -88,7 +95,11 @@ impl Scenario {
             match word {
                 _ if in_end => scenario.end.push(line.clone()),
                 "controllers" => scenario.controllers = rest.split_whitespace().map(Into::into).collect(),
-                "flood" => scenario.flood = Some(rest.into()),
+                "flood" => {
+                    let counted = rest.split_once(' ').and_then(|(count, rest)| Some((count.parse().ok()?, rest)));
+                    let (count, object) = counted.unwrap_or((FLOOD, rest));
+                    scenario.flood = Some((count, object.into()));
+                }
                 "answer" => {
                     let (path, body) = at(rest);
                     let body = serde_json::from_str(&body).unwrap_or_else(|error| panic!("{name}: {line}: {error}"));
@@ -112,7 +123,11 @@ impl Scenario {
                 "show" => {
                     let mut words = rest.split_whitespace().map(String::from);
                     let path = words.next().expect("a path to show");
-                    scenario.shows.push(Show { path, pointers: words.collect() });
+                    let (path, label) = path.split_once('?').map_or((path.as_str(), None), |(path, label)| {
+                        let wanted = !label.starts_with('!');
+                        (path, Some((wanted, label.trim_start_matches('!').to_owned())))
+                    });
+                    scenario.shows.push(Show { path: path.into(), label, pointers: words.collect() });
                 }
                 "end" => in_end = true,
                 other => panic!("{name}: there is no {other:?}"),
@@ -124,10 +139,13 @@ impl Scenario {
 }
 
 impl Show {
-    /// The line that an object is shown by.
-    pub fn line(&self, object: &Value) -> String {
-        let path = self.path.split('?').next().unwrap_or_default();
-        let plural = path.rsplit('/').next().unwrap_or_default();
+    /// The line that an object is shown by, where it is.
+    pub fn line(&self, object: &Value) -> Option<String> {
+        let has = |label: &str| !object["metadata"]["labels"][label].is_null();
+        if self.label.as_ref().is_some_and(|(wanted, label)| has(label) != *wanted) {
+            return None;
+        }
+        let plural = self.path.rsplit('/').next().unwrap_or_default();
         let words = self.pointers.iter().map(|pointer| match pointer.strip_prefix('?') {
             Some(pointer) => if find(object, pointer).is_some() { "yes" } else { "no" }.to_owned(),
             None => match find(object, pointer) {
@@ -137,7 +155,7 @@ impl Show {
                 Some(other) => other.to_string(),
             },
         });
-        std::iter::once(plural.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+        Some(std::iter::once(plural.to_owned()).chain(words).collect::<Vec<_>>().join(" "))
     }
 }
 
