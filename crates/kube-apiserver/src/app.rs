@@ -56,6 +56,10 @@ impl Clock {
         Clock(Arc::new(Timestamp::now))
     }
 
+    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
+        Clock(Arc::new(now))
+    }
+
     pub fn now(&self) -> Timestamp {
         (self.0)()
     }

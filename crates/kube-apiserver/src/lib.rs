@@ -118,7 +118,16 @@ impl Running {
 
 /// Starts to serve; answers when the first request can be sent.
 pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<Running, Error> {
-    let clock = Clock::system();
+    start_at(config, store, Clock::system(), shutdown).await
+}
+
+/// The same with a clock of the caller's.
+pub async fn start_at(
+    config: Config,
+    store: Arc<dyn Store>,
+    clock: Clock,
+    shutdown: CancellationToken,
+) -> Result<Running, Error> {
     let advertise = config.advertise_address.unwrap_or_else(|| advertise_address(config.bind_address));
     let service_address = allocate::first_address(&config.service_cidr);
     let options = pki_options(&config, advertise, service_address);

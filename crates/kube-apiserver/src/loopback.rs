@@ -45,6 +45,11 @@ impl Loopback {
         Loopback::new(app, format!("system:node:{node}"), vec!["system:nodes".into()], agent)
     }
 
+    /// Someone who may do everything.
+    pub fn administrator(app: Arc<App>, agent: &'static str) -> Loopback {
+        Loopback::new(app, "kubernetes-admin".into(), vec!["system:masters".into()], agent)
+    }
+
     fn new(app: Arc<App>, name: String, mut groups: Vec<String>, agent: &'static str) -> Loopback {
         groups.push(ALL_AUTHENTICATED.into());
         let user = User { name, groups, ..User::default() };

@@ -1,12 +1,16 @@
 //! The entry of a controller: its name, what wakes it, what it may do, and how it decides.
 
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::cache::{Cache, Kind};
 use crate::clock::Clock;
@@ -65,11 +69,33 @@ pub struct Context<S> {
     pub events: Recorder,
     pub(crate) cluster: Cluster,
     pub(crate) clock: Clock,
+    /// When the controller began, by its clock and by one that never jumps.
+    pub(crate) began: (Timestamp, Instant),
+    pub(crate) memory: Memory,
 }
+
+/// What a controller remembers between two looks, one of each type. It ends with the controller.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 
 impl<S> Context<S> {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// A time that only goes forward and is good for nothing but to measure how long something takes: the clock of a
+    /// machine may be set while a controller waits.
+    pub fn steady(&self) -> Timestamp {
+        let (began, instant) = self.began;
+        let passed = SignedDuration::try_from(instant.elapsed()).unwrap_or(SignedDuration::MAX);
+        began.checked_add(passed).unwrap_or(Timestamp::MAX)
+    }
+
+    /// What the controller remembers of its own, empty at first. Only what may be lost by a restart belongs here.
+    pub fn memory<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        let mut memory = self.memory.0.lock();
+        let entry = memory.entry(TypeId::of::<T>()).or_insert_with(|| Arc::<T>::default());
+        entry.clone().downcast().expect("a memory is kept under its type")
     }
 
     /// The component's own client, for what is read on behalf of all controllers.
@@ -95,9 +121,14 @@ impl<S> Context<S> {
 }
 
 /// Something that puts keys into a controller's queue.
+///
+/// All wakes of a controller are ready before the first one begins: to find the keys that a change concerns, a wake may read
+/// every kind that is among them, and finds it complete.
 pub trait Wake<S>: Sync {
-    /// Begins, and answers when what is there already has been told.
-    fn start(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>) -> BoxFuture<'static, ()>;
+    /// Begins to follow what wakes, and answers when it is known as a whole.
+    fn ready(&self, cx: &Context<S>) -> BoxFuture<'static, ()>;
+    /// Tells what is there already, and from then on every change.
+    fn begin(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>);
 }
 
 /// Changes of a kind, and the keys they concern. The function is asked about the object before and after.
@@ -133,7 +164,12 @@ impl<S: Send + Sync, K: Kind> On<S, K> {
 }
 
 impl<S: Send + Sync + 'static, K: Kind> Wake<S> for On<S, K> {
-    fn start(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>) -> BoxFuture<'static, ()> {
+    fn ready(&self, cx: &Context<S>) -> BoxFuture<'static, ()> {
+        let cache = cx.cluster.caches.start::<K>(self.fields);
+        async move { cache.synced().await }.boxed()
+    }
+
+    fn begin(&self, cx: &Arc<Context<S>>, queue: &Queue<Key>) {
         let cache = cx.cluster.caches.start::<K>(self.fields);
         let (keys, queue, cx): (_, _, Weak<Context<S>>) = (self.keys, queue.clone(), Arc::downgrade(cx));
         let (when, gather) = (self.when, self.gather);
@@ -152,6 +188,5 @@ impl<S: Send + Sync + 'static, K: Kind> Wake<S> for On<S, K> {
                 });
             }
         });
-        async move { cache.synced().await }.boxed()
     }
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::clock::Clock;
 use crate::cluster::Cluster;
-use crate::controller::{Context, Controller, Work};
+use crate::controller::{Context, Controller, Memory, Work};
 use crate::events::Recorder;
 use crate::key::Key;
 use crate::plan::{Plan, Write};
@@ -40,18 +41,20 @@ pub async fn run<S: Send + Sync + 'static>(
         "" => cluster.client().clone(),
         account => cluster.client_of(account),
     };
-    let events = Recorder::new(client.clone(), controller.source, "");
-    let cx = Arc::new(Context { settings, client, events, cluster, clock });
+    let events = Recorder::with_clock(client.clone(), controller.source, "", clock.clone());
+    let began = (clock.now(), Instant::now());
+    let cx = Arc::new(Context { settings, client, events, cluster, clock, began, memory: Memory::default() });
     let (wakes, workers_max, reconcile) = match controller.work {
         Work::Keys { wakes, workers_max, reconcile } => (wakes, workers_max, reconcile),
         Work::Own(run) => return run(cx, shutdown).await,
     };
     let queue: Queue<Key> = Queue::new(Backoff::default());
-    let started = join_all(wakes.iter().map(|wake| wake.start(&cx, &queue)));
+    let ready = join_all(wakes.iter().map(|wake| wake.ready(&cx)));
     tokio::select! {
         () = shutdown.cancelled() => return Ok(()),
-        _ = started => {}
+        _ = ready => {}
     }
+    wakes.iter().for_each(|wake| wake.begin(&cx, &queue));
     work(controller.name, &queue, workers_max, &shutdown, move |key: Key| {
         let cx = cx.clone();
         async move {

@@ -209,6 +209,10 @@ impl Write {
         self.verb == Verb::Create
     }
 
+    pub fn is_delete(&self) -> bool {
+        self.verb == Verb::Delete
+    }
+
     pub fn body(&self) -> &Value {
         &self.body
     }

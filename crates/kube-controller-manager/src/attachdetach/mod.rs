@@ -6,7 +6,8 @@ use component_helpers::pods::node;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
-use reconcile::{Key, On, Plan, Rule, Work};
+use kube::Api;
+use reconcile::{Error, Key, On, Plan, Rule, Work, Write};
 
 use crate::{Context, Controller};
 
@@ -44,13 +45,14 @@ pub(crate) static CONTROLLER: Controller = Controller {
                     return Vec::new();
                 }
                 let (namespace, name) = (claim.metadata.namespace.as_deref(), claim.metadata.name.as_deref());
-                let pods = cx.cache::<Pod>().in_namespace(namespace.unwrap_or_default());
-                let users = pods.iter().filter(|pod| {
-                    component_helpers::volumes::claim_names(pod).any(|(used, _)| Some(used.as_str()) == name)
-                });
-                users.filter_map(|pod| node(pod).map(Key::cluster)).collect()
+                nodes_of_users(cx, namespace.unwrap_or_default(), name.unwrap_or_default())
             }),
-            &On::every(|_, _: &PersistentVolume| Vec::new()),
+            // A claim may be known as bound before its volume is known.
+            &On::every(|cx, volume: &PersistentVolume| {
+                let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+                let named = claim.and_then(|claim| Some((claim.namespace.as_deref()?, claim.name.as_deref()?)));
+                named.map_or_else(Vec::new, |(namespace, name)| nodes_of_users(cx, namespace, name))
+            }),
             &On::every(|_, _: &CSIDriver| Vec::new()),
         ],
         workers_max: 1,
@@ -58,7 +60,15 @@ pub(crate) static CONTROLLER: Controller = Controller {
     },
 };
 
-async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
+/// The nodes of the pods that use a claim.
+fn nodes_of_users(cx: &Context, namespace: &str, claim: &str) -> Vec<Key> {
+    let pods = cx.cache::<Pod>().in_namespace(namespace);
+    let users =
+        pods.iter().filter(|pod| component_helpers::volumes::claim_names(pod).any(|(used, _)| used.as_str() == claim));
+    users.filter_map(|pod| node(pod).map(Key::cluster)).collect()
+}
+
+async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let (pods, claims, volumes) =
         (cx.cache::<Pod>(), cx.cache::<PersistentVolumeClaim>(), cx.cache::<PersistentVolume>());
     let attachments = cx.cache::<VolumeAttachment>().list();
@@ -80,5 +90,12 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
         }
     }
     let node = cx.cache::<Node>().get(key);
-    Ok(plan::plan(&key.name, node.as_deref(), &wanted, &attachments))
+    let plan = plan::plan(&key.name, node.as_deref(), &wanted, &attachments);
+    if !plan.writes.iter().any(Write::is_delete) {
+        return Ok(plan);
+    }
+    // What a node has mounted is never detached. Its newest word counts, not the copy, which may be old.
+    let node = Api::<Node>::all(cx.client.clone()).get_opt(&key.name).await;
+    let node = node.map_err(|error| Error::api(format!("get node {key}"), error))?;
+    Ok(plan::plan(&key.name, node.as_ref(), &wanted, &attachments))
 }

@@ -12,24 +12,22 @@ const LONGEST: Duration = Duration::from_secs(15 * 60);
 /// Beyond so many the oldest memories go.
 const KEYS_MAX: usize = 50_000;
 
-/// Of every DaemonSet of the process; sets and nodes are told apart by the key.
-pub(super) static FAILED: Memory = Memory { tries: Mutex::new(None) };
-
 #[derive(Clone, Copy)]
 struct Try {
     at: Timestamp,
     wait: Duration,
 }
 
+/// Of every DaemonSet; sets and nodes are told apart by the key.
+#[derive(Default)]
 pub(super) struct Memory {
-    tries: Mutex<Option<HashMap<String, Try>>>,
+    tries: Mutex<HashMap<String, Try>>,
 }
 
 impl Memory {
     /// Nothing when it may be tried now, which is remembered; otherwise how long to wait.
     pub fn try_again(&self, key: &str, now: Timestamp) -> Option<Duration> {
         let mut tries = self.tries.lock();
-        let tries = tries.get_or_insert_default();
         let since = |tried: &Try| now.duration_since(tried.at);
         // What is long past, or from the future after a jump of the clock, counts no more.
         let forgotten = |tried: &Try| Duration::try_from(since(tried)).map_or(true, |passed| passed > LONGEST * 2);
@@ -58,7 +56,7 @@ mod tests {
 
     #[test]
     fn waits_grow_and_a_jump_of_the_clock_ends_them() {
-        let memory = Memory { tries: Mutex::new(None) };
+        let memory = Memory::default();
         let at = |second: i64| memory.try_again("set/node", Timestamp::from_second(second).unwrap());
         assert_eq!(at(100), None);
         assert_eq!(at(100), Some(Duration::from_secs(1)));

@@ -82,14 +82,14 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     found_pods.extend(pods.uncontrolled(&key.namespace));
     let mut found_revisions = revisions.owned_by(uid);
     found_revisions.extend(revisions.uncontrolled(&key.namespace));
-    let now = cx.now();
+    let (now, failed) = (cx.now(), cx.memory::<backoff::Memory>());
     let view = plan::View {
         now,
         nodes: &cx.cache::<Node>().list(),
         pods: &found_pods,
         revisions: &found_revisions,
         revision_named: &|name| revisions.get(&Key::new(key.namespace.clone(), name)),
-        replace_failed: &|node| backoff::FAILED.try_again(&format!("{uid}/{node}"), now),
+        replace_failed: &|node| failed.try_again(&format!("{uid}/{node}"), now),
     };
     Ok(plan::plan(&set, &view))
 }

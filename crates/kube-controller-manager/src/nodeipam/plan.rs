@@ -1,28 +1,16 @@
-//! Which range of pod addresses a node gets: the first of the cluster's that no node has.
-
-use std::net::IpAddr;
-use std::sync::Arc;
+//! What a node is told about the range of pod addresses that was chosen for it.
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use reconcile::{Event, Key, Plan, Write};
 use serde_json::json;
 
-use crate::Config;
+pub(super) fn needs_range(node: &Node) -> bool {
+    ranges(node).is_empty() && node.metadata.deletion_timestamp.is_none()
+}
 
-pub(super) fn plan(config: &Config, node: &Node, nodes: &[Arc<Node>]) -> Plan {
-    if has_range(node) || node.metadata.deletion_timestamp.is_some() {
-        return Plan::nothing();
-    }
-    let taken: Vec<IpNet> = nodes.iter().flat_map(|node| ranges(node)).chain(config.service_cidrs.clone()).collect();
-    let chosen = config.cluster_cidrs.iter().map(|cluster| {
-        let prefix = match cluster.addr() {
-            IpAddr::V4(_) => config.node_cidr_mask_size_ipv4,
-            IpAddr::V6(_) => config.node_cidr_mask_size_ipv6,
-        };
-        first_free(cluster, prefix, &taken)
-    });
-    let Some(chosen) = chosen.collect::<Option<Vec<IpNet>>>() else {
+pub(super) fn plan(node: &Node, chosen: Option<&[IpNet]>) -> Plan {
+    let Some(chosen) = chosen else {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let message = format!("Node {name} status is now: CIDRNotAvailable");
         // A node that goes leaves its range, and wakes those that wait.
@@ -36,29 +24,21 @@ pub(super) fn plan(config: &Config, node: &Node, nodes: &[Arc<Node>]) -> Plan {
     Plan::one(Write::merge_patch::<Node>(&Key::of(&node.metadata), patch).accept(&["NotFound"]))
 }
 
-pub(super) fn has_range(node: &Node) -> bool {
-    !ranges(node).is_empty()
-}
-
-fn ranges(node: &Node) -> Vec<IpNet> {
+pub(super) fn ranges(node: &Node) -> Vec<IpNet> {
     let spec = node.spec.as_ref();
     let texts = spec.into_iter().flat_map(|spec| spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr));
     texts.filter_map(|text| text.parse().ok()).collect()
 }
 
-fn first_free(cluster: &IpNet, prefix: u8, taken: &[IpNet]) -> Option<IpNet> {
-    let overlaps = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
-    let mut candidates = cluster.subnets(prefix).ok()?;
-    candidates.find(|candidate| !taken.iter().any(|taken| overlaps(taken, candidate)))
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::pool::Pool;
     use super::*;
+    use crate::Config;
 
-    fn node(name: &str, range: Option<&str>) -> Arc<Node> {
+    fn node(name: &str, range: Option<&str>) -> Node {
         let spec = range.map(|range| json!({"podCIDR": range, "podCIDRs": [range]}));
-        Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "uid": name}, "spec": spec})).unwrap())
+        serde_json::from_value(json!({"metadata": {"name": name, "uid": name}, "spec": spec})).unwrap()
     }
 
     fn config(cluster: &[&str]) -> Config {
@@ -72,9 +52,9 @@ mod tests {
     #[test]
     fn a_node_gets_the_first_free_range() {
         let check = |cluster: &[&str], taken: &[&str], expected: &[&str]| {
-            let mut nodes: Vec<Arc<Node>> = taken.iter().map(|range| node(range, Some(range))).collect();
-            nodes.push(node("new", None));
-            let plan = plan(&config(cluster), &node("new", None), &nodes);
+            let pool = Pool::default();
+            taken.iter().for_each(|range| pool.hold(range, ranges(&node(range, Some(range)))));
+            let plan = plan(&node("new", None), pool.choose(&config(cluster), "new").as_deref());
             let chosen = plan.writes.first().map(|write| write.body()["spec"]["podCIDRs"].clone());
             let chosen = chosen.unwrap_or_else(|| json!([]));
             assert_eq!(chosen, json!(expected), "{cluster:?} {taken:?}");
@@ -92,7 +72,20 @@ mod tests {
 
     #[test]
     fn a_node_keeps_its_range() {
-        let has = node("n1", Some("10.42.0.0/24"));
-        assert!(plan(&config(&["10.42.0.0/16"]), &has, std::slice::from_ref(&has)).writes.is_empty());
+        assert!(!needs_range(&node("n1", Some("10.42.0.0/24"))) && needs_range(&node("n1", None)));
+        let (pool, config) = (Pool::default(), config(&["10.42.0.0/22"]));
+        let range = |text: &str| Some(vec![text.parse::<IpNet>().unwrap()]);
+        // Also where it is not known whether it was written.
+        assert_eq!(pool.choose(&config, "a"), range("10.42.0.0/24"));
+        assert_eq!(pool.choose(&config, "b"), range("10.42.1.0/24"));
+        assert_eq!(pool.choose(&config, "a"), range("10.42.0.0/24"));
+        pool.release("a");
+        assert_eq!(pool.choose(&config, "c"), range("10.42.0.0/24"));
+        // What somebody else gave counts, twice where it was given twice.
+        pool.hold("d", range("10.42.2.0/24").unwrap());
+        pool.hold("e", range("10.42.2.0/24").unwrap());
+        pool.release("d");
+        assert_eq!(pool.choose(&config, "f"), range("10.42.3.0/24"));
+        assert_eq!(pool.choose(&config, "g"), None);
     }
 }

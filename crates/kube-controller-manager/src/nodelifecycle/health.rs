@@ -32,11 +32,13 @@ pub(super) struct Look {
     pub silent: Option<Vec<NodeCondition>>,
 }
 
+/// `steady` is the time by a clock that nobody sets, which silence is measured by; `now` is what objects are stamped with.
 pub(super) fn look(
     settings: &NodeLifecycle,
     node: &Node,
     lease: Option<&Lease>,
     before: Option<&Health>,
+    steady: Timestamp,
     now: Timestamp,
 ) -> Look {
     let ready = condition(node, "Ready");
@@ -44,11 +46,11 @@ pub(super) fn look(
     let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
     let created = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let heard = match (before, ready) {
-        (None, None) => created,
-        (None, Some(_)) => now,
+        (None, None) => created.min(steady),
+        (None, Some(_)) => steady,
         (Some(before), None) => before.heard,
         (Some(before), Some(_)) if before.heartbeat == heartbeat && before.ready.is_some() => before.heard,
-        (Some(_), Some(_)) => now,
+        (Some(_), Some(_)) => steady,
     };
     // A lease that is first seen may be an old one, but so may everything else after a start.
     let lease_moved = match (before.and_then(|before| before.renewed), renewed) {
@@ -56,9 +58,9 @@ pub(super) fn look(
         (None, Some(_)) => true,
         (_, None) => false,
     };
-    let heard = if lease_moved { now } else { heard };
+    let heard = if lease_moved { steady } else { heard };
     let grace = if ready.is_some() { settings.monitor_grace_period } else { settings.startup_grace_period };
-    let silent = now.duration_since(heard) > SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
+    let silent = steady.duration_since(heard) > SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
     let silent = silent.then(|| unknown_conditions(node, created, now)).flatten();
     let observed = ready.map_or("Unknown", |ready| ready.status.as_str()).to_owned();
     let ready = match &silent {
@@ -70,8 +72,8 @@ pub(super) fn look(
 
 impl Health {
     /// The node counts as heard from just now.
-    pub fn forgive(&mut self, now: Timestamp) {
-        self.heard = now;
+    pub fn forgive(&mut self, steady: Timestamp) {
+        self.heard = steady;
     }
 }
 

@@ -170,7 +170,8 @@ impl Lifecycle {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = monitor.tick() => self.look_at_all().await,
-                _ = evict.tick(), if self.zones.lock().has_waiting() => self.evict().await,
+                // Marked by a look at all, which comes around here again.
+                _ = evict.tick(), if self.zones.lock().is_waiting() => self.evict().await,
             }
         }
     }
@@ -201,10 +202,12 @@ impl Lifecycle {
     async fn look_at(&self, node: &Arc<Node>) -> Result<(), Error> {
         let (name, now) = (node.metadata.name.clone().unwrap_or_default(), self.cx.now());
         let lease = self.leases.get(&Key::new("kube-node-lease", &name));
-        let look = {
+        let (look, first) = {
             let known = self.known.lock();
             let before = known.get(&name).map(|known| &known.health);
-            health::look(&self.cx.settings.node_lifecycle, node, lease.as_deref(), before, now)
+            let settings = &self.cx.settings.node_lifecycle;
+            let look = health::look(settings, node, lease.as_deref(), before, self.cx.steady(), now);
+            (look, before.is_none())
         };
         self.remember(node, &name, look.health.clone());
         if let Some(conditions) = &look.silent {
@@ -217,6 +220,9 @@ impl Lifecycle {
                 let event = Event::normal(node.as_ref(), "NodeNotReady", message);
                 self.cx.events.event(&event.about, event.kind, event.reason, event.message);
             }
+        }
+        // One that is found unwell may have been left so by a process that did not come to its pods any more.
+        if look.silent.is_some() || (first && self.is_unwell(&name)) {
             let theirs = self.pods.list().into_iter().filter(|pod| node_of(pod) == Some(&name));
             theirs.for_each(|pod| self.queue.add(Job::Pod(Key::of(&pod.metadata))));
         }
@@ -281,15 +287,15 @@ impl Lifecycle {
             }
             Outcome::Resumed => {
                 tracing::info!("some nodes are ready again; the others have a new grace");
-                let now = self.cx.now();
-                self.known.lock().values_mut().for_each(|known| known.health.forgive(now));
+                let steady = self.cx.steady();
+                self.known.lock().values_mut().for_each(|known| known.health.forgive(steady));
             }
         }
     }
 
     /// Taints the nodes whose turn it is.
     async fn evict(&self) {
-        let due = self.zones.lock().due(self.cx.now());
+        let due = self.zones.lock().due(self.cx.steady());
         for name in due {
             let Some(node) = self.nodes.get(&Key::cluster(&name)) else { continue };
             let ready = health::condition(&node, "Ready").map_or("Unknown", |ready| ready.status.as_str());

@@ -30,7 +30,7 @@ fn node(conditions: &str, heartbeat: i64) -> Node {
 }
 
 fn look(node: &Node, lease: Option<&Lease>, before: Option<&Health>, now: Timestamp) -> Look {
-    health::look(&NodeLifecycle::default(), node, lease, before, now)
+    health::look(&NodeLifecycle::default(), node, lease, before, now, now)
 }
 
 fn lease(renewed: i64) -> Lease {

@@ -82,11 +82,6 @@ impl Zones {
         Zones { settings, ..Zones::default() }
     }
 
-    /// Whether a node waits for its turn.
-    pub fn has_waiting(&self) -> bool {
-        !self.stopped && self.zones.values().any(|zone| !zone.waiting.is_empty())
-    }
-
     /// The node is to lose its pods when its zone's turn comes.
     pub fn mark(&mut self, zone: &str, node: &str) {
         let zone = self.zone(zone);
@@ -102,7 +97,12 @@ impl Zones {
         }
     }
 
-    /// The nodes whose turn it is.
+    /// Whether any node waits for its turn.
+    pub fn is_waiting(&self) -> bool {
+        !self.stopped && self.zones.values().any(|zone| !zone.waiting.is_empty() && zone.interval.is_some())
+    }
+
+    /// The nodes whose turn it is, by a time that only goes forward.
     pub fn due(&mut self, now: Timestamp) -> Vec<String> {
         if self.stopped {
             return Vec::new();

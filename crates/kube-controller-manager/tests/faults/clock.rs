@@ -1,18 +1,60 @@
-//! A clock that jumps by an hour at every look, to and fro.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! The time of a run: it passes only while nobody has anything to do, so a minute of waiting costs nothing.
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use reconcile::Clock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::time::Instant;
 
-pub fn jumping() -> Clock {
-    let looks = AtomicUsize::new(0);
-    Clock::from_fn(move || {
-        let now = Timestamp::now();
-        match looks.fetch_add(1, Ordering::Relaxed) % 4 {
-            1 => now.checked_add(SignedDuration::from_hours(1)).unwrap_or(now),
-            3 => now.checked_sub(SignedDuration::from_hours(1)).unwrap_or(now),
-            _ => now,
-        }
-    })
+/// A Thursday, half a minute after ten.
+const BEGIN: &str = "2026-01-01T10:00:30Z";
+
+/// Tells the time that the runtime of the run has, as objects carry it.
+#[derive(Clone)]
+pub struct Time {
+    began: Arc<Mutex<Instant>>,
+}
+
+impl Time {
+    /// Within a paused runtime.
+    pub fn begin() -> Time {
+        Time { began: Arc::new(Mutex::new(Instant::now())) }
+    }
+
+    /// For the next run.
+    pub fn begin_again(&self) {
+        *self.began.lock() = Instant::now();
+    }
+
+    pub fn now(&self) -> Timestamp {
+        let begin: Timestamp = BEGIN.parse().expect("a time");
+        let passed = SignedDuration::try_from(self.began.lock().elapsed()).unwrap_or_default();
+        begin.checked_add(passed).unwrap_or(begin)
+    }
+
+    /// As objects carry it.
+    pub fn stamp(&self) -> String {
+        kube_apiserver::app::stamp(self.now())
+    }
+
+    pub fn clock(&self) -> Clock {
+        let time = self.clone();
+        Clock::from_fn(move || time.now())
+    }
+
+    /// One that is an hour ahead or behind at every other look.
+    pub fn jumping(&self) -> Clock {
+        let time = self.clone();
+        let looks = AtomicUsize::new(0);
+        Clock::from_fn(move || {
+            let hours = match looks.fetch_add(1, Ordering::Relaxed) % 4 {
+                1 => 1,
+                3 => -1,
+                _ => 0,
+            };
+            let now = time.now();
+            now.checked_add(SignedDuration::from_hours(hours)).unwrap_or(now)
+        })
+    }
 }

@@ -13,13 +13,13 @@ pub enum Fault {
     Conflicts,
     /// What a watch tells comes late.
     Stale,
-    /// Watches end, break, or are told that they are too old.
+    /// Watches end, break, or are told that they are too old, and so miss what happens meanwhile.
     Cut,
     /// Every event of a watch comes twice.
     Repeated,
-    /// For a while nothing is answered at all.
-    Away,
-    /// A thousand other objects of the same kinds.
+    /// Instead of this write, and for a minute after it, nothing is answered at all; watches break.
+    Away(usize),
+    /// Ten thousand other objects of the same kind.
     Flood,
     /// Objects that no reasonable user would make.
     Hostile,

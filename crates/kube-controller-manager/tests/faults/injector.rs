@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
@@ -15,8 +15,9 @@ use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use kube::client::Body;
 use kube_apiserver::loopback::Loopback;
 use parking_lot::Mutex;
-use serde_json::json;
-use tokio::sync::{Notify, mpsc};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::fault::Fault;
@@ -25,10 +26,10 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 pub type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
 
 /// How long events are held back, long enough for every decision in between to be made on old copies.
-const STALE: Duration = Duration::from_millis(700);
-const AWAY: Duration = Duration::from_secs(3);
-/// A watch is cut this often; the waits between tries grow, and a run must end.
-const CUTS_MAX: usize = 3;
+const STALE: Duration = Duration::from_secs(7);
+const AWAY: Duration = Duration::from_secs(60);
+/// More than any controller needs. One that asks on and on without waiting would let no time pass, and the run never end.
+const REQUESTS_MAX: usize = 150_000;
 
 /// What all clients of one run share.
 pub struct Injector {
@@ -37,31 +38,43 @@ pub struct Injector {
     /// What was created, by the path.
     pub created: Mutex<BTreeMap<String, usize>>,
     pub crashed: Notify,
+    /// What other servers behind the API server would answer, by path.
+    answers: BTreeMap<String, Value>,
+    requests: AtomicUsize,
     /// A fault that happens once has happened.
     done: AtomicBool,
-    watches: AtomicUsize,
+    /// How many watches of a path there were.
+    watches: Mutex<BTreeMap<String, usize>>,
     /// Writes that the server is at.
     under_way: AtomicUsize,
-    began: Instant,
+    /// Since when nothing is answered.
+    away: watch::Sender<Option<Instant>>,
 }
 
 impl Injector {
-    pub fn new(fault: Fault) -> Arc<Injector> {
+    pub fn new(fault: Fault, answers: BTreeMap<String, Value>) -> Arc<Injector> {
+        let away = if fault == Fault::Away(0) { Some(Instant::now()) } else { None };
         Arc::new(Injector {
             fault,
             writes: AtomicUsize::new(0),
             created: Mutex::default(),
             crashed: Notify::new(),
-            done: AtomicBool::new(false),
-            watches: AtomicUsize::new(0),
+            answers,
+            requests: AtomicUsize::new(0),
+            done: AtomicBool::new(away.is_some()),
+            watches: Mutex::default(),
             under_way: AtomicUsize::new(0),
-            began: Instant::now(),
+            away: watch::Sender::new(away),
         })
     }
 
     fn is_away(&self) -> bool {
-        let since = self.began.elapsed();
-        self.fault == Fault::Away && (Duration::from_millis(100)..AWAY).contains(&since)
+        self.away.borrow().is_some_and(|since| since.elapsed() < AWAY)
+    }
+
+    /// Whether the controller has asked more than anybody reasonable would.
+    pub fn is_mad(&self) -> bool {
+        self.requests.load(Ordering::SeqCst) > REQUESTS_MAX
     }
 }
 
@@ -90,25 +103,33 @@ impl Service<Request<Body>> for Way {
 
 impl Way {
     async fn answer(mut self, request: Request<Body>) -> Result<Answer, BoxError> {
-        if !self.alive.load(Ordering::SeqCst) {
+        let injector = self.injector.clone();
+        injector.requests.fetch_add(1, Ordering::SeqCst);
+        if !self.alive.load(Ordering::SeqCst) || injector.is_mad() {
             return futures::future::pending().await;
-        }
-        if self.injector.is_away() {
-            return Err("connection refused".into());
         }
         let path = request.uri().path().to_owned();
         let watches =
             request.uri().query().is_some_and(|query| query.contains("watch=true") || query.contains("watch=1"));
         // Events about what happened are not what is to be reached, and reviews change nothing.
-        let writes = request.method() != Method::GET && !path.ends_with("/events") && !path.contains("/events/");
+        let told = path.ends_with("/events") || path.contains("/events/") || path.contains("/authorization.k8s.io/");
+        let writes = request.method() != Method::GET && !told;
+        let number = if writes { injector.writes.fetch_add(1, Ordering::SeqCst) + 1 } else { 0 };
+        let fault = injector.fault;
+        if matches!(fault, Fault::Away(at) if number >= at) && writes && !injector.done.swap(true, Ordering::SeqCst) {
+            injector.away.send_replace(Some(Instant::now()));
+        }
+        if injector.is_away() {
+            return Err("connection refused".into());
+        }
+        if let Some(answer) = injector.answers.get(&path) {
+            return Ok(boxed(Response::new(Full::new(Bytes::from(answer.to_string())))));
+        }
         if !writes {
             let answer = infallible(self.server.call(request).await);
-            return Ok(if watches { self.watched(answer) } else { boxed(answer) });
+            return Ok(if watches { self.watched(&path, answer) } else { boxed(answer) });
         }
-        let injector = self.injector.clone();
-        let number = injector.writes.fetch_add(1, Ordering::SeqCst) + 1;
         let method = request.method().clone();
-        let fault = injector.fault;
         if fault == Fault::Refused && falls_on(number) {
             return Ok(status(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"));
         }
@@ -139,49 +160,30 @@ impl Way {
         }
     }
 
-    fn watched<B>(&self, answer: Response<B>) -> Answer
+    fn watched<B>(&self, path: &str, answer: Response<B>) -> Answer
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
         let fault = self.injector.fault;
-        let number = self.injector.watches.fetch_add(1, Ordering::SeqCst);
-        let touched = matches!(fault, Fault::Stale | Fault::Cut | Fault::Repeated | Fault::Away);
+        let touched = matches!(fault, Fault::Stale | Fault::Cut | Fault::Repeated | Fault::Away(_));
         if !touched || answer.status() != StatusCode::OK {
             return boxed(answer);
         }
         let (parts, body) = answer.into_parts();
         let (tx, rx) = mpsc::unbounded_channel();
-        let injector = self.injector.clone();
+        let mut cut =
+            Cut::new(fault, *self.injector.watches.lock().entry(path.into()).and_modify(|n| *n += 1).or_default());
+        let mut away = self.injector.away.subscribe();
         tokio::spawn(async move {
             let mut body = std::pin::pin!(body);
-            let cut = async {
-                match fault {
-                    Fault::Cut if number < CUTS_MAX * 4 => {
-                        tokio::time::sleep(Duration::from_millis(150 + 50 * (number as u64 % 5))).await;
-                    }
-                    Fault::Away if !injector.is_away() && injector.began.elapsed() < AWAY => {
-                        while !injector.is_away() {
-                            tokio::time::sleep(Duration::from_millis(10)).await;
-                        }
-                    }
-                    _ => futures::future::pending().await,
-                }
-            };
-            let mut cut = std::pin::pin!(cut);
             let mut rest = BytesMut::new();
             loop {
                 let frame = tokio::select! {
                     frame = body.frame() => frame,
-                    () = &mut cut => {
-                        let last: Option<Result<Bytes, BoxError>> = match number % 3 {
-                            0 => None,
-                            1 => Some(Ok(expired())),
-                            _ => Some(Err("connection reset by peer".into())),
-                        };
-                        if let Some(last) = last {
-                            let _ = tx.send((Instant::now(), last));
-                        }
+                    Ok(()) = away.changed() => {
+                        // Nobody may be there any more to hear of it.
+                        let _ = tx.send((Instant::now(), Err("connection reset by peer".into())));
                         return;
                     }
                 };
@@ -197,22 +199,64 @@ impl Way {
                     let line = rest.split_to(end + 1).freeze();
                     let at = if fault == Fault::Stale { Instant::now() + STALE } else { Instant::now() };
                     let times = if fault == Fault::Repeated { 2 } else { 1 };
+                    let cuts = cut.after(&line);
                     for _ in 0..times {
                         // A client that has gone away needs no more.
                         if tx.send((at, Ok(line.clone()))).is_err() {
                             return;
                         }
                     }
+                    if let Some(last) = cuts {
+                        if let Some(last) = last {
+                            let _ = tx.send((at, last));
+                        }
+                        return;
+                    }
                 }
             }
         });
         let stream = futures::stream::unfold(rx, |mut rx| async move {
             let (at, line): (Instant, Result<Bytes, BoxError>) = rx.recv().await?;
-            tokio::time::sleep_until(at.into()).await;
+            tokio::time::sleep_until(at).await;
             Some((line, rx))
         });
         let body = StreamBody::new(stream.map(|line| line.map(Frame::data)));
         Response::from_parts(parts, BodyExt::boxed_unsync(body))
+    }
+}
+
+/// When and how a watch ends early: the first of a kind within its list, those after it so many events later.
+struct Cut {
+    /// Which watch of its kind this is; none where it is not cut.
+    number: Option<usize>,
+    listed: bool,
+    events: usize,
+}
+
+impl Cut {
+    /// The watches of a kind that are cut.
+    const WATCHES: usize = 5;
+
+    fn new(fault: Fault, number: usize) -> Cut {
+        let number = (fault == Fault::Cut && number < Cut::WATCHES).then_some(number);
+        Cut { number, listed: false, events: 0 }
+    }
+
+    /// Whether the watch ends after this line, and with what last words.
+    fn after(&mut self, line: &Bytes) -> Option<Option<Result<Bytes, BoxError>>> {
+        let number = self.number?;
+        // A watch that goes on where another ended has no list.
+        let goes_on = !self.listed && number > 0 && self.events == 0 && !line.starts_with(b"{\"type\":\"ADDED\"");
+        if self.listed || number == 0 || goes_on {
+            self.events += 1;
+        }
+        let marker = b"initial-events-end";
+        self.listed |= goes_on || line.windows(marker.len()).any(|part| part == marker);
+        (self.events >= number.max(1)).then(|| match number % 3 {
+            0 => None,
+            1 => Some(Ok(expired())),
+            _ => Some(Err("connection reset by peer".into())),
+        })
     }
 }
 

@@ -1,18 +1,23 @@
 //! One run of one scenario with one fault.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use kube_apiserver::loopback::Loopback;
-use kube_controller_manager::{CONTROLLERS, Config};
-use reconcile::{Caches, Clock, Cluster, Connect, Identity, Shutdown};
+use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 use serde_json::Value;
+use store::Revision;
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use crate::clock;
+use crate::cloud::FakeCloud;
+use crate::controllers::{self, Surroundings};
 use crate::fault::Fault;
+use crate::flood;
 use crate::hostile;
 use crate::injector::{Injector, Way};
 use crate::kubelet;
@@ -21,11 +26,13 @@ use crate::world::World;
 
 const COMPONENT: &str = "system:kube-controller-manager";
 const AGENT: &str = "faults";
-/// How long a disturbed controller may take; a lost minute of backoff is not counted as failure on a busy machine.
-const STEP_TIMEOUT: Duration = Duration::from_secs(45);
+/// How long a disturbed controller may take to a step: a clock that is an hour behind makes it come back an hour later.
+const STEP_TIMEOUT: Duration = Duration::from_secs(3 * 60 * 60);
 /// The end must stay the end.
-const SETTLED: Duration = Duration::from_millis(400);
-const FLOOD: usize = 1000;
+const SETTLED: Duration = Duration::from_secs(20);
+const LOOKED_AT: Duration = Duration::from_secs(10);
+/// What changes within this time is looked at once.
+const GATHERED: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub struct Outcome {
@@ -33,36 +40,68 @@ pub struct Outcome {
     pub created: BTreeMap<String, usize>,
 }
 
-pub async fn run(scenario: &Scenario, fault: Fault) -> Result<Outcome, String> {
-    let began = Instant::now();
-    let world = Arc::new(World::start().await);
+/// Time passes in it only when everything waits.
+pub fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime")
+}
+
+thread_local! {
+    /// Panics of the controllers, which go on after them, so that they are found only by counting.
+    static PANICS: Cell<usize> = const { Cell::new(0) };
+}
+
+pub fn count_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.set(PANICS.get() + 1);
+            usual(panic);
+        }));
+    });
+}
+
+pub async fn run(world: &Arc<World>, scenario: &Scenario, fault: Fault) -> Result<Outcome, String> {
+    PANICS.set(0);
+    let began = std::time::Instant::now();
+    world.begin_again().await;
+    let outcome = live_through(world, scenario, fault).await;
+    println!("{} with {fault:?}: {:.2} s", scenario.name, began.elapsed().as_secs_f64());
+    match PANICS.get() {
+        0 => outcome,
+        count => Err(format!("{count} panics; the output has them")),
+    }
+}
+
+async fn live_through(world: &Arc<World>, scenario: &Scenario, fault: Fault) -> Result<Outcome, String> {
     if scenario.controllers[0] != "serviceaccount-controller" {
         world.create_account("a").await;
     }
+    let surroundings = Arc::new(Surroundings::default());
     match fault {
-        Fault::Flood => flood(&world, scenario).await,
-        Fault::Hostile => hostile::create(&world).await,
+        Fault::Flood => flood::create(world, scenario, &surroundings).await,
+        Fault::Hostile => hostile::create(world).await,
         _ => {}
     }
-    let injector = Injector::new(fault);
+    let injector = Injector::new(fault, scenario.answers.clone());
     let _kubelet = Task(tokio::spawn(kubelet::play(world.clone())));
-    let undisturbed = Injector::new(Fault::None);
-    let _others: Vec<Life> =
-        scenario.controllers[1..].iter().map(|name| Life::start(&world, name, &undisturbed)).collect();
-    let lives = live(world.clone(), scenario.controllers[0].clone(), injector.clone());
-    let steps = perform(&world, scenario);
+    let undisturbed = Injector::new(Fault::None, scenario.answers.clone());
+    let others = scenario.controllers[1..].iter();
+    let _others: Vec<Life> = others.map(|name| Life::start(world, name, &surroundings, &undisturbed)).collect();
+    let lives = live(world, &scenario.controllers[0], &surroundings, &injector);
+    let steps = perform(world, &surroundings.cloud, scenario, &injector);
     tokio::select! {
         () = lives => unreachable!("a controller lives again after every crash"),
         outcome = steps => outcome?,
     }
-    println!("{} with {fault:?}: {:.1} s", scenario.name, began.elapsed().as_secs_f64());
-    Ok(Outcome { writes: injector.writes.load(Ordering::SeqCst), created: injector.created.lock().clone() })
+    let created = injector.created.lock().clone();
+    Ok(Outcome { writes: injector.writes.load(Ordering::SeqCst), created })
 }
 
 /// Starts the controller, and after a crash again, from nothing.
-async fn live(world: Arc<World>, name: String, injector: Arc<Injector>) {
+async fn live(world: &World, name: &str, surroundings: &Arc<Surroundings>, injector: &Arc<Injector>) {
     loop {
-        let _life = Life::start(&world, &name, &injector);
+        let _life = Life::start(world, name, surroundings, injector);
         injector.crashed.notified().await;
     }
 }
@@ -77,7 +116,7 @@ impl Drop for Task {
 }
 
 /// One life of a controller, with caches of its own.
-struct Life {
+pub struct Life {
     shutdown: Shutdown,
     alive: Arc<AtomicBool>,
     _task: Task,
@@ -91,7 +130,7 @@ impl Drop for Life {
 }
 
 impl Life {
-    fn start(world: &World, name: &str, injector: &Arc<Injector>) -> Life {
+    pub fn start(world: &World, name: &str, surroundings: &Arc<Surroundings>, injector: &Arc<Injector>) -> Life {
         let (shutdown, alive) = (Shutdown::new(), Arc::new(AtomicBool::new(true)));
         let (app, shared, living) = (world.app.clone(), injector.clone(), alive.clone());
         let connect: Connect = Arc::new(move |identity| {
@@ -103,98 +142,112 @@ impl Life {
         });
         let caches = Caches::new(connect(&Identity::Component(COMPONENT)), shutdown.clone());
         let cluster = Cluster::new(COMPONENT, connect, caches);
-        let controller = CONTROLLERS.iter().find(|controller| controller.name == name);
-        let controller = controller.unwrap_or_else(|| panic!("there is no controller {name:?}"));
-        let clock = if injector.fault == Fault::ClockJumps { clock::jumping() } else { Clock::system() };
-        let settings = Arc::new(Config { root_ca: Some("an authority".into()), ..Config::default() });
-        let running = reconcile::run(controller, settings, cluster, clock, shutdown.clone());
+        let clock = if injector.fault == Fault::ClockJumps { world.time.jumping() } else { world.time.clock() };
+        let running = controllers::run(name, surroundings, cluster, clock, shutdown.clone());
         let task = Task(tokio::spawn(async move {
-            if let Err(error) = running.await {
-                eprintln!("the controller ended: {error}");
-            }
+            // A controller that ends by itself is a fault, and counted as one.
+            running.await.expect("a controller runs until it is told to stop");
         }));
         Life { shutdown, alive, _task: task }
     }
 }
 
-async fn perform(world: &World, scenario: &Scenario) -> Result<(), String> {
+async fn perform(world: &World, cloud: &FakeCloud, scenario: &Scenario, injector: &Injector) -> Result<(), String> {
     const MERGE: &str = "application/merge-patch+json";
+    const JSON: &str = "application/json";
+    let send = async |method: &str, path: &str, media: &str, body: &str| {
+        let body = filled_in(world, body)?;
+        let sent = world.send(method, path, media, &body).await;
+        sent.map(|_| ()).map_err(|error| format!("{method} {path}: {error}"))
+    };
     for step in &scenario.steps {
         match step {
-            Step::Create(object) => _ = world.create(object).await.map_err(|error| error.to_string())?,
-            Step::Patch(path, patch) => {
-                world.send("PATCH", path, MERGE, patch).await.map_err(|error| format!("patch {path}: {error}"))?;
+            Step::Create(object) => {
+                let object = filled_in(world, object)?;
+                world.create(&object).await.map_err(|error| format!("create {object}: {error}"))?;
             }
-            Step::Delete(path, options) => {
-                let deleted = world.send("DELETE", path, "application/json", options).await;
-                deleted.map_err(|error| format!("delete {path}: {error}"))?;
-            }
+            Step::Patch(path, patch) => send("PATCH", path, MERGE, patch).await?,
+            Step::Put(path, body) => send("PUT", path, JSON, body).await?,
+            Step::Delete(path, options) => send("DELETE", path, JSON, options).await?,
+            Step::Wait(seconds) => tokio::time::sleep(*seconds).await,
             Step::Until(line) => {
-                reached(world, &scenario.shows, line, |state| state.contains(line)).await?;
+                reached(world, cloud, injector, &scenario.shows, line, |state| state.contains(line)).await?;
             }
         }
     }
     let end = scenario.end.join("\n");
     loop {
-        reached(world, &scenario.shows, &end, |state| *state == scenario.end).await?;
+        reached(world, cloud, injector, &scenario.shows, &end, |state| *state == scenario.end).await?;
         tokio::time::sleep(SETTLED).await;
-        if state(world, &scenario.shows).await == scenario.end {
+        if state(world, cloud, &scenario.shows, &mut Lines::new()) == scenario.end {
             return Ok(());
         }
     }
+}
+
+/// The object of a text in which `{now}` is the time and `{now+90}` that many seconds later.
+fn filled_in(world: &World, text: &str) -> Result<Value, String> {
+    let mut text = text.to_owned();
+    while let Some(start) = text.find("{now") {
+        let end = text[start..].find('}').map_or(text.len(), |length| start + length + 1);
+        let seconds: i64 = text[start + 4..end - 1].parse().unwrap_or(0);
+        let at = world.time.now().checked_add(jiff::SignedDuration::from_secs(seconds));
+        text.replace_range(start..end, &kube_apiserver::app::stamp(at.map_err(|error| error.to_string())?));
+    }
+    serde_json::from_str(&text).map_err(|error| format!("{text}: {error}"))
 }
 
 async fn reached(
     world: &World,
+    cloud: &FakeCloud,
+    injector: &Injector,
     shows: &[Show],
     expected: &str,
     is: impl Fn(&Vec<String>) -> bool,
 ) -> Result<(), String> {
-    let began = Instant::now();
+    let (deadline, mut newest, mut known) = (Instant::now() + STEP_TIMEOUT, world.store.newest(), Lines::new());
     loop {
-        let now = state(world, shows).await;
+        newest.borrow_and_update();
+        let now = state(world, cloud, shows, &mut known);
         if is(&now) {
             return Ok(());
         }
-        if began.elapsed() > STEP_TIMEOUT {
+        if injector.is_mad() {
+            return Err(format!("it asks without end; there is\n{}", now.join("\n")));
+        }
+        if Instant::now() >= deadline {
             return Err(format!("expected\n{expected}\nbut there is\n{}", now.join("\n")));
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        // The cloud changes without the store; that is looked at now and then.
+        let soon = if shows.iter().any(|show| show.path == "cloud") { Instant::now() + LOOKED_AT } else { deadline };
+        let _ = tokio::time::timeout_at(soon, newest.changed()).await;
+        tokio::time::sleep(GATHERED).await;
     }
 }
 
+/// The lines of what is shown, and at which revision of the object each was right.
+type Lines = HashMap<(usize, Arc<str>), (Revision, Option<String>)>;
+
 /// What is shown, counted and sorted.
-async fn state(world: &World, shows: &[Show]) -> Vec<String> {
+fn state(world: &World, cloud: &FakeCloud, shows: &[Show], known: &mut Lines) -> Vec<String> {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
-    for Show { path, pointers } in shows {
-        let plural = path.rsplit('/').next().unwrap_or_default();
-        for object in world.list(path).await {
-            let words = pointers.iter().map(|pointer| match object.pointer(pointer) {
-                None => "-".to_owned(),
-                Some(Value::String(text)) => text.clone(),
-                // Of lists the length counts.
-                Some(Value::Array(list)) => list.len().to_string(),
-                Some(other) => other.to_string(),
-            });
-            let line = std::iter::once(plural.to_owned()).chain(words).collect::<Vec<_>>().join(" ");
-            *counted.entry(line).or_default() += 1;
+    for (number, show) in shows.iter().enumerate() {
+        if show.path == "cloud" {
+            cloud.lines().into_iter().for_each(|line| *counted.entry(line).or_default() += 1);
+            continue;
+        }
+        for entry in world.stored(&show.path) {
+            let (at, line) = known.entry((number, entry.key)).or_default();
+            if *at != entry.revision {
+                let object = serde_json::from_slice(&entry.value).expect("objects are stored as text");
+                (*at, *line) = (entry.revision, show.line(&object));
+            }
+            if let Some(line) = line {
+                *counted.entry(line.clone()).or_default() += 1;
+            }
         }
     }
     let mut lines: Vec<String> = counted.into_iter().map(|(line, count)| format!("{count} {line}")).collect();
     lines.sort();
     lines
-}
-
-async fn flood(world: &Arc<World>, scenario: &Scenario) {
-    const AT_ONCE: usize = 32;
-    let Some(object) = &scenario.flood else { return };
-    let numbers: Vec<usize> = (0..FLOOD).collect();
-    for part in numbers.chunks(AT_ONCE) {
-        let creating = part.iter().map(|number| {
-            let text = object.replace("{n}", &number.to_string());
-            let object: Value = serde_json::from_str(&text).expect("an object");
-            async move { world.create(&object).await.expect("an object of the flood") }
-        });
-        futures::future::join_all(creating).await;
-    }
 }

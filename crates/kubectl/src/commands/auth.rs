@@ -70,7 +70,11 @@ async fn can_i(session: &Session) -> Result<()> {
         [verb, what, name] => {
             return can_i_one(session, namespace, verb, &format!("{what}/{name}")).await;
         }
-        _ => return Err(Failure::message("you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.")),
+        _ => {
+            return Err(Failure::message(
+                "you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.",
+            ));
+        }
     };
     can_i_one(session, namespace, verb, what).await
 }
@@ -87,13 +91,26 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
             kind => match session.mapping(kind).await {
                 Ok(mapping) => {
                     if !mapping.namespaced && !namespace.is_empty() {
-                        terminal::errln(&format!("Warning: resource '{}' is not namespace scoped{}\n", mapping.plural, match mapping.group.as_str() { "" => String::new(), group => format!(" in group '{group}'") }));
+                        terminal::errln(&format!(
+                            "Warning: resource '{}' is not namespace scoped{}\n",
+                            mapping.plural,
+                            match mapping.group.as_str() {
+                                "" => String::new(),
+                                group => format!(" in group '{group}'"),
+                            }
+                        ));
                     }
                     (mapping.group, mapping.plural)
                 }
                 Err(_) => {
                     let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
-                    terminal::errln(&format!("Warning: the server doesn't have a resource type '{resource}'{}\n", match group { "" => String::new(), group => format!(" in group '{group}'") }));
+                    terminal::errln(&format!(
+                        "Warning: the server doesn't have a resource type '{resource}'{}\n",
+                        match group {
+                            "" => String::new(),
+                            group => format!(" in group '{group}'"),
+                        }
+                    ));
                     (group.to_string(), resource.to_string())
                 }
             },
@@ -210,14 +227,22 @@ async fn reconcile(session: &Session) -> Result<()> {
     crate::failure::all(failures)?;
     for info in infos {
         if info.mapping.group != "rbac.authorization.k8s.io" {
-            return Err(Failure::message(format!("only rbac.authorization.k8s.io/v1 is supported: not {}", info.mapping.kind)));
+            return Err(Failure::message(format!(
+                "only rbac.authorization.k8s.io/v1 is supported: not {}",
+                info.mapping.kind
+            )));
         }
         let list = if info.mapping.kind.ends_with("Binding") { "subjects" } else { "rules" };
-        let remove = session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
+        let remove =
+            session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
         let wanted = info.object[list].as_array().cloned().unwrap_or_default();
         let reconciled = match session.send(&Call::get(info.path())).await {
             Err(failure) if failure.is_not_found() => {
-                if change.local() { info.object.clone() } else { change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await? }
+                if change.local() {
+                    info.object.clone()
+                } else {
+                    change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await?
+                }
             }
             Err(failure) => return Err(failure),
             Ok(mut live) => {

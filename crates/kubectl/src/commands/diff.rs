@@ -59,7 +59,10 @@ async fn run(session: &Session) -> Result<()> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => crate::exit(status.code().unwrap_or(2)),
-        Err(error) => Err(exit_two(Failure::message(format!("failed to run {program:?}: {}", crate::failure::go_io_error(&error))))),
+        Err(error) => Err(exit_two(Failure::message(format!(
+            "failed to run {program:?}: {}",
+            crate::failure::go_io_error(&error)
+        )))),
     }
 }
 

@@ -42,8 +42,9 @@ async fn run(session: &Session) -> Result<()> {
     };
     let text = match (flags.text("patch"), flags.text("patch-file")) {
         ("", "") => return session.usage("must specify -p or --patch-file"),
-        ("", file) => std::fs::read_to_string(file)
-            .map_err(|error| Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error))))?,
+        ("", file) => std::fs::read_to_string(file).map_err(|error| {
+            Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error)))
+        })?,
         (patch, _) => patch.to_string(),
     };
     let patch: Value = machinery::codec::decode_yaml(text.as_bytes())
@@ -53,7 +54,8 @@ async fn run(session: &Session) -> Result<()> {
     if query.arguments.is_empty() && !query.from_files() {
         return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
     }
-    let (infos, mut failures) = if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
+    let (infos, mut failures) =
+        if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
     for info in infos {
         if let Err(failure) = patch_one(&change, &info, kind, &patch).await {
             failures.push(failure);
@@ -87,7 +89,9 @@ async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: 
             JSON_PATCH => machinery::patch::json::apply(&mut object, patch).map_err(|error| error.to_string()),
             MERGE => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
             _ => match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
-                Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string()),
+                Some(ty) => {
+                    machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string())
+                }
                 None => Err("strategic merge patch is not supported for this kind".into()),
             },
         };

@@ -28,8 +28,10 @@ pub static CRON_JOB: Command = Command {
     ..Command::EMPTY
 };
 
-const JOB_FLAGS: &[Flag] =
-    &[Flag::text("image", "", "The image to run."), Flag::text("from", "", "The resource to take the job from: cronjob/name.")];
+const JOB_FLAGS: &[Flag] = &[
+    Flag::text("image", "", "The image to run."),
+    Flag::text("from", "", "The resource to take the job from: cronjob/name."),
+];
 const CRON_JOB_FLAGS: &[Flag] = &[
     Flag::text("image", "", "The image to run."),
     Flag::text("schedule", "", "When to run, in cron's notation."),
