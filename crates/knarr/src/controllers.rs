@@ -198,14 +198,14 @@ impl Local {
 
     /// How a part of this machine's node asks: as itself, and with the copies that everything here shares.
     pub fn cluster_of(&self, part: Part) -> Cluster {
-        let (user, agent) = match part {
-            Part::Proxy => (PROXY, crate::kube_proxy::AGENT),
-            Part::Dns => (COMPONENT, crate::dns::AGENT),
-        };
+        if part == Part::Dns {
+            return Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        }
         let app = self.app.clone();
+        let agent = crate::kube_proxy::AGENT;
         let connect: Connect =
-            Arc::new(move |_| kube::Client::new(Loopback::component(app.clone(), user, agent), "default"));
-        Cluster::new(user, connect, self.caches.clone())
+            Arc::new(move |_| kube::Client::new(Loopback::component(app.clone(), PROXY, agent), "default"));
+        Cluster::new(PROXY, connect, self.caches.clone())
     }
 
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.
