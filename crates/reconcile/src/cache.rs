@@ -118,6 +118,10 @@ impl<K: Kind> Cache<K> {
         self.state.read().objects.get(key).cloned()
     }
 
+    pub fn count(&self) -> usize {
+        self.state.read().objects.len()
+    }
+
     pub fn list(&self) -> Vec<Arc<K>> {
         self.state.read().objects.values().cloned().collect()
     }

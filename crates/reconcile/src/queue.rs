@@ -83,7 +83,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
 
     /// The earliest of several times wins.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.inner.state.lock().add_at(key, Instant::now() + delay);
+        self.inner.state.lock().add_at(key, after(delay));
         self.inner.changed.notify_one();
     }
 
@@ -93,7 +93,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
         let failures = state.failures.entry(key.clone()).or_default();
         let delay = self.inner.backoff.delay(*failures);
         *failures = failures.saturating_add(1);
-        state.add_at(key, Instant::now() + delay);
+        state.add_at(key, after(delay));
         drop(state);
         self.inner.changed.notify_one();
     }
@@ -135,6 +135,12 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             self.inner.changed.notify_one();
         }
     }
+}
+
+/// What is further away than instants go is never due while the process lives.
+fn after(delay: Duration) -> Instant {
+    const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+    Instant::now().checked_add(delay.min(NEVER)).unwrap_or_else(Instant::now)
 }
 
 impl<T: Clone + Eq + Hash> State<T> {
@@ -216,6 +222,14 @@ mod tests {
         queue.add_after("b", Duration::from_secs(1));
         assert_eq!(taken(&queue, Duration::from_secs(3)).await, ["b", "a"]);
         assert!(taken(&queue, Duration::from_secs(60)).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_that_never_comes_is_waited_for() {
+        let queue = queue();
+        queue.add_after("never", Duration::MAX);
+        queue.add_after("soon", Duration::from_secs(1));
+        assert_eq!(taken(&queue, Duration::from_secs(1_000_000)).await, ["soon"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@ fn balanced(cx: &Context, chosen: impl Fn(&Service) -> bool) -> Vec<Key> {
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(balancers) = cx.settings.cloud.load_balancers() else { return Ok(Plan::nothing()) };
     let services = cx.cache::<Service>();
-    let Some(service) = services.get(key) else { return Ok(Plan::nothing()) };
+    let Some(service) = services.get(key).filter(|service| plan::concerns(service)) else { return Ok(Plan::nothing()) };
     let others = services.list().into_iter().filter(|other| plan::wants(other) && Key::of(&other.metadata) != *key);
     let slices = cx.cache::<EndpointSlice>().in_namespace(&key.namespace);
     Ok(plan::plan(balancers, &service, &others.collect::<Vec<_>>(), &cx.cache::<Node>().list(), &slices).await)

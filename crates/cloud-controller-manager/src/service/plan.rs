@@ -24,6 +24,15 @@ pub(super) fn wants(service: &Service) -> bool {
     spec.is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer") && spec.load_balancer_class.is_none())
 }
 
+/// Whether there is anything to do for it: it is to be balanced, or has been.
+pub(super) fn concerns(service: &Service) -> bool {
+    wants(service) || is_marked(service)
+}
+
+fn is_marked(service: &Service) -> bool {
+    service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
 pub(super) fn service_of(slice: &EndpointSlice) -> Option<&str> {
     slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name").map(String::as_str)
 }
@@ -35,7 +44,7 @@ pub(super) async fn plan(
     nodes: &[Arc<Node>],
     slices: &[Arc<EndpointSlice>],
 ) -> Plan {
-    let marked = service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+    let marked = is_marked(service);
     if service.metadata.deletion_timestamp.is_some() || !wants(service) {
         return if marked { remove(balancers, service).await } else { Plan::nothing() };
     }

@@ -48,14 +48,16 @@ fn status(set: &ReplicaSet, counts: Counts, failure: Option<&str>, now: Timestam
     let before = conditions.iter().find(|condition| condition.type_ == FAILURE).cloned();
     conditions.retain(|condition| condition.type_ != FAILURE);
     if let Some(message) = failure {
+        let same = before.clone().filter(|was| was.status == "True" && was.reason.as_deref() == Some("FailedCreate"));
         let before = before.as_ref().map(|was| (was.status.as_str(), was.last_transition_time.as_ref()));
-        conditions.push(ReplicaSetCondition {
+        // The first message stays, as upstream: each names another pod, and every new one would wake us at once.
+        conditions.push(same.unwrap_or_else(|| ReplicaSetCondition {
             type_: FAILURE.into(),
             status: "True".into(),
             reason: Some("FailedCreate".into()),
             message: Some(message.into()),
             last_transition_time: Some(transition(before, "True", now)),
-        });
+        }));
     }
     let new = ReplicaSetStatus {
         replicas: counts.replicas,

@@ -45,14 +45,16 @@ fn status(controller: &ReplicationController, counts: Counts, failure: Option<&s
     let before = conditions.iter().find(|condition| condition.type_ == FAILURE).cloned();
     conditions.retain(|condition| condition.type_ != FAILURE);
     if let Some(message) = failure {
+        let same = before.clone().filter(|was| was.status == "True" && was.reason.as_deref() == Some("FailedCreate"));
         let before = before.as_ref().map(|was| (was.status.as_str(), was.last_transition_time.as_ref()));
-        conditions.push(ReplicationControllerCondition {
+        // The first message stays, as upstream: each names another pod, and every new one would wake us at once.
+        conditions.push(same.unwrap_or_else(|| ReplicationControllerCondition {
             type_: FAILURE.into(),
             status: "True".into(),
             reason: Some("FailedCreate".into()),
             message: Some(message.into()),
             last_transition_time: Some(transition(before, "True", now)),
-        });
+        }));
     }
     // Zero is left out, as upstream writes it.
     let non_zero = |count: i32| (count != 0).then_some(count);

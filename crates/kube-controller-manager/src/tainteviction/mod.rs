@@ -30,7 +30,7 @@ struct Evictions {
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
     queue: Queue<Key>,
-    /// Pods that are to leave: their uid, and since when. Taints need not say when they were added, so this process counts.
+    /// Pods that are to leave: their uid, and since when by a time that only goes forward. Taints need not say when they were added, so this process counts.
     leaving: Mutex<HashMap<Key, (String, Timestamp)>>,
 }
 
@@ -108,7 +108,8 @@ impl Evictions {
         };
         let node = node_of(&pod).and_then(|name| self.nodes.get(&Key::cluster(name)));
         let taints = node.map(|node| plan::no_execute(&node)).unwrap_or_default();
-        let now = self.cx.now();
+        // A clock that is set makes nobody leave earlier or later.
+        let (now, steady) = (self.cx.now(), self.cx.steady());
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let mut leaving = self.leaving.lock();
         let since = leaving.get(key).filter(|(of, _)| *of == uid).map(|(_, since)| *since);
@@ -116,9 +117,9 @@ impl Evictions {
             Fate::Stays if since.is_some() => (plan::cancel(&pod), true),
             Fate::Stays => (Plan::nothing(), true),
             Fate::LeavesAfter(stays) => {
-                let since = since.unwrap_or(now);
+                let since = since.unwrap_or(steady);
                 leaving.insert(key.clone(), (uid, since));
-                let left = stays - now.duration_since(since);
+                let left = stays - steady.duration_since(since);
                 match std::time::Duration::try_from(left) {
                     Ok(left) if !left.is_zero() => (Plan::after(left), false),
                     Ok(_) | Err(_) => (plan::evict(&pod, now), true),

@@ -32,7 +32,7 @@ static STEPS: [(usize, usize, u32); 5] =
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let nodes = cx.cache::<Node>();
     let Some(node) = nodes.get(key) else { return Ok(Plan::nothing()) };
-    Ok(plan(&node, nodes.list().len()))
+    Ok(plan(&node, nodes.count()))
 }
 
 fn plan(node: &Node, nodes: usize) -> Plan {

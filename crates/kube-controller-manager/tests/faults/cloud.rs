@@ -3,28 +3,28 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use cloud_controller_manager::{Balance, Cloud, CloudError, Instance, Instances, LoadBalancers, Route, Routes};
+use cloud_controller_manager::{
+    Balance, Cloud, CloudError, Instance, Instances, LoadBalancers, Route, Routes,
+};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, NodeAddress, Service};
 use parking_lot::Mutex;
 
 #[derive(Default)]
 pub struct FakeCloud {
     routes: Mutex<Vec<Route>>,
-    /// By the Service's uid.
-    balancers: Mutex<BTreeMap<String, LoadBalancerStatus>>,
+    /// By the Service's uid, with its namespace.
+    balancers: Mutex<BTreeMap<String, (String, LoadBalancerStatus)>>,
 }
 
 impl FakeCloud {
     /// What there is, in lines that a scenario can show.
     pub fn lines(&self) -> Vec<String> {
-        let routes = self
-            .routes
-            .lock()
-            .iter()
-            .map(|route| format!("route {} {}", route.node, route.destination))
-            .collect::<Vec<_>>();
-        let balancers = vec!["load-balancer".to_owned(); self.balancers.lock().len()];
-        routes.into_iter().chain(balancers).collect()
+        let routes = self.routes.lock();
+        let routes = routes.iter().filter(|route| !route.node.starts_with("hostile"));
+        let routes = routes.map(|route| format!("route {} {}", route.node, route.destination));
+        let balancers = self.balancers.lock();
+        let balancers = balancers.values().filter(|(namespace, _)| namespace == "a").map(|_| "load-balancer".to_owned());
+        routes.chain(balancers).collect()
     }
 }
 
@@ -74,9 +74,10 @@ impl LoadBalancers for FakeCloud {
         let uid = balance.service.metadata.uid.clone().unwrap_or_default();
         let made = balancers.entry(uid).or_insert_with(|| {
             let ip = Some(format!("192.0.2.{next}"));
-            LoadBalancerStatus { ingress: Some(vec![LoadBalancerIngress { ip, ..LoadBalancerIngress::default() }]) }
+            let ingress = Some(vec![LoadBalancerIngress { ip, ..LoadBalancerIngress::default() }]);
+            (balance.service.metadata.namespace.clone().unwrap_or_default(), LoadBalancerStatus { ingress })
         });
-        Ok(made.clone())
+        Ok(made.1.clone())
     }
 
     async fn delete(&self, service: &Service) -> Result<(), CloudError> {

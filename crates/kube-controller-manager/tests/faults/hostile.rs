@@ -1,40 +1,26 @@
-//! Objects that no reasonable user would make, in a namespace of their own that has no service account.
+//! Objects that no reasonable user would make, in namespaces of their own. `hostile.txt` has them.
 
 use serde_json::{Value, json};
 
 use crate::world::World;
 
+/// So many of them must be accepted, or this tests nothing; the others are refused by validation.
+const ACCEPTED_MIN: usize = 36;
+
 pub async fn create(world: &World) {
-    let namespace = "hostile";
-    let everything = json!({"matchExpressions": [{"key": "nothing", "operator": "DoesNotExist"}]});
-    let template = json!({"metadata": {"labels": {"x": "y"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
-    let workload = |kind: &str, name: &str, replicas: i64| {
-        json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name, "namespace": namespace},
-            "spec": {"replicas": replicas, "selector": everything, "template": template, "serviceName": "none"}})
-    };
-    let objects = [
-        workload("ReplicaSet", "two-billion", 2_000_000_000),
-        workload("ReplicaSet", "all-of-them", 1),
-        workload("Deployment", "two-billion", 2_000_000_000),
-        workload("StatefulSet", "two-billion", 2_000_000_000),
-        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "wide", "namespace": namespace},
-            "spec": {"selector": {"x": "y"}, "ports": [{"port": 65535, "targetPort": "a-name-nobody-has"}]}}),
-        json!({"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "alone", "namespace": namespace},
-            "subsets": [{"addresses": [{"ip": "192.0.2.1"}]}]}),
-        json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "huge", "namespace": namespace},
-            "spec": {"parallelism": 2_000_000_000, "completions": 2_000_000_000, "template": {
-                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}),
-        json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "never", "namespace": namespace},
-            "spec": {"schedule": "0 0 31 2 *", "jobTemplate": {"spec": {"template": {
-                "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}}}}),
-        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all", "namespace": namespace},
-            "spec": {"minAvailable": "100%", "selector": {}}}),
-    ];
-    for object in &objects {
-        // What validation refuses can do no harm; what it accepts is what this is about.
-        let _ = world.create(object).await;
+    world.create_account("narrow").await;
+    let mut accepted = 0;
+    for line in include_str!("hostile.txt").lines().filter(|line| line.starts_with('{')) {
+        let text = line.replace("{63}", &"n".repeat(63)).replace("{253}", &"n".repeat(253));
+        let text = text.replace("{big}", &"x".repeat(1_000_000)).replace("{long}", &"x".repeat(200_000));
+        let object: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{line}: {error}"));
+        match world.create(&object).await {
+            Ok(_) => accepted += 1,
+            Err(error) => println!("refused: {:.300}", error.to_string()),
+        }
     }
-    owner_cycle(world, namespace).await;
+    assert!(accepted >= ACCEPTED_MIN, "only {accepted} objects were accepted");
+    owner_cycle(world, "hostile").await;
 }
 
 /// Two objects that own each other, and one that owns itself.

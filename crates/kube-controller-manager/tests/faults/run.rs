@@ -28,8 +28,8 @@ const COMPONENT: &str = "system:kube-controller-manager";
 const AGENT: &str = "faults";
 /// How long a disturbed controller may take to a step: a clock that is an hour behind makes it come back an hour later.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3 * 60 * 60);
-/// The end must stay the end.
-const SETTLED: Duration = Duration::from_secs(20);
+/// The end must stay the end, for longer than a key waits that has failed for a minute.
+const SETTLED: Duration = Duration::from_secs(200);
 const LOOKED_AT: Duration = Duration::from_secs(10);
 /// What changes within this time is looked at once.
 const GATHERED: Duration = Duration::from_millis(10);
