@@ -7,6 +7,7 @@ mod scheduler;
 mod local_storage;
 mod alone;
 mod leader;
+mod health;
 mod tuning;
 mod node;
 mod power_off;
