@@ -393,6 +393,7 @@ async fn monitoring_reads_how_the_scheduler_is_doing() {
         r#"scheduler_cache_size{type="nodes"} 1"#,
         r#"scheduler_cache_size{type="pods"} 2"#,
         r#"scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 3"#,
+        r#"leader_election_master_status{name="kube-scheduler"} 1"#,
     ];
     let deadline = Instant::now() + SOON;
     loop {

@@ -63,6 +63,9 @@ pub struct Flags {
     /// The key that signs the tokens of service accounts that are kept in Secrets.
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
+    /// Answer /healthz, /livez, /readyz and /metrics here, without TLS, such as 127.0.0.1:10257.
+    #[arg(long)]
+    health_address: Option<std::net::SocketAddr>,
     #[command(flatten)]
     tuning: crate::tuning::Flags,
     #[command(flatten)]
@@ -106,6 +109,10 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
     crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;
     let election = flags.leader.election(LEASE)?;
+    if let Some(address) = flags.health_address {
+        let leads = election.leads();
+        crate::health::serve(address, Arc::new(move || crate::health::leadership(LEASE, &leads))).await?;
+    }
     election.run(cluster.client().clone(), shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
     Ok(())
 }
@@ -210,6 +217,6 @@ impl Local {
 
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.
     fn election(&self, component: &str) -> Election {
-        if self.shared { Election::among_servers(component) } else { Election::Alone }
+        if self.shared { Election::among_servers(component) } else { Election::alone() }
     }
 }

@@ -1,6 +1,8 @@
 //! Of several controller managers or schedulers of a cluster only one works at a time.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reconcile::Shutdown;
@@ -32,15 +34,16 @@ pub struct Flags {
 const NAMESPACE: &str = "kube-system";
 
 /// Whether and how a component is one of several.
-pub enum Election {
-    Alone,
-    By(LeaseConfig),
+pub struct Election {
+    /// None where it is the only one.
+    lease: Option<LeaseConfig>,
+    leads: Arc<AtomicBool>,
 }
 
 impl Flags {
     pub fn election(&self, component: &str) -> anyhow::Result<Election> {
         if !self.leader_elect {
-            return Ok(Election::Alone);
+            return Ok(Election::alone());
         }
         let durations = Durations {
             lease: self.leader_elect_lease_duration,
@@ -52,7 +55,7 @@ impl Flags {
                 "the lease must last longer than the renewal may take, and that longer than the retry period"
             );
         }
-        Ok(Election::By(LeaseConfig {
+        Ok(Election::by(LeaseConfig {
             namespace: self.leader_elect_resource_namespace.clone(),
             name: self.leader_elect_resource_name.clone().unwrap_or_else(|| component.to_owned()),
             identity: identity(),
@@ -62,9 +65,22 @@ impl Flags {
 }
 
 impl Election {
+    pub fn alone() -> Election {
+        Election { lease: None, leads: Arc::default() }
+    }
+
+    fn by(lease: LeaseConfig) -> Election {
+        Election { lease: Some(lease), leads: Arc::default() }
+    }
+
+    /// Whether it is this process's turn, from now on.
+    pub fn leads(&self) -> Arc<AtomicBool> {
+        self.leads.clone()
+    }
+
     /// Among the servers of one cluster, which share what they keep.
     pub fn among_servers(component: &str) -> Election {
-        Election::By(LeaseConfig {
+        Election::by(LeaseConfig {
             namespace: NAMESPACE.to_owned(),
             name: component.to_owned(),
             identity: identity(),
@@ -77,10 +93,34 @@ impl Election {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        match self {
-            Election::Alone => work(shutdown).await,
-            Election::By(lease) => lead(client, lease, shutdown, work).await,
+        let work = |stop: Shutdown| {
+            let turn = Turn::begin(&self.leads);
+            let work = work(stop);
+            async move {
+                work.await;
+                drop(turn);
+            }
+        };
+        match self.lease {
+            None => work(shutdown).await,
+            Some(lease) => lead(client, lease, shutdown, work).await,
         }
+    }
+}
+
+/// Says that this process works, until it is dropped, however that comes about.
+struct Turn(Arc<AtomicBool>);
+
+impl Turn {
+    fn begin(leads: &Arc<AtomicBool>) -> Turn {
+        leads.store(true, Ordering::Relaxed);
+        Turn(leads.clone())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
     }
 }
 

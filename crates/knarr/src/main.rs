@@ -10,6 +10,7 @@ mod scheduler;
 mod local_storage;
 mod alone;
 mod leader;
+mod health;
 mod tuning;
 mod node;
 mod network;

@@ -74,14 +74,14 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
     objects.synced().await;
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let sender = messages.clone();
-    // The listener runs inside the cache's update, so it only passes on; a receiver that is gone has stopped scheduling.
+    // The listener runs inside the cache's update, so it only passes on.
     let (pods, nodes, namespaces) = (caches.start::<Pod>(""), caches.start::<Node>(""), caches.start::<Namespace>(""));
     namespaces.synced().await;
     nodes.synced().await;
     pods.synced().await;
-    namespaces.listen(tell(&sender, Message::Namespace));
-    nodes.listen(tell(&sender, Message::Node));
-    pods.listen(tell(&sender, Message::Pod));
+    namespaces.listen_while(tell(&sender, Message::Namespace));
+    nodes.listen_while(tell(&sender, Message::Node));
+    pods.listen_while(tell(&sender, Message::Pod));
     listen_to_objects(&objects, &sender);
     let mut scheduler = Scheduler {
         bindings: Arc::new(Semaphore::new(config.bindings_max)),
@@ -138,21 +138,21 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
 fn tell<K: Kind>(
     sender: &mpsc::UnboundedSender<Message>,
     message: fn(Option<Arc<K>>, Option<Arc<K>>) -> Message,
-) -> impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static {
+) -> impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) -> bool + Send + Sync + 'static {
     let sender = sender.clone();
-    move |old, new| _ = sender.send(message(old.cloned(), new.cloned()))
+    // A receiver that is gone has stopped scheduling.
+    move |old, new| sender.send(message(old.cloned(), new.cloned())).is_ok()
 }
 
 fn listen_to_objects(objects: &Objects, sender: &mpsc::UnboundedSender<Message>) {
     fn listen<K: Kind>(cache: &reconcile::Cache<K>, sender: &mpsc::UnboundedSender<Message>) {
         let sender = sender.clone();
-        cache.listen(move |old, new| {
-            let Some(object) = new.or(old) else { return };
+        cache.listen_while(move |old, new| {
+            let Some(object) = new.or(old) else { return true };
             let kind = <K as k8s_openapi::Resource>::KIND;
             let message =
                 Message::Object(kind, happened(kind, old.is_some(), new.is_some()), Key::of(object.metadata()));
-            // A receiver that is gone has stopped scheduling.
-            let _ = sender.send(message);
+            sender.send(message).is_ok()
         });
     }
     listen(&objects.claims, sender);

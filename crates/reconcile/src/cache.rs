@@ -82,8 +82,8 @@ impl Caches {
     }
 }
 
-/// Called with an object before and after a change.
-type Listener<K> = Box<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync>;
+/// Called with an object before and after a change; answers whether it wants to be called again.
+type Listener<K> = Box<dyn Fn(Option<&Arc<K>>, Option<&Arc<K>>) -> bool + Send + Sync>;
 
 pub struct Cache<K> {
     state: RwLock<State<K>>,
@@ -185,11 +185,19 @@ impl<K: Kind> Cache<K> {
 
     /// Calls the listener with every object there is, and then with every change.
     pub fn listen(&self, listener: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) + Send + Sync + 'static) {
+        self.listen_while(move |old, new| {
+            listener(old, new);
+            true
+        });
+    }
+
+    /// The same until the listener answers that it has heard enough: a component that leads again and again listens anew each
+    /// time, and the copy outlives them all.
+    pub fn listen_while(&self, listener: impl Fn(Option<&Arc<K>>, Option<&Arc<K>>) -> bool + Send + Sync + 'static) {
         let mut listeners = self.listeners.lock();
-        for object in self.list() {
-            listener(None, Some(&object));
+        if self.list().iter().all(|object| listener(None, Some(object))) {
+            listeners.push(Box::new(listener));
         }
-        listeners.push(Box::new(listener));
     }
 
     fn put(&self, object: Arc<K>) {
@@ -222,9 +230,7 @@ impl<K: Kind> Cache<K> {
     }
 
     fn tell(&self, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
-        for listener in self.listeners.lock().iter() {
-            listener(old, new);
-        }
+        self.listeners.lock().retain(|listener| listener(old, new));
     }
 
     fn advance(&self, revision: u64) {
@@ -363,6 +369,22 @@ mod tests {
         assert_eq!(names(&cache.owned_by("1")), ["ab/x"]);
         assert_eq!(names(&cache.owned_by("2")), ["a/x", "a/y"]);
         assert!(cache.get(&Key::new("b", "z")).is_none());
+    }
+
+    #[test]
+    fn who_has_heard_enough_is_told_no_more() {
+        let cache = Cache::<ConfigMap>::default();
+        let told = Arc::new(Mutex::new(0));
+        let count = told.clone();
+        cache.listen_while(move |_, _| {
+            *count.lock() += 1;
+            *count.lock() < 2
+        });
+        for version in ["1", "2", "3"] {
+            cache.put(object("a", "x", version, "1"));
+        }
+        assert_eq!(*told.lock(), 2);
+        assert!(cache.listeners.lock().is_empty());
     }
 
     #[test]

@@ -173,20 +173,21 @@ impl<S: Send + Sync + 'static, K: Kind> Wake<S> for On<S, K> {
         let cache = cx.cluster.caches.start::<K>(self.fields);
         let (keys, queue, cx): (_, _, Weak<Context<S>>) = (self.keys, queue.clone(), Arc::downgrade(cx));
         let (when, gather) = (self.when, self.gather);
-        cache.listen(move |old, new| {
+        cache.listen_while(move |old, new| {
+            // A controller that has ended listens no more.
+            let Some(cx) = cx.upgrade() else { return false };
             if let (Some(matters), Some(old), Some(new)) = (when, old, new)
                 && !matters(old, new)
             {
-                return;
+                return true;
             }
-            // A controller that has ended listens no more.
-            let Some(cx) = cx.upgrade() else { return };
             for object in [old, new].into_iter().flatten() {
                 keys(&cx, object).into_iter().for_each(|key| match gather.is_zero() {
                     true => queue.add(key),
                     false => queue.add_after(key, gather),
                 });
             }
+            true
         });
     }
 }
