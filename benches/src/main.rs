@@ -10,6 +10,7 @@ mod load;
 mod node;
 mod pods;
 mod process;
+mod proxy;
 mod report;
 mod scheduler;
 mod storage;
@@ -51,6 +52,11 @@ enum Command {
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
     },
+    /// Services in the kernel's rules: one more among many, and all at once, beside the same through `nft`. Needs root.
+    Proxy {
+        #[arg(long, default_value_t = proxy::SERVICES)]
+        services: usize,
+    },
     /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
     Node {
         /// Pods that are created at once.
@@ -72,12 +78,14 @@ fn main() -> anyhow::Result<()> {
                 api::run(&[]).await?;
                 controllers::run().await?;
                 scheduler::run(&[1000, 5000], &[]).await?;
-                node::run(AT_ONCE).await
+                node::run(AT_ONCE).await?;
+                proxy::run(proxy::SERVICES).await
             }
             Command::Store => storage::run().await,
             Command::Api { parts } => api::run(&parts).await,
             Command::Controllers => controllers::run().await,
             Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
+            Command::Proxy { services } => proxy::run(services).await,
             Command::Node { at_once } => node::run(at_once).await,
         }
     })
