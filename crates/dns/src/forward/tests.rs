@@ -134,7 +134,7 @@ async fn told(forwarder: &Arc<Forwarder>, name: &str, upstreams: &[&Fake]) -> St
 
 fn text(name: &str, kept: &Kept) -> String {
     let packet = ask(name, "A", None);
-    let query = crate::wire::read_query(&packet).ok().expect("a question");
+    let Ok(query) = crate::wire::read_query(&packet) else { panic!("no question") };
     let mut out = Vec::new();
     query.relay(&mut out, &kept.relayed, Some(9), false);
     let text = describe(&out);
