@@ -148,8 +148,9 @@ async fn a_good_resolver_is_asked_once_and_remembered() {
     assert!(forwarder.cached(&question("a.example"), now).is_none());
     // Letters of the answer are those of the question, also from memory.
     assert_eq!(told(&forwarder, "A.example", &[&good]).await, "qr rd ra NOERROR; = A.example. 9 A 192.0.2.1");
+    let now = Instant::now();
     let kept = forwarder.cached(&question("a.example"), now).expect("it is remembered");
-    assert_eq!(kept.seconds_left(now), 30);
+    assert!((20..=30).contains(&kept.seconds_left(now)));
     assert_eq!(text("a.eXample", &kept), "qr rd ra NOERROR; = a.eXample. 9 A 192.0.2.1");
     assert_eq!(good.asked(), 1);
     forwarder.forget();
