@@ -79,6 +79,18 @@ impl Cluster {
             items + list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0) >= count as u64
         };
         self.until("the hollow nodes", Duration::from_secs(120), all).await?;
+        // New nodes are work for controllers too; what follows is measured when that is done.
+        let settled = async || {
+            let list = self.send("GET", "/api/v1/nodes", &Value::Null).await.unwrap_or_default();
+            let nodes = list["items"].as_array().cloned().unwrap_or_default();
+            let is_settled = |node: &Value| node["spec"]["taints"].is_null() && node["spec"]["podCIDR"].is_string();
+            let settled = nodes.len() >= count && nodes.iter().all(is_settled);
+            if !settled {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+            settled
+        };
+        self.until("the nodes' ranges and readiness", Duration::from_secs(120), settled).await?;
         Ok(nodes)
     }
 }

@@ -1,5 +1,7 @@
 //! What another process costs, as the kernel counts it.
 
+use std::collections::BTreeMap;
+
 use anyhow::Context;
 
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -39,15 +41,16 @@ pub fn private_kib(pid: u32) -> anyhow::Result<f64> {
     Ok(of("Private_Clean:") + of("Private_Dirty:"))
 }
 
-/// How often its threads were put on a processor and left it again.
-pub fn context_switches(pid: u32) -> anyhow::Result<f64> {
-    let mut total = 0.0;
+/// How often each of its threads was put on a processor and left it again.
+pub fn context_switches(pid: u32) -> anyhow::Result<BTreeMap<u32, f64>> {
+    let mut threads = BTreeMap::new();
     for thread in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        let Some(id) = thread.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
         let counts = status.lines().filter(|line| line.contains("ctxt_switches:"));
-        total += counts.filter_map(|line| line.rsplit(':').next()?.trim().parse::<f64>().ok()).sum::<f64>();
+        threads.insert(id, counts.filter_map(|line| line.rsplit(':').next()?.trim().parse::<f64>().ok()).sum());
     }
-    Ok(total)
+    Ok(threads)
 }
 
 /// Every process below this one that is called so: `knarr shim`, say.

@@ -5,6 +5,9 @@
 
 pub mod builtin;
 pub mod exec;
+pub mod policy;
+pub mod routes;
+mod watch;
 
 pub use builtin::{Builtin, Config};
 pub use exec::Exec;
@@ -30,6 +33,8 @@ pub enum Error {
     Rules { table: String, source: nlink::netlink::Error },
     #[error("network namespace {path}: {source}", path = path.display())]
     Namespace { path: PathBuf, source: std::io::Error },
+    #[error("the rules of network policies for {pod} are not in place")]
+    NoPolicies { pod: String },
     #[error("network configuration {path}: {message}", path = path.display())]
     Configuration { path: PathBuf, message: String },
     #[error("no networks found in {}", .0.display())]
@@ -44,7 +49,7 @@ impl From<Error> for cri::Error {
     fn from(error: Error) -> cri::Error {
         let code = match &error {
             Error::Sandbox(_) | Error::Range { .. } => cri::Code::InvalidArgument,
-            Error::NoRange | Error::NoConfiguration(_) => cri::Code::Unavailable,
+            Error::NoRange | Error::NoConfiguration(_) | Error::NoPolicies { .. } => cri::Code::Unavailable,
             Error::Full { .. } => cri::Code::ResourceExhausted,
             _ => cri::Code::Unknown,
         };
@@ -73,4 +78,12 @@ fn check_sandbox(id: &str) -> Result<()> {
         && !id.starts_with('.')
         && id.chars().all(|character| character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.'));
     if good { Ok(()) } else { Err(Error::Sandbox(id.to_owned())) }
+}
+
+/// Waits so long, or for ever.
+async fn after(time: Option<std::time::Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
 }

@@ -10,9 +10,11 @@ use kube_controller_manager::{Config, PrivateKey, SigningAuthority};
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 
 use crate::leader::Election;
+use crate::parts::Part;
 
 const COMPONENT: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
+const PROXY: &str = "system:kube-proxy";
 /// The name of the controllers' lease.
 const LEASE: &str = "kube-controller-manager";
 const CLOUD_LEASE: &str = "cloud-controller-manager";
@@ -62,6 +64,8 @@ pub struct Flags {
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
     #[command(flatten)]
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
     leader: crate::leader::Flags,
 }
 
@@ -73,7 +77,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
+    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let Some(path) = path else { return Ok(None) };
         Ok(Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?))
@@ -98,6 +102,7 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         service_account_key: read(&flags.service_account_private_key_file)?.map(PrivateKey),
         ..Config::default()
     };
+    let config = flags.tuning.apply(config);
     crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;
     let election = flags.leader.election(LEASE)?;
@@ -141,6 +146,11 @@ impl Local {
         kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")
     }
 
+    /// What the ingress gets to work with.
+    pub fn ingress_cluster(&self) -> Cluster {
+        Cluster::new(crate::ingress::COMPONENT, self.connect.clone(), self.caches.clone())
+    }
+
     /// Starts the scheduler; the handle ends when it has stopped.
     pub fn start_scheduler(&self, config: kube_scheduler::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let app = self.app.clone();
@@ -181,10 +191,16 @@ impl Local {
         })
     }
 
-    /// Starts the cluster's DNS for this node; the handle ends when it has stopped. Every node has one, whoever leads.
-    pub fn start_dns(&self, config: dns::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
-        let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
-        crate::dns::start(config, cluster, shutdown)
+    /// How a part of this machine's node asks: as itself, and with the copies that everything here shares.
+    pub fn cluster_of(&self, part: Part) -> Cluster {
+        let (user, agent) = match part {
+            Part::Proxy => (PROXY, crate::kube_proxy::AGENT),
+            Part::Dns => (COMPONENT, crate::dns::AGENT),
+        };
+        let app = self.app.clone();
+        let connect: Connect =
+            Arc::new(move |_| kube::Client::new(Loopback::component(app.clone(), user, agent), "default"));
+        Cluster::new(user, connect, self.caches.clone())
     }
 
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.

@@ -91,6 +91,9 @@ pub struct Flags {
     /// Until it is as full as this.
     #[arg(long, env = "KNARR_IMAGE_GC_LOW_THRESHOLD", default_value_t = 80)]
     pub image_gc_low_threshold: u8,
+    /// How long an image stays at least before it may be removed, such as 2m.
+    #[arg(long, env = "KNARR_MINIMUM_IMAGE_TTL_DURATION", default_value = "2m", value_parser = seconds)]
+    pub minimum_image_ttl_duration: Duration,
     /// The size at which a container's log is rotated.
     #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_SIZE", default_value = "10Mi")]
     pub container_log_max_size: String,
@@ -187,7 +190,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         eviction_pressure_transition_period: flags.eviction_pressure_transition_period,
         image_gc_high_threshold_percent: flags.image_gc_high_threshold,
         image_gc_low_threshold_percent: flags.image_gc_low_threshold,
-        image_minimum_gc_age: Duration::from_secs(2 * 60),
+        image_minimum_gc_age: flags.minimum_image_ttl_duration,
         container_log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         container_log_max_files: flags.container_log_max_files,
         node_status_update_frequency: Duration::from_secs(10),
@@ -226,6 +229,7 @@ async fn runtime(flags: &Flags, data_dir: &Path, membership: &Membership) -> any
         layer_pulls_max: LAYER_PULLS_MAX,
         log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         log_max_files: flags.container_log_max_files,
+        shim_answers_within: container_runtime::ANSWER_WITHIN,
     };
     let images = Images::open(ImagesConfig {
         root_dir: ImagesConfig::root_dir_of(&config.root_dir),

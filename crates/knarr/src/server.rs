@@ -31,6 +31,15 @@ pub struct Flags {
     /// Addresses of Services.
     #[arg(long, env = "KNARR_SERVICE_CIDR", default_value = "10.43.0.0/16")]
     service_cidr: ipnet::IpNet,
+    /// A server of the cluster that this one joins, such as https://10.0.0.1:6443; both keep their objects in one etcd.
+    #[arg(long, short, env = "KNARR_URL")]
+    server: Option<String>,
+    /// With what servers join: what <data-dir>/server/token holds on another, or a text of one's own for the first.
+    #[arg(long, short, env = "KNARR_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// A file that holds the token.
+    #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
     /// Run the control plane only, no node.
     #[arg(long, env = "KNARR_DISABLE_AGENT")]
     disable_agent: bool,
@@ -46,6 +55,15 @@ pub struct Flags {
     /// The key of our certificate for etcd.
     #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
+    /// Run the host's own etcd as the first member of a cluster of servers; the next join with --server and --token.
+    #[arg(long, env = "KNARR_CLUSTER_INIT", conflicts_with = "etcd_servers")]
+    cluster_init: bool,
+    /// How often a snapshot of that etcd is saved.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_INTERVAL", default_value = "12h", value_parser = crate::leader::duration)]
+    etcd_snapshot_interval: Duration,
+    /// How many snapshots are kept.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_RETENTION", default_value_t = 5)]
+    etcd_snapshot_retention: usize,
     /// Static tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
     token_auth_file: Option<PathBuf>,
@@ -55,7 +73,8 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage, dns.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage,
+    /// kube-proxy, dns, ingress.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -65,19 +84,38 @@ pub struct Flags {
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
-    dns: crate::dns::NodeFlags,
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
+    parts: crate::parts::Flags,
     #[command(flatten)]
     node: crate::node::Flags,
+    #[command(flatten)]
+    ingress: crate::ingress::Flags,
+    /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
+    #[arg(skip)]
+    runs_etcd: bool,
 }
 
 impl Flags {
-    fn disables(&self, part: &str) -> bool {
-        self.disable.iter().any(|one| one == part)
+    /// What all servers of a cluster must have alike is as the cluster has it.
+    fn follow(&mut self, settings: crate::join::cluster::Settings) -> anyhow::Result<()> {
+        self.service_cidr = settings.service_cidr;
+        self.node.cluster_cidr = settings.cluster_cidr;
+        self.node.cluster_dns = settings.cluster_dns;
+        self.node.cluster_domain = settings.cluster_domain;
+        if self.etcd_servers.is_empty() {
+            self.etcd_servers = settings.etcd_servers;
+            self.runs_etcd = settings.runs_etcd;
+        }
+        anyhow::ensure!(
+            !self.etcd_servers.is_empty(),
+            "that server keeps its objects on its own disk, which two servers cannot share: start it with --cluster-init or --etcd-servers first"
+        );
+        Ok(())
     }
 
-    /// Also by the name it has elsewhere.
-    fn disables_dns(&self) -> bool {
-        self.disables("dns") || self.disables("coredns")
+    fn disables(&self, part: &str) -> bool {
+        self.disable.iter().any(|one| one == part)
     }
 }
 
@@ -86,16 +124,27 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     runtime.block_on(serve(flags))
 }
 
-async fn serve(flags: Flags) -> anyhow::Result<()> {
+async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
+    if let Some(file) = &flags.token_file {
+        flags.token = Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
+    }
+    if let Some(other) = flags.server.clone() {
+        let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
+        flags.follow(settings)?;
+    }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
-    let store = open_store(&flags).await?;
-    let shutdown = CancellationToken::new();
+    let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
+    let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
+    let store = open_store(&flags, etcd.as_ref()).await?;
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
         https_port: flags.https_port,
-        advertise_address: flags.advertise_address.or(flags.node.node_ip.first().copied()),
+        // A node's pods reach the server where they reach the node, unless it listens elsewhere.
+        advertise_address: flags
+            .advertise_address
+            .or_else(|| flags.node.node_ip.first().copied().filter(|_| flags.bind_address.is_unspecified())),
         service_cidr: flags.service_cidr,
         tls_sans: flags.tls_san.clone(),
         host_name: host_name(),
@@ -110,12 +159,12 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
-    if !flags.disables_dns() {
+    if !crate::parts::is_disabled(&flags.disable, crate::parts::Part::Dns) {
         make_dns(&flags, &server).await;
     }
     let stop_components = CancellationToken::new();
-    let local =
-        crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), stop_components.clone());
+    // The copies outlive the components: what these have begun ends when it has seen its own last write.
+    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
         false => Some(controllers_config(&flags)?),
@@ -151,12 +200,30 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
-    let dns = match flags.disable_agent || flags.disables_dns() {
+    let parts = match flags.disable_agent {
+        true => Vec::new(),
+        false => {
+            let node = crate::parts::Node {
+                flags: &flags.node,
+                data_dir: &flags.data_dir,
+                service_cidr: flags.service_cidr,
+                disabled: &flags.disable,
+            };
+            let parts = flags.parts.start(node, |part| local.cluster_of(part), stop_components.clone());
+            parts.context("start the parts of the node")?
+        }
+    };
+    // Like the node it belongs to this machine: a server without a node has no requests from outside. Agents have none,
+    // because it reads every certificate's key.
+    let ingress = match flags.disable_agent || flags.disables("ingress") {
         true => None,
         false => {
-            let (flags, data_dir) = (&flags, &flags.data_dir);
-            let node = crate::dns::Node { flags: &flags.node, data_dir, service_cidr: flags.service_cidr };
-            Some(local.start_dns(flags.dns.config(node), stop_components.clone()))
+            for object in crate::ingress::permissions() {
+                let made = kube_apiserver::bootstrap::ensure(&server.app, object).await;
+                made.map_err(|status| anyhow::anyhow!("make the role of the ingress: {}", status.message))?;
+            }
+            let cluster = local.ingress_cluster();
+            Some(crate::ingress::start(&flags.ingress, flags.node.name(), cluster, stop_components.clone()))
         }
     };
     // Nobody can connect to "all addresses"; here it is reached by this one.
@@ -177,13 +244,48 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, dns, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, node, ingress].into_iter().flatten().chain(parts) {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
     shutdown.cancel();
     server.ended().await;
+    stop_etcd.cancel();
+    if let Some(etcd) = etcd {
+        etcd.ended().await;
+    }
     Ok(())
+}
+
+/// The member of etcd that this server runs, where servers do.
+async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::Result<Option<crate::etcd::Etcd>> {
+    // Once begun, it goes on without the flag.
+    if !flags.cluster_init && !flags.runs_etcd && !crate::etcd::is_member(&flags.data_dir) {
+        return Ok(None);
+    }
+    flags.runs_etcd = true;
+    let mut node = flags.node.clone();
+    node.find_addresses();
+    let address = flags.advertise_address.or(node.node_ip.first().copied());
+    let config = crate::etcd::Config {
+        data_dir: flags.data_dir.clone(),
+        name: node.name(),
+        address: address
+            .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
+        others: flags.etcd_servers.clone(),
+    };
+    if !flags.etcd_servers.contains(&config.client_url()) {
+        flags.etcd_servers.push(config.client_url());
+    }
+    let etcd = crate::etcd::Etcd::start(config, shutdown.clone()).await.context("start etcd")?;
+    tokio::spawn(crate::etcd::snapshots::keep(
+        etcd.store.clone(),
+        flags.data_dir.clone(),
+        flags.etcd_snapshot_interval,
+        flags.etcd_snapshot_retention,
+        shutdown,
+    ));
+    Ok(Some(etcd))
 }
 
 /// The Service and the roles of the cluster's DNS. Without them it cannot be reached, but everything else works.
@@ -203,11 +305,19 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         service_cidr: flags.service_cidr,
         cluster_dns: flags.node.cluster_dns(&flags.service_cidr),
         cluster_domain: flags.node.cluster_domain.clone(),
+        etcd_servers: flags.etcd_servers.clone(),
+        runs_etcd: flags.runs_etcd,
     };
-    let authority = &server.cluster_authority.certificate_pem;
     let url =
         format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
-    crate::join::cluster::publish(&server.app, authority, &url, &settings, &flags.data_dir).await
+    let publication = crate::join::cluster::Publication {
+        authority: &server.cluster_authority.certificate_pem,
+        url: &url,
+        settings: &settings,
+        token: flags.token.as_deref(),
+        data_dir: &flags.data_dir,
+    };
+    crate::join::cluster::publish(&server.app, publication).await
 }
 
 /// How long components get to end what they have begun.
@@ -227,7 +337,7 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     }
     let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
     let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
-    let defaults = kube_controller_manager::Config::default();
+    let defaults = flags.tuning.apply(kube_controller_manager::Config::default());
     Ok(kube_controller_manager::Config {
         controllers,
         root_ca: Some(root_ca),
@@ -245,8 +355,13 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     })
 }
 
-async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::Result<Arc<dyn Store>> {
     std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
+    if let Some(etcd) = etcd {
+        let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
+        crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;
+        return Ok(Arc::new(opened));
+    }
     if flags.etcd_servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));
         let opened = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;

@@ -73,7 +73,9 @@ async fn config(at: &Place) -> anyhow::Result<kube::Config> {
         _ => &own,
     };
     let read = kube::config::Kubeconfig::read_from(path);
-    let read = read.with_context(|| format!("read {}: run this on a server, or give --data-dir or --kubeconfig", path.display()))?;
+    let read = read.with_context(|| {
+        format!("read {}: run this on a server, or give --data-dir or --kubeconfig", path.display())
+    })?;
     kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")
 }
 
@@ -84,7 +86,8 @@ async fn secrets(at: &Place) -> anyhow::Result<Api<Secret>> {
 
 async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> anyhow::Result<()> {
     let secrets = secrets(at).await?;
-    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> = Api::namespaced(secrets.clone().into_client(), "kube-public");
+    let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
+        Api::namespaced(secrets.clone().into_client(), "kube-public");
     let info = maps.get("cluster-info").await.context("ask the cluster who it is")?;
     let text = info.data.unwrap_or_default().remove("kubeconfig").context("the cluster's cluster-info is empty")?;
     let info = crate::join::discovery::read(&text)?;
@@ -105,7 +108,8 @@ async fn list(at: &Place) -> anyhow::Result<()> {
     println!("{:<10} {:<24} DESCRIPTION", "TOKEN", "EXPIRES");
     for secret in found {
         let text = |name: &str| {
-            let bytes = secret.data.iter().flatten().find(|(field, _)| *field == name).map(|(_, bytes)| bytes.0.clone());
+            let bytes =
+                secret.data.iter().flatten().find(|(field, _)| *field == name).map(|(_, bytes)| bytes.0.clone());
             String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
         };
         let end = Some(text("expiration")).filter(|end| !end.is_empty()).unwrap_or("never".into());

@@ -1,7 +1,9 @@
 //! What tests share: real servers in folders of their own, a small HTTPS client, real kubectl and etcd.
 //! Everything made here is taken away again when it is dropped, also when the test fails.
 
+pub mod agent;
 pub mod client;
+pub mod component;
 pub mod containerd;
 pub mod etcd;
 pub mod fake_api;
@@ -12,7 +14,9 @@ pub mod server;
 pub mod session;
 pub mod watch;
 
+pub use agent::{Agent, Cluster};
 pub use client::{Client, Reply};
+pub use component::Component;
 pub use etcd::Etcd;
 pub use fake_api::{FakeApi, Fault, Link};
 pub use hub::{Hub, Place};

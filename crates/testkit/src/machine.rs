@@ -27,8 +27,9 @@ if [ -n "$ALONE" ]; then
 fi
 mkdir -p /run/knarr
 mount -t tmpfs knarr-test /run/knarr
-mkdir -p /var/log/pods
+mkdir -p /var/log/pods /var/log/containers
 mount -t tmpfs knarr-test /var/log/pods
+mount -t tmpfs knarr-test /var/log/containers
 echo ready
 exec 3<&0
 cat <&3 >/dev/null &

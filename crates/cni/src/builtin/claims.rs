@@ -12,7 +12,7 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
 
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Claim {
     /// One of each of the node's ranges, in their order.
     pub addresses: Vec<IpAddr>,
@@ -21,6 +21,9 @@ pub struct Claim {
     /// For people who look into the folder.
     #[serde(default)]
     pub pod: String,
+    /// Where the pod's end of its pair of devices is.
+    #[serde(default)]
+    pub namespace: PathBuf,
 }
 
 /// A port of the node that leads into the pod.
@@ -78,10 +81,12 @@ impl Claims {
         self.all.iter()
     }
 
-    /// The addresses that the sandbox has, or new ones; durable when this returns.
-    pub fn claim(&mut self, sandbox: &str, ranges: &[IpNet], ports: Vec<Port>, pod: String) -> Result<Claim> {
+    /// The claim with the addresses that the sandbox has, or new ones; durable when this returns.
+    pub fn claim(&mut self, sandbox: &str, ranges: &[IpNet], wanted: Claim) -> Result<Claim> {
         let addresses = match self.all.get(sandbox) {
-            Some(claim) if claim.ports == ports => return Ok(claim.clone()),
+            Some(claim) if claim.ports == wanted.ports && claim.namespace == wanted.namespace => {
+                return Ok(claim.clone());
+            }
             Some(claim) => claim.addresses.clone(),
             None => {
                 let used: HashSet<IpAddr> = self.all.values().flat_map(|claim| claim.addresses.clone()).collect();
@@ -93,7 +98,7 @@ impl Claims {
                 addresses
             }
         };
-        let claim = Claim { addresses, ports, pod };
+        let claim = Claim { addresses, ..wanted };
         let bytes = serde_json::to_vec(&claim).expect("a claim can be written");
         write_atomically(&self.path(sandbox), &bytes)?;
         for address in &claim.addresses {
@@ -157,7 +162,7 @@ mod tests {
 
     fn claim(claims: &mut Claims, sandbox: &str, ranges: &[&str]) -> Result<Vec<String>> {
         let ranges: Vec<IpNet> = ranges.iter().map(|range| range.parse().unwrap()).collect();
-        let claim = claims.claim(sandbox, &ranges, Vec::new(), String::new())?;
+        let claim = claims.claim(sandbox, &ranges, Claim::default())?;
         Ok(claim.addresses.iter().map(ToString::to_string).collect())
     }
 

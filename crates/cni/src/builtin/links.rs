@@ -14,15 +14,16 @@ use nlink::netlink::{Connection, Netfilter, Route};
 
 use super::Config;
 use super::claims::gateway;
+use super::sysctl;
 use crate::{Error, Result};
 
 const DEFAULT_MTU: u32 = 1500;
 /// The device in the pod.
 const INSIDE: &str = "eth0";
 /// The pods' devices on the node begin with this.
-const PREFIX: &str = "veth";
+pub const PREFIX: &str = "veth";
 
-trait Step<T> {
+pub trait Step<T> {
     /// Says in which step it went wrong.
     fn step(self, text: impl FnOnce() -> String) -> Result<T>;
 }
@@ -41,6 +42,58 @@ pub fn device_name(sandbox: &str) -> String {
 pub async fn bridge_is_there(config: &Config) -> Result<bool> {
     let bridge = node(config)?.get_link_by_name(config.bridge.as_str()).await;
     Ok(bridge.step(|| format!("find bridge {}", config.bridge))?.is_some())
+}
+
+/// What of the bridge is not there or not as it should be.
+pub async fn missing(config: &Config, ranges: &[IpNet]) -> Result<Vec<String>> {
+    let node = node(config)?;
+    let name = config.bridge.as_str();
+    let Some(bridge) = node.get_link_by_name(name).await.step(|| format!("find bridge {name}"))? else {
+        return Ok(vec![format!("the bridge {name}")]);
+    };
+    let mut missing = Vec::new();
+    if !bridge.is_up() {
+        missing.push(format!("the bridge {name} was down"));
+    }
+    let addresses = node.get_addresses_by_name(name).await.step(|| format!("list the addresses of {name}"))?;
+    for (address, prefix) in ranges.iter().map(|range| (gateway(range), range.prefix_len())) {
+        if !addresses.iter().any(|found| found.address() == Some(&address) && found.prefix_len() == prefix) {
+            missing.push(format!("the address {address} of {name}"));
+        }
+    }
+    let routes = node.get_routes().await.step(|| "list the routes".to_owned())?;
+    for range in config.service_ranges.iter().filter(|range| ranges.iter().any(|own| same_family(own, range))) {
+        let there = |route: &&nlink::netlink::messages::RouteMessage| {
+            route.oif() == Some(bridge.ifindex())
+                && route.destination() == Some(&range.network())
+                && route.dst_len() == range.prefix_len()
+        };
+        if !routes.iter().any(|route| there(&route)) {
+            missing.push(format!("the route of {range} to {name}"));
+        }
+    }
+    Ok(missing)
+}
+
+/// Whether the pod's device is there and on the bridge.
+pub async fn is_linked(config: &Config, sandbox: &str) -> Result<bool> {
+    let (node, name) = (node(config)?, device_name(sandbox));
+    let bridge = node.get_link_by_name(config.bridge.as_str()).await.step(|| format!("find {}", config.bridge))?;
+    let device = node.get_link_by_name(name.as_str()).await.step(|| format!("find {name}"))?;
+    let Some((bridge, device)) = bridge.zip(device) else { return Ok(false) };
+    Ok(device.master() == Some(bridge.ifindex()) && device.is_up())
+}
+
+fn same_family(one: &IpNet, other: &IpNet) -> bool {
+    one.addr().is_ipv4() == other.addr().is_ipv4()
+}
+
+/// The same address comes with the same hardware address, so that no neighbour remembers a wrong one.
+pub fn pod_hardware_address(sandbox: &str, addresses: &[IpAddr]) -> [u8; 6] {
+    match addresses.first() {
+        Some(IpAddr::V4(address)) => hardware_address(&address.octets()),
+        _ => hardware_address(&(hash(sandbox) as u32).to_be_bytes()),
+    }
 }
 
 /// The bridge with the gateways' addresses, and the way of the service addresses.
@@ -107,23 +160,21 @@ pub async fn link_pod(
         let file =
             std::fs::File::open(namespace).map_err(|source| Error::Namespace { path: namespace.to_owned(), source })?;
         let mtu = mtu(config, &node).await?;
-        // The same address comes with the same hardware address, so that no neighbour remembers a wrong one.
-        let seed = match addresses.first() {
-            Some(IpAddr::V4(address)) => address.octets(),
-            _ => (hash(sandbox) as u32).to_be_bytes(),
-        };
         let pair = VethLink::new(name.as_str(), INSIDE)
             .mtu(mtu)
             .peer_mtu(mtu)
-            .peer_address(hardware_address(&seed))
+            .peer_address(pod_hardware_address(sandbox, addresses))
             .peer_netns_fd(&file);
         node.add_link(pair).await.step(|| format!("create {name}"))?;
     }
     node.set_link_master(name.as_str(), config.bridge.as_str())
         .await
         .step(|| format!("join {name} to {}", config.bridge))?;
-    let hairpin = BridgePortConfig { hairpin: Some(true), ..BridgePortConfig::default() };
-    node.set_bridge_port(name.as_str(), hairpin).await.step(|| format!("set hairpin mode of {name}"))?;
+    // No pod shall get around the node's rules. Where they do not see what the bridge switches, it switches nothing: an
+    // isolated port reaches the node only. Where they do, translated packets are switched, and must be.
+    let isolated = !sysctl::bridged_packets_pass_rules(config)?;
+    let port = BridgePortConfig { hairpin: Some(true), isolated: Some(isolated), ..BridgePortConfig::default() };
+    node.set_bridge_port(name.as_str(), port).await.step(|| format!("set the modes of {name}"))?;
     node.set_link_up(name.as_str()).await.step(|| format!("set {name} up"))?;
     for address in addresses {
         give_address(&pod, INSIDE, *address, if address.is_ipv4() { 32 } else { 128 }).await?;
@@ -192,25 +243,35 @@ async fn give_address(connection: &Connection<Route>, device: &str, address: IpA
     given.step(|| format!("give {address} to {device}"))
 }
 
-async fn mtu(config: &Config, node: &Connection<Route>) -> Result<u32> {
+pub async fn mtu(config: &Config, node: &Connection<Route>) -> Result<u32> {
     if let Some(mtu) = config.mtu {
         return Ok(mtu);
     }
     let routes = node.get_routes().await.step(|| "list the routes".to_owned())?;
-    let uplink = routes.iter().filter(|route| route.is_default()).find_map(|route| route.oif());
-    let Some(uplink) = uplink else { return Ok(DEFAULT_MTU) };
-    let link = node.get_link_by_index(uplink).await.step(|| "find the uplink".to_owned())?;
-    Ok(link.and_then(|link| link.mtu()).unwrap_or(DEFAULT_MTU))
+    let mut uplink = routes.iter().filter(|route| route.is_default()).find_map(|route| route.oif());
+    if uplink.is_none() {
+        let addresses = node.get_addresses().await.step(|| "list the addresses".to_owned())?;
+        let ours = |message: &&nlink::netlink::messages::AddressMessage| {
+            message.primary_address().is_some_and(|address| config.node_addresses.contains(address))
+        };
+        uplink = addresses.iter().find(ours).map(|message| message.ifindex());
+    }
+    let mut mtu = DEFAULT_MTU;
+    if let Some(uplink) = uplink {
+        let link = node.get_link_by_index(uplink).await.step(|| "find the uplink".to_owned())?;
+        mtu = link.and_then(|link| link.mtu()).unwrap_or(DEFAULT_MTU);
+    }
+    Ok(mtu - config.overhead.min(mtu / 2))
 }
 
-fn node(config: &Config) -> Result<Connection<Route>> {
+pub fn node(config: &Config) -> Result<Connection<Route>> {
     match &config.node_namespace {
         Some(path) => inside(path),
         None => Connection::<Route>::new().step(|| "open netlink".to_owned()),
     }
 }
 
-fn inside(namespace: &Path) -> Result<Connection<Route>> {
+pub fn inside(namespace: &Path) -> Result<Connection<Route>> {
     Connection::new_in(namespace).step(|| format!("open netlink in {}", namespace.display()))
 }
 
@@ -220,7 +281,7 @@ fn hardware_address(seed: &[u8]) -> [u8; 6] {
 }
 
 /// FNV-1a: names must be the same in every version of knarr, which the standard library's hash does not promise.
-fn hash(text: &str) -> u64 {
+pub fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -5,23 +5,31 @@
 //! Services and policies see it, in both directions, whether or not the kernel has bridge netfilter.
 
 mod claims;
-mod links;
+mod guard;
+pub(crate) mod links;
 mod rules;
 mod sysctl;
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use cri::{Addresses, Network, SandboxNetwork};
 use ipnet::IpNet;
 use tokio::sync::Mutex;
 
+use crate::policy::Policies;
 use crate::{Error, Result};
+pub(crate) use claims::gateway;
 use claims::{Claim, Claims, Port};
-pub(crate) use links::set_loopback_up;
+pub(crate) use links::{hash, set_loopback_up};
+pub(crate) use rules::text_attribute;
 
 /// How a node's network is laid out.
 #[derive(Clone, Debug)]
@@ -36,8 +44,15 @@ pub struct Config {
     pub cluster_ranges: Vec<IpNet>,
     /// Service addresses. What no rule has taken elsewhere is refused here instead of leaving the node.
     pub service_ranges: Vec<IpNet>,
-    /// Nothing: that of the device of the default route.
+    /// Nothing: that of the device of the default route, or of the device that has the node's address.
     pub mtu: Option<u32>,
+    /// What other nodes' tunnels put around a packet, if there are any.
+    pub overhead: u32,
+    /// The node's own addresses.
+    pub node_addresses: Vec<IpAddr>,
+    /// Let what the bridge switches pass the rules for routed packets, where the kernel can. Otherwise the bridge switches
+    /// nothing from pod to pod.
+    pub bridge_netfilter: bool,
     /// The node's own network namespace when it is not that of this process.
     pub node_namespace: Option<PathBuf>,
 }
@@ -51,6 +66,9 @@ impl Config {
             cluster_ranges: Vec::new(),
             service_ranges: Vec::new(),
             mtu: None,
+            overhead: 0,
+            node_addresses: Vec::new(),
+            bridge_netfilter: true,
             node_namespace: None,
         }
     }
@@ -58,6 +76,8 @@ impl Config {
 
 pub struct Builtin {
     config: Config,
+    /// Who is told of pods before their network is handed over.
+    policies: Option<Arc<Policies>>,
     /// Claims and rules change one at a time. Pods' devices do not wait for each other: the kernel takes its time with them.
     state: Mutex<State>,
 }
@@ -68,6 +88,8 @@ struct State {
     ranges: Vec<IpNet>,
     /// The rules as they were last written, to leave them alone when nothing changes.
     written: Option<rules::Input>,
+    /// Sandboxes that are being linked right now: nobody else touches their devices.
+    linking: BTreeSet<String>,
 }
 
 impl Builtin {
@@ -81,7 +103,20 @@ impl Builtin {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(Error::File { path, source }),
         };
-        Ok(Builtin { config, state: Mutex::new(State { claims, ranges, written: None }) })
+        Ok(Builtin {
+            config,
+            policies: None,
+            state: Mutex::new(State { claims, ranges, written: None, linking: BTreeSet::new() }),
+        })
+    }
+
+    /// The same with network policies, which learn of the pods that are there already.
+    pub fn with_policies(mut self, policies: Arc<Policies>) -> Builtin {
+        for (sandbox, claim) in self.state.get_mut().claims.iter() {
+            policies.remember(sandbox, &claim.pod, &claim.addresses);
+        }
+        self.policies = Some(policies);
+        self
     }
 
     async fn attach_pod(&self, pod: &SandboxNetwork) -> Result<Addresses> {
@@ -96,14 +131,28 @@ impl Builtin {
                 self.set_up(&mut state).await?;
             }
             let (known, ranges) = (state.claims.get(&pod.sandbox).is_some(), state.ranges.clone());
-            let claim = state.claims.claim(&pod.sandbox, &ranges, ports_of(&pod.port_mappings), describe(pod))?;
+            let wanted = Claim {
+                addresses: Vec::new(),
+                ports: ports_of(&pod.port_mappings),
+                pod: describe(pod),
+                namespace: pod.netns.clone(),
+            };
+            let claim = state.claims.claim(&pod.sandbox, &ranges, wanted)?;
+            state.linking.insert(pod.sandbox.clone());
             (known, ranges, claim)
         };
         let linked = async {
+            guard::admit(&self.config, &place(&pod.sandbox, &claim)).await?;
             links::link_pod(&self.config, &ranges, &pod.sandbox, &pod.netns, &claim.addresses).await?;
-            self.write_rules(&mut *self.state.lock().await).await
+            self.write_rules(&mut *self.state.lock().await).await?;
+            match &self.policies {
+                Some(policies) => policies.admit(&pod.sandbox, &claim.pod, &claim.addresses).await,
+                None => Ok(()),
+            }
         };
-        if let Err(error) = linked.await {
+        let linked = linked.await;
+        self.state.lock().await.linking.remove(&pod.sandbox);
+        if let Err(error) = linked {
             // A pod that was linked before keeps its address: its containers may be using it.
             if !known {
                 self.release(&pod.sandbox).await?;
@@ -118,8 +167,19 @@ impl Builtin {
     async fn release(&self, sandbox: &str) -> Result<()> {
         links::unlink_pod(&self.config, sandbox).await?;
         let mut state = self.state.lock().await;
-        state.claims.release(sandbox)?;
+        self.dismiss(&mut state, sandbox).await?;
         self.write_rules(&mut state).await
+    }
+
+    /// The claim, and the right to use the bridge.
+    async fn dismiss(&self, state: &mut State, sandbox: &str) -> Result<()> {
+        if let Some(claim) = state.claims.get(sandbox) {
+            guard::dismiss(&self.config, &place(sandbox, claim)).await?;
+        }
+        if let Some(policies) = &self.policies {
+            policies.dismiss(sandbox);
+        }
+        state.claims.release(sandbox)
     }
 
     async fn detach_pod(&self, pod: &SandboxNetwork) -> Result<()> {
@@ -136,7 +196,7 @@ impl Builtin {
         for sandbox in gone {
             // Also one that had not been joined to the bridge yet.
             links::unlink_pod(&self.config, &sandbox).await?;
-            state.claims.release(&sandbox)?;
+            self.dismiss(&mut state, &sandbox).await?;
         }
         self.write_rules(&mut state).await
     }
@@ -156,7 +216,54 @@ impl Builtin {
         // These exist only once the bridge does.
         sysctl::set_up_bridge(&self.config)?;
         state.written = None;
+        guard::write(&self.config, &places(state)).await?;
         self.write_rules(state).await
+    }
+
+    /// Looks at what the kernel has of this network, puts back what is missing, and says what that was.
+    pub async fn repair(&self) -> Result<Vec<String>> {
+        let mut state = self.state.lock().await;
+        if state.ranges.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut missing = links::missing(&self.config, &state.ranges).await?;
+        let rules = state.written.as_ref().map_or(0, |input| rules::rules(input).len());
+        if state.written.is_some() && !rules::are_complete(&self.config, rules).await? {
+            missing.push(format!("the rules of table {}", self.config.table));
+        }
+        if state.written.is_some() && !guard::is_there(&self.config, &places(&state)).await? {
+            missing.push(format!("the bridge's rules of table {}", self.config.table));
+        }
+        // After a start nothing is missing, but it was not looked at yet.
+        if !missing.is_empty() || state.written.is_none() {
+            self.set_up(&mut state).await?;
+        }
+        let linked: Vec<(String, Claim)> = state.claims.iter().map(|(id, claim)| (id.clone(), claim.clone())).collect();
+        for (sandbox, claim) in linked {
+            if state.linking.contains(&sandbox) || links::is_linked(&self.config, &sandbox).await? {
+                continue;
+            }
+            // A namespace that is gone belongs to a pod that is about to be taken away.
+            if std::fs::File::open(&claim.namespace).is_ok() {
+                let done =
+                    links::link_pod(&self.config, &state.ranges, &sandbox, &claim.namespace, &claim.addresses).await;
+                match done {
+                    Ok(()) => missing.push(format!("the device of pod {}", claim.pod)),
+                    Err(error) => tracing::warn!(%error, pod = claim.pod, "a pod is not connected"),
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// The largest packet of pods.
+    pub async fn mtu(&self) -> Result<u32> {
+        links::mtu(&self.config, &links::node(&self.config)?).await
+    }
+
+    /// The names of our tables.
+    pub fn tables(&self) -> Vec<String> {
+        vec![self.config.table.clone()]
     }
 
     async fn write_rules(&self, state: &mut State) -> Result<()> {
@@ -210,6 +317,14 @@ impl Network for Builtin {
         // What someone removed comes back with the next pod; that is no reason to send none.
         None
     }
+}
+
+fn place(sandbox: &str, claim: &Claim) -> guard::Place {
+    guard::Place { sandbox: sandbox.to_owned(), addresses: claim.addresses.clone() }
+}
+
+fn places(state: &State) -> Vec<guard::Place> {
+    state.claims.iter().map(|(sandbox, claim)| place(sandbox, claim)).collect()
 }
 
 fn ranges_path(config: &Config) -> PathBuf {

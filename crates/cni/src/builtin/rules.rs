@@ -42,6 +42,13 @@ pub async fn are_there(config: &Config) -> Result<bool> {
     Ok(tables.iter().any(|table| table.name == config.table))
 }
 
+/// Whether our table exists with so many rules.
+pub async fn are_complete(config: &Config, count: usize) -> Result<bool> {
+    let fail = |source| Error::Rules { table: config.table.clone(), source };
+    Ok(are_there(config).await?
+        && connect(config)?.list_rules(&config.table, FAMILY).await.map_err(fail)?.len() == count)
+}
+
 pub async fn write(input: &Input, config: &Config) -> Result<()> {
     let fail = |source| Error::Rules { table: input.table.clone(), source };
     let connection = connect(config)?;
@@ -58,7 +65,7 @@ pub async fn write(input: &Input, config: &Config) -> Result<()> {
     transaction.commit(&connection).await.map_err(fail)
 }
 
-fn connect(config: &Config) -> Result<Connection<Nftables>> {
+pub fn connect(config: &Config) -> Result<Connection<Nftables>> {
     let connection = match &config.node_namespace {
         Some(path) => Connection::new_in(path.as_path()),
         None => Connection::<Nftables>::new(),
@@ -146,7 +153,7 @@ fn width(address: &IpAddr) -> u8 {
 }
 
 /// A netlink attribute that holds a text.
-fn text_attribute(kind: u16, text: &str) -> Vec<u8> {
+pub fn text_attribute(kind: u16, text: &str) -> Vec<u8> {
     let length = 4 + text.len() + 1;
     let mut bytes = [(length as u16).to_ne_bytes(), kind.to_ne_bytes()].concat();
     bytes.extend_from_slice(text.as_bytes());

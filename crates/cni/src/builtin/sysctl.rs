@@ -25,9 +25,22 @@ pub fn set_up(config: &Config, ranges: &[IpNet]) -> Result<()> {
             set("net/ipv6/conf/all/forwarding", "1")?;
         }
         // Where the kernel has it loaded, bridged packets shall pass the same rules as routed ones.
-        tolerate_absence(set("net/bridge/bridge-nf-call-iptables", "1"))?;
-        tolerate_absence(set("net/bridge/bridge-nf-call-ip6tables", "1"))
+        let value = if config.bridge_netfilter { "1" } else { "0" };
+        BRIDGE_NETFILTER.iter().try_for_each(|name| tolerate_absence(set(name, value)))
     })
+}
+
+const BRIDGE_NETFILTER: [&str; 2] = ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"];
+
+/// Whether what a bridge switches passes the rules for routed packets.
+pub fn bridged_packets_pass_rules(config: &Config) -> Result<bool> {
+    let on = |name: &&str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).is_ok_and(|on| on.trim() == "1");
+    let mut all = false;
+    inside(config, || {
+        all = BRIDGE_NETFILTER.iter().all(|name| on(&name));
+        Ok(())
+    })?;
+    Ok(all)
 }
 
 pub fn set_up_bridge(config: &Config) -> Result<()> {

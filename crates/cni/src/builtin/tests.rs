@@ -15,15 +15,15 @@ const UPLINK: &str = "192.0.2.1";
 const OUTSIDE: &str = "192.0.2.2";
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-struct Machine {
-    node: Namespace,
-    outside: Namespace,
-    state: tempfile::TempDir,
-    network: Builtin,
+pub struct Machine {
+    pub node: Namespace,
+    pub outside: Namespace,
+    pub state: tempfile::TempDir,
+    pub network: Builtin,
 }
 
 /// Runs a tool inside a namespace and insists on its success.
-fn tool(namespace: &Namespace, line: &str) -> String {
+pub fn tool(namespace: &Namespace, line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let output = namespace.run(|| Command::new(words[0]).args(&words[1..]).output().unwrap()).unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -31,7 +31,11 @@ fn tool(namespace: &Namespace, line: &str) -> String {
 }
 
 impl Machine {
-    async fn start(range: &str) -> Machine {
+    pub async fn start(range: &str) -> Machine {
+        Machine::start_with(range, true).await
+    }
+
+    pub async fn start_with(range: &str, bridge_netfilter: bool) -> Machine {
         let (node, outside) = (Namespace::create().unwrap(), Namespace::create().unwrap());
         tool(&node, "ip link set lo up");
         tool(&outside, "ip link set lo up");
@@ -45,13 +49,18 @@ impl Machine {
         tool(&outside, "ip link set uplink up");
         tool(&node, &format!("ip route add default via {OUTSIDE}"));
         let state = tempfile::tempdir().unwrap();
-        let network = Machine::network(&node, &state);
+        let network = Machine::network_with(&node, &state, bridge_netfilter);
         network.set_pod_cidr(range).await.unwrap();
         Machine { node, outside, state, network }
     }
 
     fn network(node: &Namespace, state: &tempfile::TempDir) -> Builtin {
+        Machine::network_with(node, state, true)
+    }
+
+    fn network_with(node: &Namespace, state: &tempfile::TempDir, bridge_netfilter: bool) -> Builtin {
         Builtin::open(Config {
+            bridge_netfilter,
             cluster_ranges: vec!["10.77.0.0/16".parse().unwrap()],
             service_ranges: vec!["10.96.0.0/16".parse().unwrap()],
             node_namespace: Some(node.path()),
@@ -60,7 +69,7 @@ impl Machine {
         .unwrap()
     }
 
-    async fn pod(&self, name: &str, ports: Vec<PortMapping>) -> Pod {
+    pub async fn pod(&self, name: &str, ports: Vec<PortMapping>) -> Pod {
         let namespace = Namespace::create().unwrap();
         let sandbox = SandboxNetwork {
             sandbox: name.repeat(32),
@@ -76,10 +85,10 @@ impl Machine {
     }
 }
 
-struct Pod {
-    namespace: Namespace,
-    sandbox: SandboxNetwork,
-    addresses: Vec<IpAddr>,
+pub struct Pod {
+    pub namespace: Namespace,
+    pub sandbox: SandboxNetwork,
+    pub addresses: Vec<IpAddr>,
 }
 
 fn port(protocol: i32, host: i32, container: i32, address: &str) -> PortMapping {
@@ -87,7 +96,7 @@ fn port(protocol: i32, host: i32, container: i32, address: &str) -> PortMapping 
 }
 
 /// A server that tells each caller where the call seemed to come from.
-fn serve(namespace: &Namespace, address: &str) {
+pub fn serve(namespace: &Namespace, address: &str) {
     let listener = namespace.run(|| TcpListener::bind(address).unwrap()).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
@@ -108,7 +117,7 @@ fn serve_udp(namespace: &Namespace, address: &str) {
     });
 }
 
-fn call(namespace: &Namespace, address: impl ToString) -> std::io::Result<String> {
+pub fn call(namespace: &Namespace, address: impl ToString) -> std::io::Result<String> {
     let address: SocketAddr = address.to_string().parse().unwrap();
     namespace.run(|| {
         let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;

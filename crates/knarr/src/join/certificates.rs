@@ -85,7 +85,8 @@ fn params(request: &Request<'_>) -> anyhow::Result<CertificateParams> {
     params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
     params.distinguished_name.push(DnType::CommonName, subject(request.node_name));
     if request.kind == Kind::Serving {
-        let name = request.node_name.try_into().with_context(|| format!("{:?} is no name of a host", request.node_name))?;
+        let name =
+            request.node_name.try_into().with_context(|| format!("{:?} is no name of a host", request.node_name))?;
         params.subject_alt_names.push(SanType::DnsName(name));
         params.subject_alt_names.extend(request.addresses.iter().copied().map(SanType::IpAddress));
     }

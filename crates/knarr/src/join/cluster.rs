@@ -25,6 +25,12 @@ pub struct Settings {
     pub service_cidr: ipnet::IpNet,
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,
+    /// The etcd that all servers share, if they do.
+    #[serde(default)]
+    pub etcd_servers: Vec<String>,
+    /// Whether each server runs a member of that etcd.
+    #[serde(default)]
+    pub runs_etcd: bool,
 }
 
 /// Ranges are written as one writes them.
@@ -67,16 +73,36 @@ pub async fn settings(client: &kube::Client, dir: &Path) -> anyhow::Result<Setti
     serde_json::from_str(&text).context("read the cluster's settings")
 }
 
-/// Makes the objects that joining needs, and this cluster's lasting token. `url` is how other machines reach this server.
-pub async fn publish(
-    app: &Arc<App>,
-    authority: &str,
-    url: &str,
-    settings: &Settings,
-    data_dir: &Path,
-) -> anyhow::Result<()> {
-    let token = lasting_token(authority, data_dir)?;
+/// What was said last.
+pub fn kept_settings(dir: &Path) -> Option<Settings> {
+    serde_json::from_str(&std::fs::read_to_string(dir.join(KEPT)).ok()?).ok()
+}
+
+/// What a server tells machines that join.
+pub struct Publication<'a> {
+    pub authority: &'a str,
+    /// How other machines reach this server.
+    pub url: &'a str,
+    pub settings: &'a Settings,
+    /// The token of servers, if the operator chose it.
+    pub token: Option<&'a str>,
+    pub data_dir: &'a Path,
+}
+
+/// Makes the objects that joining needs, and this cluster's lasting tokens.
+pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Result<()> {
+    let Publication { authority, url, settings, token, data_dir } = publication;
+    let of_servers = match token {
+        Some(text) => {
+            let token = text.parse::<Token>()?.with_authority(authority);
+            keep_token(SERVER_TOKEN, &token, data_dir)?;
+            token
+        }
+        None => lasting_token(SERVER_TOKEN, authority, data_dir)?,
+    };
+    let token = lasting_token(NODE_TOKEN, authority, data_dir)?;
     let mut objects = permissions();
+    objects.extend(for_servers(&of_servers, data_dir)?);
     objects.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS, "namespace": "kube-system"},
         "data": {FIELD: serde_json::to_string(settings)?},
@@ -91,16 +117,52 @@ pub async fn publish(
     Ok(())
 }
 
-/// The token that `<data>/server/node-token` holds, made at the first start.
-fn lasting_token(authority: &str, data_dir: &Path) -> anyhow::Result<Token> {
-    let file = data_dir.join("server").join("node-token");
-    if let Ok(text) = std::fs::read_to_string(&file) {
-        return text.parse().with_context(|| format!("read {}", file.display()));
+/// The files below `<data>/server` that hold the tokens with which nodes and further servers join.
+pub const NODE_TOKEN: &str = "node-token";
+pub const SERVER_TOKEN: &str = "token";
+const SERVERS: &str = "system:bootstrappers:knarr:servers";
+
+/// The token of that file, made at the first start.
+fn lasting_token(name: &str, authority: &str, data_dir: &Path) -> anyhow::Result<Token> {
+    if let Some(token) = kept_token(name, data_dir)? {
+        return Ok(token);
     }
     let token = Token::generate(authority)?;
-    std::fs::create_dir_all(data_dir.join("server")).context("create the folder of the token")?;
-    kube_apiserver::pki::write_private_file(&file, &format!("{token}\n"))?;
+    keep_token(name, &token, data_dir)?;
     Ok(token)
+}
+
+pub fn kept_token(name: &str, data_dir: &Path) -> anyhow::Result<Option<Token>> {
+    let file = data_dir.join("server").join(name);
+    let Ok(text) = std::fs::read_to_string(&file) else { return Ok(None) };
+    text.parse().map(Some).with_context(|| format!("read {}", file.display()))
+}
+
+pub fn keep_token(name: &str, token: &Token, data_dir: &Path) -> anyhow::Result<()> {
+    let dir = data_dir.join("server");
+    std::fs::create_dir_all(&dir).context("create the folder of the token")?;
+    Ok(kube_apiserver::pki::write_private_file(&dir.join(name), &format!("{token}\n"))?)
+}
+
+/// The token of servers, the sealed keys, and the right to read these with that.
+fn for_servers(token: &Token, data_dir: &Path) -> anyhow::Result<Vec<Value>> {
+    let mut secret = secret(token, "The token of this cluster's servers.", None);
+    secret["data"]["auth-extra-groups"] = STANDARD.encode(SERVERS).into();
+    let sealed = super::bundle::Bundle::read(&data_dir.join("tls"))?.seal(token)?;
+    let api = "rbac.authorization.k8s.io/v1";
+    let metadata = json!({"name": "knarr:servers", "namespace": "kube-system"});
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [super::bundle::SECRET], "verbs": ["get"]}]);
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "knarr:servers"});
+    Ok(vec![
+        secret,
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "knarr.dev/servers",
+            "metadata": {"name": super::bundle::SECRET, "namespace": "kube-system"},
+            "data": {super::bundle::FIELD: STANDARD.encode(sealed)},
+        }),
+        json!({"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": rules}),
+        json!({"apiVersion": api, "kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": [group(SERVERS)]}),
+    ])
 }
 
 /// A bootstrap token as the API server knows it.
@@ -149,6 +211,16 @@ fn permissions() -> Vec<Value> {
             json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/selfnodeserver"], "verbs": ["create"]}]),
         ),
         bind_all("knarr:node-autoapprove-serving", "knarr:selfnodeserver", NODES),
+        // Upstream's role of that controller is for client certificates only.
+        cluster_role(
+            "knarr:approve-serving",
+            json!([{"apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "resourceNames": ["kubernetes.io/kubelet-serving"], "verbs": ["approve"]}]),
+        ),
+        bind(
+            "knarr:approve-serving",
+            "knarr:approve-serving",
+            json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": "certificate-controller"}),
+        ),
         // What the parts of a node other than the kubelet look at: the proxy, DNS, the pod network and its policies.
         cluster_role(
             "knarr:node",
@@ -175,10 +247,14 @@ fn group(name: &str) -> Value {
 }
 
 fn bind_all(name: &str, role: &str, to: &str) -> Value {
+    bind(name, role, group(to))
+}
+
+fn bind(name: &str, role: &str, subject: Value) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [group(to)],
+        "subjects": [subject],
     })
 }
 
@@ -204,10 +280,11 @@ mod tests {
     #[test]
     fn the_lasting_token_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
-        let first = lasting_token("authority", folder.path()).unwrap();
-        assert!(lasting_token("authority", folder.path()).unwrap() == first);
+        let first = lasting_token(NODE_TOKEN, "authority", folder.path()).unwrap();
+        assert!(lasting_token(NODE_TOKEN, "authority", folder.path()).unwrap() == first);
+        assert!(lasting_token(SERVER_TOKEN, "authority", folder.path()).unwrap() != first);
         let file = folder.path().join("server/node-token");
         std::fs::write(file, "nonsense").unwrap();
-        assert!(lasting_token("authority", folder.path()).is_err());
+        assert!(lasting_token(NODE_TOKEN, "authority", folder.path()).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Who is that server? Its answer is believed only where the token proves it.
 
+use std::time::Duration;
+
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -9,9 +11,13 @@ use ring::hmac;
 
 use super::token::{self, Token};
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// The authority of the cluster behind `server`, in PEM.
 pub async fn authority(server: &str, token: &Token) -> anyhow::Result<String> {
-    let mut config = kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    let mut config =
+        kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     // Nothing secret is sent on this connection, and what comes back is checked below.
     config.accept_invalid_certs = true;
     let client = kube::Client::try_from(config).context("make a client")?;
@@ -27,10 +33,14 @@ pub async fn authority(server: &str, token: &Token) -> anyhow::Result<String> {
         ),
         None => {
             let signature = data.get(&format!("jws-kubeconfig-{}", token.id));
-            let signature = signature.with_context(|| format!("{server} does not know the token {}; it may have expired", token.id))?;
+            let signature = signature
+                .with_context(|| format!("{server} does not know the token {}; it may have expired", token.id))?;
             match is_signed(kubeconfig, signature, token) {
                 true => Ok(authority),
-                false => bail!("{server} could not show that it knows the token {}: it is another cluster, or the token is wrong", token.id),
+                false => bail!(
+                    "{server} could not show that it knows the token {}: it is another cluster, or the token is wrong",
+                    token.id
+                ),
             }
         }
     }
@@ -38,7 +48,9 @@ pub async fn authority(server: &str, token: &Token) -> anyhow::Result<String> {
 
 /// Asks as whoever holds the token.
 pub fn client_with_token(server: &str, authority: &str, token: &Token) -> anyhow::Result<kube::Client> {
-    let mut config = kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    let mut config =
+        kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.root_cert = Some(vec![der(authority)?]);
     // The server's certificate names the service, whatever address it is reached by.
     config.tls_server_name = Some(super::servers::SERVER_NAME.into());

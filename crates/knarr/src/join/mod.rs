@@ -3,9 +3,11 @@
 //! The cluster says in public who it is (`cluster-info`), signed with every bootstrap token. A new machine checks that
 //! with the token it was given, asks for a certificate with it, and is itself from then on: `system:node:<name>`.
 
+pub mod bundle;
 pub mod certificates;
 pub mod cluster;
 pub mod discovery;
+pub mod server;
 pub mod servers;
 pub mod token;
 

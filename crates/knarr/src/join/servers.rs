@@ -51,7 +51,14 @@ impl Servers {
         let kept = std::fs::read_to_string(&file).unwrap_or_default();
         let list: Vec<String> = merge(given.as_deref(), kept.lines().map(str::to_owned));
         anyhow::ensure!(!list.is_empty(), "no server is known; give one with --server");
-        Ok(Servers { list: ArcSwap::from_pointee(list), given, preferred: AtomicUsize::new(0), open: Mutex::default(), file })
+        std::fs::write(&file, list.join("\n")).with_context(|| format!("write {}", file.display()))?;
+        Ok(Servers {
+            list: ArcSwap::from_pointee(list),
+            given,
+            preferred: AtomicUsize::new(0),
+            open: Mutex::default(),
+            file,
+        })
     }
 
     /// All of them, as `host:port`.
@@ -147,7 +154,13 @@ fn addresses(slice: &EndpointSlice) -> BTreeSet<String> {
     let pairs = ports.flat_map(|port| {
         slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses).map(move |address| (address, port))
     });
-    pairs.map(|(address, port)| if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }).collect()
+    pairs
+        .map(
+            |(address, port)| {
+                if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+            },
+        )
+        .collect()
 }
 
 /// The certificate the node shows, which can be swapped while it runs.

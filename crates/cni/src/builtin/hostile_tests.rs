@@ -1,0 +1,158 @@
+//! A pod that writes its own frames: in another's name, about another's address, around the node's rules.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use linux::netns::Namespace;
+
+use super::tests::{Machine, Pod, call, serve, tool};
+
+const RANGE: &str = "10.77.0.0/24";
+const GATEWAY: [u8; 4] = [10, 77, 0, 1];
+
+/// Puts a frame on the pod's device as it is.
+fn send(pod: &Pod, frame: &[u8]) {
+    let hex: String = frame.iter().map(|byte| format!("{byte:02x}")).collect();
+    let script = "import socket,sys;s=socket.socket(socket.AF_PACKET,socket.SOCK_RAW);s.bind(('eth0',0));s.send(bytes.fromhex(sys.argv[1]))";
+    let sent = pod.namespace.run(|| std::process::Command::new("python3").args(["-c", script, &hex]).output().unwrap());
+    let sent = sent.unwrap();
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+}
+
+fn ethernet(to: [u8; 6], from: [u8; 6], kind: u16) -> Vec<u8> {
+    [&to[..], &from, &kind.to_be_bytes()].concat()
+}
+
+fn datagram(to: [u8; 6], from: [u8; 6], source: [u8; 4], target: [u8; 4], text: &[u8]) -> Vec<u8> {
+    let length = 28 + text.len() as u16;
+    let mut header = vec![0x45, 0];
+    header.extend(length.to_be_bytes());
+    header.extend([0, 1, 0, 0, 64, 17, 0, 0]);
+    header.extend(source);
+    header.extend(target);
+    let sum: u32 = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    header[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = ethernet(to, from, 0x0800);
+    frame.extend(header);
+    frame
+        .extend([4000_u16.to_be_bytes(), 53_u16.to_be_bytes(), (8 + text.len() as u16).to_be_bytes(), [0, 0]].concat());
+    frame.extend(text);
+    frame
+}
+
+/// "The address is mine."
+fn arp(to: [u8; 6], from: [u8; 6], hardware: [u8; 6], address: [u8; 4]) -> Vec<u8> {
+    let mut frame = ethernet(to, from, 0x0806);
+    frame.extend([0, 1, 8, 0, 6, 4, 0, 2]);
+    frame.extend(hardware);
+    frame.extend(address);
+    frame.extend(to);
+    frame.extend(GATEWAY);
+    frame
+}
+
+fn hardware(namespace: &Namespace, device: &str) -> [u8; 6] {
+    let text = tool(namespace, &format!("ip -o link show {device}"));
+    let text = text.split("link/ether ").nth(1).unwrap().split_whitespace().next().unwrap();
+    let bytes: Vec<u8> = text.split(':').map(|part| u8::from_str_radix(part, 16).unwrap()).collect();
+    bytes.try_into().unwrap()
+}
+
+struct Scene {
+    machine: Machine,
+    victim: Pod,
+    evil: Pod,
+    inbox: UdpSocket,
+    _other: Pod,
+}
+
+impl Scene {
+    async fn start(bridge_netfilter: bool) -> Scene {
+        let machine = Machine::start_with(RANGE, bridge_netfilter).await;
+        let victim = machine.pod("victim", Vec::new()).await;
+        let other = machine.pod("other", Vec::new()).await;
+        let evil = machine.pod("evil", Vec::new()).await;
+        let inbox = other.namespace.run(|| UdpSocket::bind("0.0.0.0:53").unwrap()).unwrap();
+        inbox.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        serve(&victim.namespace, "0.0.0.0:80");
+        // The node knows all of them.
+        for pod in [&victim, &other, &evil] {
+            let _ = call(&machine.node, format!("{}:80", pod.addresses[0]));
+        }
+        Scene { machine, victim, evil, inbox, _other: other }
+    }
+
+    fn received(&self) -> Option<(String, String)> {
+        let mut buffer = [0; 64];
+        let (length, from) = self.inbox.recv_from(&mut buffer).ok()?;
+        Some((String::from_utf8_lossy(&buffer[..length]).into_owned(), from.ip().to_string()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_sends_in_anothers_name() {
+    for bridge_netfilter in [true, false] {
+        let scene = Scene::start(bridge_netfilter).await;
+        let node = hardware(&scene.machine.node, "knarr0");
+        let (own, victim) = (hardware(&scene.evil.namespace, "eth0"), hardware(&scene.victim.namespace, "eth0"));
+        let other = hardware(&scene._other.namespace, "eth0");
+        let target = [10, 77, 0, 3];
+        // The same frame in its own name arrives: the test can fail.
+        send(&scene.evil, &datagram(node, own, [10, 77, 0, 4], target, b"honest"));
+        assert_eq!(scene.received(), Some(("honest".into(), "10.77.0.4".into())));
+        for (what, frame) in [
+            ("a pod's address", datagram(node, own, [10, 77, 0, 2], target, b"a")),
+            ("an address outside", datagram(node, own, [192, 0, 2, 2], target, b"b")),
+            ("the node's address", datagram(node, own, GATEWAY, target, b"c")),
+            ("another's hardware address", datagram(node, victim, [10, 77, 0, 4], target, b"d")),
+            ("another's both", datagram(node, victim, [10, 77, 0, 2], target, b"e")),
+            ("straight to the other", datagram(other, own, [10, 77, 0, 2], target, b"f")),
+        ] {
+            send(&scene.evil, &frame);
+            assert_eq!(scene.received(), None, "{what}");
+        }
+        // Around the node's rules: only where those rules see it.
+        send(&scene.evil, &datagram(other, own, [10, 77, 0, 4], target, b"straight"));
+        assert_eq!(scene.received().is_some(), bridge_netfilter);
+        tool(&scene.machine.node, "nft add table inet no");
+        tool(&scene.machine.node, "nft add chain inet no no { type filter hook forward priority 0; policy drop; }");
+        send(&scene.evil, &datagram(other, own, [10, 77, 0, 4], target, b"straight"));
+        assert_eq!(scene.received(), None, "the node's rules count for what is switched");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_draws_anothers_packets_to_itself() {
+    let scene = Scene::start(true).await;
+    let node = hardware(&scene.machine.node, "knarr0");
+    let (own, victim) = (hardware(&scene.evil.namespace, "eth0"), hardware(&scene.victim.namespace, "eth0"));
+    let neighbours = || tool(&scene.machine.node, "ip -4 neigh show 10.77.0.2 dev knarr0");
+    let shown: Vec<String> = victim.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(neighbours().contains(&shown.join(":")), "{}", neighbours());
+    serve(&scene.evil.namespace, "0.0.0.0:80");
+    for frame in [
+        arp(node, own, own, [10, 77, 0, 2]),
+        arp([0xff; 6], own, own, [10, 77, 0, 2]),
+        arp([0xff; 6], victim, own, [10, 77, 0, 2]),
+        arp(node, own, own, GATEWAY),
+        arp(node, own, victim, [10, 77, 0, 4]),
+        // With a hardware address the bridge would look for at another port.
+        arp([0xff; 6], victim, victim, [10, 77, 0, 2]),
+    ] {
+        send(&scene.evil, &frame);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(neighbours().contains(&shown.join(":")), "{}", neighbours());
+    let port = super::links::device_name(&scene.victim.sandbox.sandbox);
+    let table = tool(&scene.machine.node, "bridge fdb show br knarr0");
+    let line = table.lines().find(|line| line.starts_with(&shown.join(":"))).unwrap();
+    assert!(line.contains(&port), "{line}");
+    assert_eq!(call(&scene.machine.node, "10.77.0.2:80").unwrap(), "10.77.0.1");
+
+    // Without the rules it works: they are what protects.
+    tool(&scene.machine.node, "nft flush ruleset");
+    send(&scene.evil, &arp(node, own, own, [10, 77, 0, 2]));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(!neighbours().contains(&shown.join(":")), "{}", neighbours());
+}

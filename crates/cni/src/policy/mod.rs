@@ -1,0 +1,204 @@
+//! NetworkPolicy: which packets reach and leave the pods of this node.
+//!
+//! [`facts`] reads the objects, [`compile`] turns them into rules, [`nftables`] writes what differs. A pod's rules are in
+//! the kernel before its network is handed over, so that not even its first packet goes without them. When knarr ends, the
+//! rules stay.
+
+mod compile;
+mod facts;
+mod nftables;
+mod ranges;
+#[cfg(test)]
+mod kernel_tests;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use parking_lot::Mutex;
+use reconcile::{Cluster, Key, Kind, Shutdown};
+use tokio::sync::{Notify, watch};
+
+use crate::{Error, Result};
+use compile::Table;
+use facts::{Facts, Local};
+use nftables::Writer;
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The nftables table, ours alone.
+    pub table: String,
+    /// The node's own network namespace when it is not that of this process.
+    pub node_namespace: Option<PathBuf>,
+}
+
+impl Config {
+    pub fn new(node_namespace: Option<PathBuf>) -> Config {
+        Config { table: "knarr-policy".to_owned(), node_namespace }
+    }
+}
+
+/// Changes come in crowds; written at once they would cost more and come no sooner.
+const QUIET: Duration = Duration::from_millis(10);
+const RETRY: Duration = Duration::from_secs(1);
+/// A pod whose object has not come by then has no packet pass until it does.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than this no pod waits for its rules; its network is then not handed over.
+const WRITTEN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The policies of a node. Whoever connects pods tells it of them.
+pub struct Policies {
+    writer: Writer,
+    facts: Mutex<Facts>,
+    /// Counts the changes of facts.
+    changed: watch::Sender<u64>,
+    /// The newest change that is in the kernel; 0 until everything was read once.
+    written: watch::Sender<u64>,
+    /// The rules may have been changed by someone else.
+    disturbed: Arc<Notify>,
+}
+
+impl Policies {
+    pub fn new(config: Config) -> Arc<Policies> {
+        Arc::new(Policies {
+            writer: Writer { table: config.table, namespace: config.node_namespace },
+            facts: Mutex::default(),
+            changed: watch::Sender::new(1),
+            written: watch::Sender::new(0),
+            disturbed: Arc::default(),
+        })
+    }
+
+    /// A pod that was connected before this process began.
+    pub(crate) fn remember(&self, sandbox: &str, pod: &str, addresses: &[IpAddr]) {
+        if let Some(local) = read_description(pod, addresses) {
+            self.change(|facts| facts.local.insert(sandbox.to_owned(), local.clone()) != Some(local));
+        }
+    }
+
+    /// Returns when the rules of the pod are in the kernel.
+    pub(crate) async fn admit(&self, sandbox: &str, pod: &str, addresses: &[IpAddr]) -> Result<()> {
+        let Some(local) = read_description(pod, addresses) else { return Ok(()) };
+        self.change(|facts| facts.local.insert(sandbox.to_owned(), local.clone()) != Some(local.clone()));
+        let known = |facts: &Facts| facts.pod_of(&local).is_some() || !facts.has_policies(&local.pod.namespace);
+        if tokio::time::timeout(KNOWN_TIMEOUT, self.until(known)).await.is_err() {
+            tracing::warn!(pod, "the pod is not known yet; until it is, nothing reaches it and it reaches nothing");
+        }
+        let wanted = *self.changed.borrow();
+        let mut written = self.written.subscribe();
+        let written = tokio::time::timeout(WRITTEN_TIMEOUT, written.wait_for(|newest| *newest >= wanted)).await;
+        written.map_err(|_| Error::NoPolicies { pod: pod.to_owned() }).map(drop)
+    }
+
+    pub(crate) fn dismiss(&self, sandbox: &str) {
+        self.change(|facts| facts.local.remove(sandbox).is_some());
+    }
+
+    /// Until everything was read once and the facts are so.
+    async fn until(&self, reached: impl Fn(&Facts) -> bool) {
+        let (mut changes, mut written) = (self.changed.subscribe(), self.written.subscribe());
+        // The senders are part of `self`, so they live.
+        let _ = written.wait_for(|newest| *newest > 0).await;
+        while !reached(&self.facts.lock()) {
+            let _ = changes.changed().await;
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Facts) -> bool) {
+        if change(&mut self.facts.lock()) {
+            self.changed.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// Keeps the rules right until told to stop; then leaves them as they are.
+    pub async fn run(self: Arc<Policies>, cluster: Cluster, shutdown: Shutdown) {
+        let caches = cluster.caches();
+        let (pods, namespaces) = (caches.start::<Pod>(""), caches.start::<Namespace>(""));
+        let policies = caches.start::<NetworkPolicy>("");
+        follow(&self, &pods, Facts::put_pod, Facts::remove_pod);
+        follow(&self, &namespaces, Facts::put_namespace, Facts::remove_namespace);
+        follow(&self, &policies, Facts::put_policy, Facts::remove_policy);
+        // Half of the objects would make rules that deny what shall pass, or worse.
+        let synced = async {
+            pods.synced().await;
+            namespaces.synced().await;
+            policies.synced().await;
+        };
+        tokio::select! {
+            () = synced => self.keep(shutdown).await,
+            () = shutdown.cancelled() => {}
+        }
+    }
+
+    async fn keep(&self, shutdown: Shutdown) {
+        let (table, namespace) = (self.writer.table.clone(), self.writer.namespace.clone());
+        tokio::spawn(crate::watch::rules(namespace, vec![table], self.disturbed.clone(), shutdown.clone()));
+        let mut changes = self.changed.subscribe();
+        let mut is: Option<Table> = None;
+        let mut look = false;
+        loop {
+            let count = *changes.borrow_and_update();
+            let should = compile::compile(&self.facts.lock());
+            let again = match self.write(&mut is, should, look).await {
+                Ok(()) => {
+                    self.written.send_replace(count);
+                    None
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the rules of network policies are not written; trying again");
+                    // Nobody knows what the kernel has now.
+                    is = None;
+                    Some(RETRY)
+                }
+            };
+            look = tokio::select! {
+                () = shutdown.cancelled() => return,
+                _ = changes.changed() => false,
+                () = self.disturbed.notified() => true,
+                () = crate::after(again) => false,
+            };
+            tokio::time::sleep(QUIET).await;
+        }
+    }
+
+    async fn write(&self, is: &mut Option<Table>, should: Table, look: bool) -> Result<()> {
+        match is {
+            Some(before) if look && !self.writer.has(before).await? => {
+                tracing::warn!(table = self.writer.table, "rules of network policies were gone and are back");
+                self.writer.replace(&should).await?;
+            }
+            Some(before) => self.writer.change(before, &should).await?,
+            None => self.writer.replace(&should).await?,
+        }
+        *is = Some(should);
+        Ok(())
+    }
+}
+
+fn follow<K: Kind>(
+    policies: &Arc<Policies>,
+    cache: &reconcile::Cache<K>,
+    put: fn(&mut Facts, &K) -> bool,
+    remove: fn(&mut Facts, &K) -> bool,
+) {
+    let policies = policies.clone();
+    cache.listen(move |old, new| {
+        policies.change(|facts| match (old, new) {
+            (_, Some(new)) => put(facts, new),
+            (Some(old), None) => remove(facts, old),
+            (None, None) => false,
+        });
+    });
+}
+
+/// `namespace/name uid`, as claims describe pods.
+fn read_description(text: &str, addresses: &[IpAddr]) -> Option<Local> {
+    let (pod, uid) = text.split_once(' ')?;
+    let (namespace, name) = pod.split_once('/')?;
+    Some(Local { pod: Key::new(namespace, name), uid: uid.to_owned(), addresses: addresses.to_vec() })
+}

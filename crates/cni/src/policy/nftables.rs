@@ -1,0 +1,348 @@
+//! The rules in the kernel: one table of our own, changed by what differs, in one transaction.
+//!
+//! Each direction has a base chain in the forward hook, after Services' destinations are translated and before sources are.
+//! What the first one accepts, the second still looks at. Packets of the node's own processes take another way, so probes
+//! always arrive.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use nlink::netlink::nftables::{
+    BaseChain, Chain, ChainName, CmpOp, CtState, Expr, Family as TableFamily, FilterHook, LookupExpr, MetaKey,
+    NFT_MSG_NEWTABLE, NFTA_TABLE_NAME, PacketField, PayloadBase, Priority, RawMessage, Register, Rule as KernelRule,
+    Set as KernelSet, SetElement, SetKeyType, Transaction, Verdict as KernelVerdict,
+};
+use nlink::netlink::{Connection, Nftables};
+
+use super::compile::{Direction, Family, Match, Rule, Set, Table, Verdict};
+use crate::builtin::text_attribute;
+use crate::{Error, Result};
+
+const FAMILY: TableFamily = TableFamily::Inet;
+const CREATE: u16 = 0x400;
+
+pub struct Writer {
+    pub table: String,
+    pub namespace: Option<PathBuf>,
+}
+
+impl Writer {
+    fn connect(&self) -> Result<Connection<Nftables>> {
+        let connection = match &self.namespace {
+            Some(path) => Connection::new_in(path.as_path()),
+            None => Connection::<Nftables>::new(),
+        };
+        connection.map_err(|source| self.error(source))
+    }
+
+    fn error(&self, source: nlink::netlink::Error) -> Error {
+        Error::Rules { table: self.table.clone(), source }
+    }
+
+    /// Everything anew, without a moment in between.
+    pub async fn replace(&self, should: &Table) -> Result<()> {
+        let connection = self.connect()?;
+        let name = self.table.as_str();
+        let made = RawMessage::new(NFT_MSG_NEWTABLE, FAMILY).flags(CREATE).attrs(text_attribute(NFTA_TABLE_NAME, name));
+        let mut transaction = connection.transaction().raw(made).del_table(name, FAMILY).add_table(name, FAMILY);
+        for direction in Direction::ALL {
+            for family in Family::ALL {
+                transaction = transaction.add_set(self.pods(direction, family));
+            }
+        }
+        for family in Family::ALL {
+            transaction = transaction.add_set(self.selves(family));
+        }
+        for (place, direction) in (0..).zip(Direction::ALL) {
+            let base = BaseChain::filter(FilterHook::Forward, Priority::Custom(place));
+            let chain = Chain::new(name, direction.name()).map_err(|source| self.error(source))?;
+            transaction = transaction.add_chain(chain.family(FAMILY).base(base));
+            for rule in self.base_rules(direction) {
+                transaction = transaction.add_rule(rule);
+            }
+        }
+        let transaction = self.difference(transaction, &Table::default(), should)?;
+        transaction.commit(&connection).await.map_err(|source| self.error(source))
+    }
+
+    /// Only what differs from what was written last.
+    pub async fn change(&self, is: &Table, should: &Table) -> Result<()> {
+        if is == should {
+            return Ok(());
+        }
+        let connection = self.connect()?;
+        let transaction = self.difference(connection.transaction(), is, should)?;
+        transaction.commit(&connection).await.map_err(|source| self.error(source))
+    }
+
+    /// Whether the kernel still has all of this.
+    pub async fn has(&self, table: &Table) -> Result<bool> {
+        let connection = self.connect()?;
+        let tables = connection.list_tables_in(FAMILY).await.map_err(|source| self.error(source))?;
+        if !tables.iter().any(|found| found.name == self.table) {
+            return Ok(false);
+        }
+        let rules = connection.list_rules(&self.table, FAMILY).await.map_err(|source| self.error(source))?;
+        let base: usize = Direction::ALL.iter().map(|direction| self.base_rules(*direction).len()).sum();
+        if rules.len() != base + table.chains.values().map(Vec::len).sum::<usize>() {
+            return Ok(false);
+        }
+        let mut sizes: BTreeMap<String, usize> =
+            table.sets.iter().map(|(name, set)| (name.clone(), size(set))).collect();
+        for direction in Direction::ALL {
+            for family in Family::ALL {
+                let of = |(one, address): &&(Direction, IpAddr)| *one == direction && Family::of(address) == family;
+                sizes.insert(pods_name(direction, family), table.pods.keys().filter(of).count());
+            }
+        }
+        for (name, wanted) in sizes.iter().filter(|(_, wanted)| **wanted > 0) {
+            let found = connection.list_set_elements(&self.table, name, FAMILY).await;
+            // A set that is gone holds nothing; one of ranges shows their ends one by one.
+            if found.map_or(0, |elements| elements.len()) < *wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// First what is new, then what leads there, and last what nothing leads to any more.
+    fn difference(&self, mut transaction: Transaction, is: &Table, should: &Table) -> Result<Transaction> {
+        let table = self.table.as_str();
+        let nothing = BTreeSet::new();
+        for (name, set) in &should.sets {
+            let kernel = self.set(name, set);
+            let before = is.sets.get(name);
+            if before.is_none() {
+                transaction = transaction.add_set(kernel.clone());
+            }
+            let (old, new) = (before.map_or_else(|| nothing.clone(), keys), keys(set));
+            transaction = change_elements(transaction, &kernel, &old, &new, matches!(set, Set::Ranges(..)));
+        }
+        for name in should.chains.keys().filter(|name| !is.chains.contains_key(*name)) {
+            transaction = transaction.add_chain(self.chain(name)?);
+        }
+        for (name, rules) in &should.chains {
+            let before = is.chains.get(name);
+            if before == Some(rules) {
+                continue;
+            }
+            if before.is_some() {
+                transaction = transaction.flush_chain(table, name, FAMILY);
+            }
+            for rule in rules {
+                transaction = transaction.add_rule(self.rule(name, rule)?);
+            }
+        }
+        transaction = self.change_pods(transaction, is, should)?;
+        let gone: Vec<&String> = is.chains.keys().filter(|name| !should.chains.contains_key(*name)).collect();
+        for name in &gone {
+            transaction = transaction.flush_chain(table, name, FAMILY);
+        }
+        for name in &gone {
+            transaction = transaction.del_chain(table, name, FAMILY);
+        }
+        for name in is.sets.keys().filter(|name| !should.sets.contains_key(*name)) {
+            transaction = transaction.del_set(table, name, FAMILY);
+        }
+        Ok(transaction)
+    }
+
+    fn change_pods(&self, mut transaction: Transaction, is: &Table, should: &Table) -> Result<Transaction> {
+        let changed = |a: &Table, b: &Table| -> Vec<(Direction, IpAddr, String)> {
+            let different = a.pods.iter().filter(|(pod, chain)| b.pods.get(*pod) != Some(chain));
+            different.map(|((direction, address), chain)| (*direction, *address, chain.clone())).collect()
+        };
+        for (direction, address, _) in changed(is, should) {
+            let map = self.pods(direction, Family::of(&address));
+            transaction = transaction.del_set_elements(&map, &[element(&[&octets(&address)])]);
+        }
+        for (direction, address, chain) in changed(should, is) {
+            let map = self.pods(direction, Family::of(&address));
+            let chain = ChainName::new(chain).map_err(|source| self.error(source))?;
+            let element = element(&[&octets(&address)]).verdict(KernelVerdict::GotoTo(chain));
+            transaction = transaction.add_set_elements(&map, &[element]);
+        }
+        // A pod always reaches itself, also by way of a Service.
+        let selves = |table: &Table| -> BTreeSet<IpAddr> { table.pods.keys().map(|(_, address)| *address).collect() };
+        let (old, new) = (selves(is), selves(should));
+        for family in Family::ALL {
+            let pairs = |all: &BTreeSet<IpAddr>| -> BTreeSet<Vec<u8>> {
+                let own = all.iter().filter(|address| Family::of(address) == family);
+                own.map(|address| [octets(address), octets(address)].concat()).collect()
+            };
+            transaction = change_elements(transaction, &self.selves(family), &pairs(&old), &pairs(&new), false);
+        }
+        Ok(transaction)
+    }
+
+    fn base_rules(&self, direction: Direction) -> Vec<KernelRule> {
+        let rule = || KernelRule::new(&self.table, direction.name()).family(FAMILY);
+        let mut rules = vec![rule().match_ct_state(CtState::ESTABLISHED | CtState::RELATED).accept()];
+        for family in Family::ALL {
+            let (source, target) = fields(family);
+            let own = match direction {
+                Direction::Ingress => target,
+                Direction::Egress => source,
+            };
+            rules.push(rule().match_concat_in_set(&[source, target], &selves_name(family)).accept());
+            rules.push(rule().vmap(own, &pods_name(direction, family)));
+        }
+        rules
+    }
+
+    fn pods(&self, direction: Direction, family: Family) -> KernelSet {
+        KernelSet::new(&self.table, &pods_name(direction, family)).family(FAMILY).key_type(address_type(family)).vmap()
+    }
+
+    fn selves(&self, family: Family) -> KernelSet {
+        let key = SetKeyType::Concat(vec![address_type(family), address_type(family)]);
+        KernelSet::new(&self.table, &selves_name(family)).family(FAMILY).key_type(key)
+    }
+
+    fn set(&self, name: &str, set: &Set) -> KernelSet {
+        let kernel = KernelSet::new(&self.table, name).family(FAMILY);
+        match set {
+            Set::Addresses(family, _) => kernel.key_type(address_type(*family)),
+            Set::Ranges(family, _) => kernel.key_type(address_type(*family)).interval(),
+            Set::Ports(family, _) => kernel.key_type(SetKeyType::Concat(vec![
+                address_type(*family),
+                SetKeyType::InetProto,
+                SetKeyType::InetService,
+            ])),
+        }
+    }
+
+    fn chain(&self, name: &str) -> Result<Chain> {
+        Ok(Chain::new(self.table.as_str(), name).map_err(|source| self.error(source))?.family(FAMILY))
+    }
+
+    fn rule(&self, chain: &str, rule: &Rule) -> Result<KernelRule> {
+        let mut kernel = KernelRule::new(&self.table, chain).family(FAMILY);
+        for one in &rule.matches {
+            kernel = match one {
+                Match::Peer { direction, family, set } => {
+                    let (source, target) = fields(*family);
+                    kernel.match_in_set(if *direction == Direction::Ingress { source } else { target }, set)
+                }
+                Match::Target { family, set } => match_target(kernel, *family, set),
+                Match::Protocol(protocol) => kernel.match_l4proto(*protocol),
+                Match::Port { protocol, first, last } => {
+                    let compare =
+                        |op, port: &u16| Expr::Cmp { sreg: Register::R0, op, data: port.to_be_bytes().to_vec() };
+                    let port = kernel.match_l4proto(*protocol).expr(Expr::Payload {
+                        dreg: Register::R0,
+                        base: PayloadBase::Transport,
+                        offset: 2,
+                        len: 2,
+                    });
+                    match first == last {
+                        true => port.expr(compare(CmpOp::Eq, first)),
+                        false => port.expr(compare(CmpOp::Gte, first)).expr(compare(CmpOp::Lte, last)),
+                    }
+                }
+            };
+        }
+        Ok(match &rule.verdict {
+            Verdict::Accept => kernel.accept(),
+            Verdict::Drop => kernel.drop(),
+            Verdict::Jump(chain) => kernel.try_jump(chain).map_err(|source| self.error(source))?,
+        })
+    }
+}
+
+/// Destination, protocol and destination port, which is at the same place in TCP, UDP and SCTP.
+fn match_target(rule: KernelRule, family: Family, set: &str) -> KernelRule {
+    let (offset, len, next, last) = match family {
+        Family::Four => (16, 4, Register::Reg32_01, Register::Reg32_02),
+        Family::Six => (24, 16, Register::Reg32_04, Register::Reg32_05),
+    };
+    let number = if family == Family::Four { TableFamily::Ip } else { TableFamily::Ip6 };
+    rule.expr(Expr::Meta { dreg: Register::R0, key: MetaKey::NfProto })
+        .expr(Expr::Cmp { sreg: Register::R0, op: CmpOp::Eq, data: vec![number as u8] })
+        .expr(Expr::Payload { dreg: Register::R0, base: PayloadBase::Network, offset, len })
+        .expr(Expr::Meta { dreg: next, key: MetaKey::L4Proto })
+        .expr(Expr::Payload { dreg: last, base: PayloadBase::Transport, offset: 2, len: 2 })
+        .expr(LookupExpr::new(set, Register::R0))
+}
+
+fn fields(family: Family) -> (PacketField, PacketField) {
+    match family {
+        Family::Four => (PacketField::Ip4Saddr, PacketField::Ip4Daddr),
+        Family::Six => (PacketField::Ip6Saddr, PacketField::Ip6Daddr),
+    }
+}
+
+fn address_type(family: Family) -> SetKeyType {
+    match family {
+        Family::Four => SetKeyType::Ipv4Addr,
+        Family::Six => SetKeyType::Ipv6Addr,
+    }
+}
+
+fn pods_name(direction: Direction, family: Family) -> String {
+    format!("pods-{}{}", direction.name(), family.suffix())
+}
+
+fn selves_name(family: Family) -> String {
+    format!("selves{}", family.suffix())
+}
+
+fn octets(address: &IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn element(parts: &[&[u8]]) -> SetElement {
+    SetElement::new(parts.concat())
+}
+
+fn size(set: &Set) -> usize {
+    match set {
+        Set::Addresses(_, members) => members.len(),
+        Set::Ranges(_, members) => members.len(),
+        Set::Ports(_, members) => members.len(),
+    }
+}
+
+/// The elements as the kernel's keys. A range is both of its ends, one after the other.
+fn keys(set: &Set) -> BTreeSet<Vec<u8>> {
+    match set {
+        Set::Addresses(_, members) => members.iter().map(octets).collect(),
+        Set::Ranges(_, members) => members.iter().map(|(first, last)| [octets(first), octets(last)].concat()).collect(),
+        Set::Ports(_, members) => {
+            let key = |(address, protocol, port): &(IpAddr, u8, u16)| {
+                let port = port.to_be_bytes();
+                [octets(address), vec![*protocol, 0, 0, 0, port[0], port[1], 0, 0]].concat()
+            };
+            members.iter().map(key).collect()
+        }
+    }
+}
+
+/// So many elements fit into one message.
+const ELEMENTS_MAX: usize = 500;
+
+fn change_elements(
+    mut transaction: Transaction,
+    set: &KernelSet,
+    old: &BTreeSet<Vec<u8>>,
+    new: &BTreeSet<Vec<u8>>,
+    interval: bool,
+) -> Transaction {
+    let element = |key: &Vec<u8>| match interval {
+        true => SetElement::range(key[..key.len() / 2].to_vec(), key[key.len() / 2..].to_vec()),
+        false => SetElement::new(key.clone()),
+    };
+    let gone: Vec<SetElement> = old.difference(new).map(element).collect();
+    let come: Vec<SetElement> = new.difference(old).map(element).collect();
+    for some in gone.chunks(ELEMENTS_MAX) {
+        transaction = transaction.del_set_elements(set, some);
+    }
+    for some in come.chunks(ELEMENTS_MAX) {
+        transaction = transaction.add_set_elements(set, some);
+    }
+    transaction
+}

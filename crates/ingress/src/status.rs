@@ -1,0 +1,212 @@
+//! What the API is told: that there is a class, where each Ingress can be reached, and what is wrong with it.
+//!
+//! An ingress runs on many nodes and all of them see the same, so one is enough to write: the one on the first ready node that
+//! has an ingress. There is no lease to renew, and should two write, they write the same.
+
+mod plan;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use reconcile::events::{EventType, Recorder, reference};
+use reconcile::{Cluster, Shutdown};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::follow::Report;
+use crate::routes::Problem;
+use crate::{CLASS, CONTROLLER, Config};
+
+/// On a node whose ingress listens.
+pub const NODE_ANNOTATION: &str = "knarr.dev/ingress";
+/// What is wrong for a moment only, because objects come one after the other, is not worth an event.
+const LASTING: Duration = Duration::from_secs(2);
+/// After a failed write.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Makes the class, once. One that somebody has changed stays as it is.
+pub async fn ensure_class(cluster: &Cluster, shutdown: &Shutdown) {
+    let classes: Api<IngressClass> = Api::all(cluster.client().clone());
+    let class: IngressClass = serde_json::from_value(json!({
+        "metadata": {
+            "name": CLASS,
+            "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
+        },
+        "spec": {"controller": CONTROLLER},
+    }))
+    .expect("the class is written down here");
+    loop {
+        match classes.create(&PostParams::default(), &class).await {
+            Ok(_) => return,
+            Err(error) if reconcile::reason(&error) == "AlreadyExists" => return,
+            // Somebody who may not make it can still serve what others made.
+            Err(error) if reconcile::reason(&error) == "Forbidden" => {
+                return tracing::warn!(%error, "the class of the ingress cannot be made");
+            }
+            Err(error) => tracing::warn!(%error, "the class of the ingress is not made yet"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+pub async fn run(config: Arc<Config>, cluster: Cluster, reports: watch::Receiver<Report>, shutdown: Shutdown) {
+    let mut bound = config.bound.subscribe();
+    let listening = bound.wait_for(|bound| bound.http.is_some() || bound.https.is_some());
+    tokio::select! {
+        listening = listening => if listening.is_err() { return },
+        () = shutdown.cancelled() => return,
+    }
+    if let Some(name) = &config.node_name {
+        tokio::select! {
+            () = mark_node(&cluster, name) => {}
+            () = shutdown.cancelled() => return,
+        }
+    }
+    let host = config.node_name.clone().unwrap_or_default();
+    let writer = Writer {
+        recorder: Recorder::new(cluster.client().clone(), "ingress", &host),
+        ingresses: cluster.caches().start(""),
+        nodes: cluster.caches().start(""),
+        config,
+        cluster,
+        first_seen: HashMap::new(),
+    };
+    writer.run(reports, shutdown).await;
+}
+
+/// Says on the node that its ingress listens; the node itself may come later than we do.
+async fn mark_node(cluster: &Cluster, name: &str) {
+    let nodes: Api<Node> = Api::all(cluster.client().clone());
+    let patch = json!({"metadata": {"annotations": {NODE_ANNOTATION: "true"}}});
+    loop {
+        match nodes.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => return,
+            Err(error) if reconcile::is_not_found(&error) => {}
+            Err(error) => tracing::warn!(%error, node = name, "the node cannot be marked as having an ingress"),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+struct Writer {
+    config: Arc<Config>,
+    cluster: Cluster,
+    recorder: Recorder,
+    ingresses: Arc<reconcile::Cache<Ingress>>,
+    nodes: Arc<reconcile::Cache<Node>>,
+    /// When each problem was first seen; none once it was said.
+    first_seen: HashMap<Problem, Option<Instant>>,
+}
+
+impl Writer {
+    async fn run(mut self, mut reports: watch::Receiver<Report>, shutdown: Shutdown) {
+        tokio::select! {
+            () = self.nodes.synced() => {}
+            () = shutdown.cancelled() => return,
+        }
+        let (mut nodes, mut ingresses) = (self.nodes.changes(), self.ingresses.changes());
+        loop {
+            nodes.borrow_and_update();
+            ingresses.borrow_and_update();
+            let report = reports.borrow_and_update().clone();
+            let again = self.pass(&report).await;
+            let sleep = async {
+                match again {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                changed = reports.changed() => if changed.is_err() { return },
+                _ = nodes.changed() => {}
+                _ = ingresses.changed() => {}
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// Writes what is not as it should be; answers when to look again.
+    async fn pass(&mut self, report: &Report) -> Option<Instant> {
+        let nodes = self.nodes.list();
+        let writes = match &self.config.node_name {
+            Some(name) => plan::writer(&nodes) == Some(name),
+            None => true,
+        };
+        if !writes {
+            self.first_seen.clear();
+            return None;
+        }
+        let wanted = match self.config.publish.is_empty() {
+            true => plan::addresses(&nodes),
+            false => self.config.publish.iter().map(|text| plan::address(text)).collect(),
+        };
+        let written = self.write_all(report, &wanted).await;
+        let events = self.tell(&report.problems);
+        let retry = (!written).then(|| Instant::now() + AGAIN);
+        retry.into_iter().chain(events).min()
+    }
+
+    async fn write_all(&self, report: &Report, wanted: &[IngressLoadBalancerIngress]) -> bool {
+        let mut written = true;
+        for key in report.ingresses.iter() {
+            let Some(ingress) = self.ingresses.get(key) else { continue };
+            if plan::shown(&ingress) == wanted {
+                continue;
+            }
+            let ingresses: Api<Ingress> = Api::namespaced(self.cluster.client().clone(), &key.namespace);
+            let patch = json!({"status": {"loadBalancer": {"ingress": wanted}}});
+            match ingresses.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => {}
+                Err(error) if reconcile::is_not_found(&error) => {}
+                Err(error) => {
+                    tracing::warn!(ingress = %key, %error, "the status of an Ingress is not written");
+                    written = false;
+                }
+            }
+        }
+        written
+    }
+
+    /// Says every problem once, if it lasts; answers when the next is old enough.
+    fn tell(&mut self, problems: &[Problem]) -> Option<Instant> {
+        let now = Instant::now();
+        let mut seen: HashMap<Problem, Option<Instant>> = HashMap::new();
+        let mut next: Option<Instant> = None;
+        for problem in problems {
+            let since = self.first_seen.get(problem).copied().unwrap_or(Some(now));
+            let due = since.map(|since| since + LASTING);
+            let state = match due {
+                None => None,
+                Some(due) if due <= now => {
+                    self.say(problem);
+                    None
+                }
+                Some(due) => {
+                    next = Some(next.map_or(due, |other| other.min(due)));
+                    since
+                }
+            };
+            seen.insert(problem.clone(), state);
+        }
+        self.first_seen = seen;
+        next
+    }
+
+    fn say(&self, problem: &Problem) {
+        let Problem { ingress, reason, message } = problem;
+        if let Some(object) = self.ingresses.get(ingress) {
+            self.recorder.event(&reference(&*object), EventType::Warning, reason, message.clone());
+        }
+        tracing::info!(%ingress, reason, message, "something is wrong with an Ingress");
+    }
+}
