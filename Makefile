@@ -45,7 +45,7 @@ clippy:
 licences:
 	@scripts/check-licences
 
-bench: build ## Measure store, API server, controllers, scheduler and node beside etcd, containerd and upstream's figures.
+bench: build ## Measure store, API server, controllers, scheduler, DNS and node beside etcd, containerd and upstream's figures.
 	@scripts/install-tools test
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all

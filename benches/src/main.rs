@@ -6,6 +6,7 @@
 mod api;
 mod cluster;
 mod controllers;
+mod dns;
 mod load;
 mod node;
 mod pods;
@@ -52,6 +53,8 @@ enum Command {
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
     },
+    /// Questions about names, with 10,000 Services.
+    Dns,
     /// Services in the kernel's rules: one more among many, and all at once, beside the same through `nft`. Needs root.
     Proxy {
         #[arg(long, default_value_t = proxy::SERVICES)]
@@ -78,6 +81,7 @@ fn main() -> anyhow::Result<()> {
                 api::run(&[]).await?;
                 controllers::run().await?;
                 scheduler::run(&[1000, 5000], &[]).await?;
+                dns::run().await?;
                 node::run(AT_ONCE).await?;
                 proxy::run(proxy::SERVICES).await
             }
@@ -85,6 +89,7 @@ fn main() -> anyhow::Result<()> {
             Command::Api { parts } => api::run(&parts).await,
             Command::Controllers => controllers::run().await,
             Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
+            Command::Dns => dns::run().await,
             Command::Proxy { services } => proxy::run(services).await,
             Command::Node { at_once } => node::run(at_once).await,
         }

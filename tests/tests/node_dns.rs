@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use on_node::{Node, one, script, with};
 use serde_json::{Value, json};
 use testkit::machine::{Inside, datagrams_within};
+use testkit::{Agent, Cluster, Machine, Place};
 
 /// Where the node's own DNS answers.
 const BRIDGE: &str = "10.42.0.1 -p 253";
@@ -325,4 +326,66 @@ fn c_libraries_find_names_and_go_on_without_the_api_server() {
     assert_eq!(resolve("db-0.db"), [first]);
     assert_eq!(resolve("gone.default").join(" "), "Name does not resolve");
     assert_eq!(resolve("wiki.corp.example"), ["192.0.2.50"]);
+}
+
+/// How many questions that machine's DNS has answered.
+fn answered(machine: &testkit::Machine) -> u64 {
+    let script = "exec 3<>/dev/tcp/127.0.0.1/9153; printf 'GET /metrics HTTP/1.1\\r\\n\\r\\n' >&3; cat <&3";
+    let metrics = machine.shell(script).unwrap_or_default();
+    let counts = metrics.lines().filter(|line| line.starts_with("coredns_dns_requests_total{"));
+    counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn pods_of_every_node_find_names_at_the_services_address() {
+    let mut cluster = Cluster::start(2, 1, &[]).expect("two nodes");
+    let place = Place { link: 0, host: 3 };
+    let machine = Arc::new(Machine::start_on(&cluster.hub, place).expect("a machine"));
+    // This one has no DNS of its own, and is led to another node's.
+    let third = Agent::join(&cluster.server, machine, "node-3", &["--disable=dns"]).expect("a third node");
+    cluster.server.default_account("default").expect("the account of the pods");
+    let kubectl = cluster.server.kubectl();
+    for number in 1..=3 {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("pod-{number}")}, "spec": {
+            "nodeName": format!("node-{number}"),
+            "containers": [{"name": "main", "image": "knarr.dev/demo", "imagePullPolicy": "IfNotPresent", "args": ["sleep", "infinity"]}],
+        }});
+        kubectl.ok_with(&["create", "-f", "-"], &pod.to_string());
+    }
+    let lookup = |number: usize| {
+        let pod = format!("pod-{number}");
+        let output =
+            kubectl.run(&["exec", &pod, "--", "lookup", "kubernetes.default", "--type", "A"]).expect("kubectl runs");
+        String::from_utf8_lossy(&output.stdout).contains("10.43.0.1")
+    };
+    for number in 1..=3 {
+        let pod = format!("pod/pod-{number}");
+        kubectl.ok(&["wait", "--for=condition=Ready", &pod, "--timeout=90s"]);
+        until(&format!("a name on node-{number}"), true, || lookup(number));
+    }
+    let slices = || kubectl.ok(&["get", "endpointslices", "-n", "kube-system", "-l", "k8s-app=kube-dns", "-o", "name"]);
+    let expected =
+        ["node-1", "node-2"].map(|node| format!("endpointslice.discovery.k8s.io/kube-dns-{node}\n")).concat();
+    assert_eq!(slices(), expected);
+    // Once both endpoints are known to it, a node asks itself only.
+    let (first, second) = (cluster.machine(1).clone(), cluster.machine(2).clone());
+    until("questions of node-2 stay there", true, || {
+        let before = (answered(&first), answered(&second));
+        let found = (0..4).all(|_| lookup(2));
+        found && answered(&first) == before.0 && answered(&second) > before.1
+    });
+
+    let question = "dig @10.43.0.10 +short +time=2 +tries=3 kubernetes.default.svc.cluster.local";
+    let address = |machine: &testkit::Machine| machine.shell(question).unwrap_or_else(|error| error.to_string());
+    assert_eq!(address(third.machine()), "10.43.0.1\n");
+    cluster.server.kill().expect("the server is killed");
+    assert_eq!(address(&second), "10.43.0.1\n");
+    let by_stream = second.shell(&format!("{question} +tcp")).expect("dig answers");
+    assert_eq!(by_stream, "10.43.0.1\n");
+
+    // Nodes that go take their endpoint along.
+    cluster.server.restart().expect("the server comes back");
+    cluster.agents.clear();
+    kubectl.ok(&["delete", "node", "node-2"]);
+    until("the endpoint of a node that has gone", false, || slices().contains("node-2"));
 }

@@ -3,7 +3,7 @@
 
 pub mod index;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashSet;
 use std::net::IpAddr;

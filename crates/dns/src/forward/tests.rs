@@ -134,7 +134,7 @@ async fn told(forwarder: &Arc<Forwarder>, name: &str, upstreams: &[&Fake]) -> St
 
 fn text(name: &str, kept: &Kept) -> String {
     let packet = ask(name, "A", None);
-    let query = crate::wire::read_query(&packet).ok().expect("a question");
+    let Ok(query) = crate::wire::read_query(&packet) else { panic!("no question") };
     let mut out = Vec::new();
     query.relay(&mut out, &kept.relayed, Some(9), false);
     let text = describe(&out);
@@ -148,8 +148,9 @@ async fn a_good_resolver_is_asked_once_and_remembered() {
     assert!(forwarder.cached(&question("a.example"), now).is_none());
     // Letters of the answer are those of the question, also from memory.
     assert_eq!(told(&forwarder, "A.example", &[&good]).await, "qr rd ra NOERROR; = A.example. 9 A 192.0.2.1");
+    let now = Instant::now();
     let kept = forwarder.cached(&question("a.example"), now).expect("it is remembered");
-    assert_eq!(kept.seconds_left(now), 30);
+    assert!((20..=30).contains(&kept.seconds_left(now)));
     assert_eq!(text("a.eXample", &kept), "qr rd ra NOERROR; = a.eXample. 9 A 192.0.2.1");
     assert_eq!(good.asked(), 1);
     forwarder.forget();

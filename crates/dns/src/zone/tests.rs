@@ -434,3 +434,41 @@ fn no_packet_makes_it_panic() {
     }
     assert!(resolver.metrics_text().contains("coredns_panics_total 0\n"));
 }
+
+#[test]
+fn no_response_of_another_resolver_makes_it_panic() {
+    use rand::{Rng, SeedableRng};
+    let question = ask("a.example", "A", Some(1232));
+    let query = crate::wire::read_query(&question).map_err(|_| ()).unwrap_or_else(|()| panic!("a question"));
+    // An alias, an address and an SOA record, with names that point back, and an OPT record.
+    let mut good = question[..question.len() - 11].to_vec();
+    good[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, 2, 0, 1, 0, 1]);
+    good.extend([0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 60, 0, 4, 1, b'b', 0xc0, 14]);
+    good.extend([0xc0, 39, 0, 1, 0, 1, 0, 0, 0, 50, 0, 4, 192, 0, 2, 1]);
+    good.extend([0xc0, 14, 0, 6, 0, 1, 0, 0, 0, 40, 0, 24, 0xc0, 14, 0xc0, 14]);
+    good.extend([0; 20]);
+    good.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    let name = Name::parse("a.example").unwrap();
+    let read = |packet: &[u8]| crate::wire::read_response(packet, 0x1234, &name, kind::A);
+    let whole = read(&good).expect("a response");
+    assert_eq!((whole.ttl, whole.answers, whole.ttls.len()), (Some(40), 2, 3));
+    let addresses: Vec<Data> = whole.address_records().into_iter().map(|record| record.data).collect();
+    assert_eq!(addresses, [Data::Cname(Name::parse("b.example").unwrap()), Data::A([192, 0, 2, 1].into())]);
+    let mut random = rand::rngs::SmallRng::seed_from_u64(11);
+    let (mut out, mut read_again) = (Vec::new(), 0);
+    for _ in 0..100_000 {
+        let mut packet = good.clone();
+        for _ in 0..random.random_range(1..5) {
+            let at = random.random_range(2..packet.len());
+            packet[at] = random.random();
+        }
+        packet.truncate(random.random_range(12..packet.len() + 20));
+        if let Some(relayed) = read(&packet) {
+            read_again += 1;
+            relayed.address_records();
+            query.relay(&mut out, &relayed, Some(5), false);
+            assert!(out.len() <= 1232 && out[..2] == question[..2]);
+        }
+    }
+    assert!(read_again > 1000, "{read_again}");
+}

@@ -91,8 +91,8 @@ fn service(addresses: &[IpAddr]) -> Value {
             },
         },
         "spec": {
+            // Pods may be told of others besides; a Service has one of each family, and there is one range of Services.
             "clusterIP": addresses.first(),
-            "clusterIPs": addresses,
             "ports": [port("dns", "UDP", 53), port("dns-tcp", "TCP", 53), port("metrics", "TCP", 9153)],
             "trafficDistribution": "PreferSameNode",
             "type": "ClusterIP",
