@@ -6,6 +6,7 @@
 mod api;
 mod cluster;
 mod controllers;
+mod ingress;
 mod load;
 mod node;
 mod pods;
@@ -51,6 +52,8 @@ enum Command {
         /// Only these shapes, such as `basic`.
         shapes: Vec<String>,
     },
+    /// Requests through the ingress beside nginx on the same route. Needs root, and nginx for the comparison.
+    Ingress,
     /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
     Node {
         /// Pods that are created at once.
@@ -72,12 +75,14 @@ fn main() -> anyhow::Result<()> {
                 api::run(&[]).await?;
                 controllers::run().await?;
                 scheduler::run(&[1000, 5000], &[]).await?;
+                ingress::run().await?;
                 node::run(AT_ONCE).await
             }
             Command::Store => storage::run().await,
             Command::Api { parts } => api::run(&parts).await,
             Command::Controllers => controllers::run().await,
             Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
+            Command::Ingress => ingress::run().await,
             Command::Node { at_once } => node::run(at_once).await,
         }
     })
