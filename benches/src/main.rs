@@ -7,6 +7,7 @@ mod api;
 mod cluster;
 mod controllers;
 mod dns;
+mod ingress;
 mod load;
 mod node;
 mod pods;
@@ -60,6 +61,8 @@ enum Command {
         #[arg(long, default_value_t = proxy::SERVICES)]
         services: usize,
     },
+    /// Requests through the ingress beside nginx on the same route. Needs root, and nginx for the comparison.
+    Ingress,
     /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
     Node {
         /// Pods that are created at once.
@@ -82,6 +85,7 @@ fn main() -> anyhow::Result<()> {
                 controllers::run().await?;
                 scheduler::run(&[1000, 5000], &[]).await?;
                 dns::run().await?;
+                ingress::run().await?;
                 node::run(AT_ONCE).await?;
                 proxy::run(proxy::SERVICES).await
             }
@@ -91,6 +95,7 @@ fn main() -> anyhow::Result<()> {
             Command::Scheduler { nodes, shapes } => scheduler::run(&nodes, &shapes).await,
             Command::Dns => dns::run().await,
             Command::Proxy { services } => proxy::run(services).await,
+            Command::Ingress => ingress::run().await,
             Command::Node { at_once } => node::run(at_once).await,
         }
     })

@@ -57,24 +57,23 @@ impl Output {
         }
     }
 
-    /// Whether somebody moved the file away, as those do who keep old logs.
-    fn is_moved(&self) -> bool {
-        let Output::File { path, file } = self else { return false };
+    /// The path, if somebody moved the file away, as those do who keep old logs.
+    fn moved_from(&self) -> Option<PathBuf> {
+        let Output::File { path, file } = self else { return None };
         let here = file.get_ref().metadata().map(|data| (data.dev(), data.ino()));
         let there = std::fs::metadata(path).map(|data| (data.dev(), data.ino()));
-        !matches!((here, there), (Ok(here), Ok(there)) if here == there)
+        let same = matches!((here, there), (Ok(here), Ok(there)) if here == there);
+        (!same).then(|| path.clone())
     }
 }
 
 /// Until nobody can send a line any more.
 fn write_all(mut output: Output, lines: &Receiver<String>) {
     while let Ok(first) = lines.recv() {
-        if output.is_moved() {
-            if let Output::File { path, .. } = &output {
-                match Output::open(&path.clone()) {
-                    Ok(opened) => output = opened,
-                    Err(error) => tracing::warn!(%error, "the access log cannot be opened again"),
-                }
+        if let Some(path) = output.moved_from() {
+            match Output::open(&path) {
+                Ok(opened) => output = opened,
+                Err(error) => tracing::warn!(%error, "the access log cannot be opened again"),
             }
         }
         let mut next = Some(first);

@@ -118,7 +118,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let config = Arc::new(config);
     let metrics = Arc::new(metrics::Metrics::default());
     let shared = Arc::new(proxy::Shared::new(config.clone(), metrics.clone())?);
-    status::ensure_class(&cluster, &shutdown).await;
+    tokio::spawn(status::ensure_class(cluster.clone(), shutdown.clone()));
     let follower = follow::Follower::new(&cluster, shared.clone());
     // A listener that knows no routes would answer 404 to what was answered before.
     tokio::select! {

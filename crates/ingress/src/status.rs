@@ -29,9 +29,11 @@ pub const NODE_ANNOTATION: &str = "knarr.dev/ingress";
 const LASTING: Duration = Duration::from_secs(2);
 /// After a failed write.
 const AGAIN: Duration = Duration::from_secs(5);
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Makes the class, once. One that somebody has changed stays as it is.
-pub async fn ensure_class(cluster: &Cluster, shutdown: &Shutdown) {
+pub async fn ensure_class(cluster: Cluster, shutdown: Shutdown) {
     let classes: Api<IngressClass> = Api::all(cluster.client().clone());
     let class: IngressClass = serde_json::from_value(json!({
         "metadata": {
@@ -41,18 +43,17 @@ pub async fn ensure_class(cluster: &Cluster, shutdown: &Shutdown) {
         "spec": {"controller": CONTROLLER},
     }))
     .expect("the class is written down here");
+    let mut pause = FIRST_PAUSE;
     loop {
         match classes.create(&PostParams::default(), &class).await {
             Ok(_) => return,
             Err(error) if reconcile::reason(&error) == "AlreadyExists" => return,
-            // Somebody who may not make it can still serve what others made.
-            Err(error) if reconcile::reason(&error) == "Forbidden" => {
-                return tracing::warn!(%error, "the class of the ingress cannot be made");
-            }
-            Err(error) => tracing::warn!(%error, "the class of the ingress is not made yet"),
+            // In the first moments of a cluster our own permissions may not be known yet.
+            Err(error) if pause > AGAIN => tracing::warn!(%error, "the class of the ingress cannot be made"),
+            Err(_) => {}
         }
         tokio::select! {
-            () = tokio::time::sleep(AGAIN) => {}
+            () = tokio::time::sleep(pause) => pause = (pause * 2).min(LAST_PAUSE),
             () = shutdown.cancelled() => return,
         }
     }
@@ -87,13 +88,18 @@ pub async fn run(config: Arc<Config>, cluster: Cluster, reports: watch::Receiver
 async fn mark_node(cluster: &Cluster, name: &str) {
     let nodes: Api<Node> = Api::all(cluster.client().clone());
     let patch = json!({"metadata": {"annotations": {NODE_ANNOTATION: "true"}}});
+    let mut pause = FIRST_PAUSE;
     loop {
         match nodes.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => return,
             Err(error) if reconcile::is_not_found(&error) => {}
-            Err(error) => tracing::warn!(%error, node = name, "the node cannot be marked as having an ingress"),
+            Err(error) if pause > AGAIN => {
+                tracing::warn!(%error, node = name, "the node cannot be marked as having an ingress");
+            }
+            Err(_) => {}
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
     }
 }
 

@@ -182,7 +182,8 @@ pub fn datagrams_within(network: &Path, address: &str) -> anyhow::Result<UdpSock
     within(network, move || UdpSocket::bind(&address))
 }
 
-fn within<T: Send + 'static>(
+/// Does something on a thread of its own inside a network namespace; threads that it starts are inside, too.
+pub fn within<T: Send + 'static>(
     network: &Path,
     open: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {

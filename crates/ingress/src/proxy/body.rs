@@ -191,10 +191,10 @@ impl Body for Download {
                     record.bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
                 }
                 // The connection is free again as soon as the last byte is here, not only when the client has it.
-                if frame.is_none() || body.is_end_stream() {
-                    if let Some(lease) = lease.take() {
-                        lease.give_back();
-                    }
+                if (frame.is_none() || body.is_end_stream())
+                    && let Some(lease) = lease.take()
+                {
+                    lease.give_back();
                 }
                 Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
             }

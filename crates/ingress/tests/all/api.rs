@@ -41,7 +41,7 @@ fn node(api: &FakeApi, name: &str, ready: bool, address: &str) {
 async fn there_is_a_class_and_it_stays_as_it_was_changed() {
     let path = "/apis/networking.k8s.io/v1/ingressclasses/knarr";
     let world = World::start().await;
-    let class = world.api.get(path).expect("the class");
+    let class = until("there is a class", || world.api.get(path)).await;
     assert_eq!(class["spec"]["controller"], "knarr.dev/ingress");
     assert_eq!(class["metadata"]["annotations"]["ingressclass.kubernetes.io/is-default-class"], "true");
     let api = world.api.clone();
@@ -49,7 +49,10 @@ async fn there_is_a_class_and_it_stays_as_it_was_changed() {
     let mut changed = class;
     changed["metadata"]["annotations"] = json!({});
     api.put(path, changed);
+    api.take_requests();
     let world = World::start_on(api, config()).await;
+    let post = "POST /apis/networking.k8s.io/v1/ingressclasses".to_owned();
+    until("it is tried once more", || world.api.take_requests().contains(&post).then_some(())).await;
     assert_eq!(world.api.get(path).expect("the class")["metadata"]["annotations"], json!({}));
 }
 
