@@ -388,13 +388,20 @@ fn parts_of_volumes_lead_nowhere_else() {
     node.pod("part-within", part("within"));
     node.until("part-within", "ended", ended);
     assert!(node.until_log("part-within", "main", "part").contains("file"));
-    for (name, path) in [("part-out", "out"), ("part-up", "up"), ("part-file", "out/secret")] {
+    for (name, path, step) in [
+        ("part-out", "out", "prepare subPath"),
+        ("part-up", "up", "prepare subPath"),
+        ("part-file", "out/secret", "prepare subPath"),
+        ("part-new", "out/new/folder", "create subPath directory"),
+    ] {
         node.pod(name, part(path));
         let pod = node.until(name, "refused or ended", |pod| {
             status(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerConfigError" || ended(pod)
         });
         assert!(!ended(&pod), "{name}: {}", node.log(name, "main"));
-        node.until_event(name, "Warning Failed Error: failed to ");
+        let message = format!("failed to {step} for volumeMount \"v\" of container \"main\"");
+        assert_eq!(status(&pod, "main")["state"]["waiting"]["message"], message);
+        node.until_event(name, &format!("Warning Failed Error: {message}"));
         node.delete(name, Some(0));
     }
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1, "nothing was made outside");

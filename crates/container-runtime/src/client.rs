@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::Interest;
@@ -15,6 +16,10 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use crate::shim::protocol::{Answer, Call, Event, Message, Ready, Request, SOCKET};
+
+/// How long a shim may take to answer, unless the runtime's configuration says otherwise: as long as upstream's kubelet waits
+/// for a runtime. A shim that lives answers within milliseconds; one that does not is stopped, or starved of memory.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(120);
 
 /// What a shim has to say without being asked.
 #[derive(Debug)]
@@ -29,6 +34,7 @@ type Reply = oneshot::Sender<(Result<Answer, String>, Vec<OwnedFd>)>;
 /// A connection to one shim.
 pub(crate) struct Client {
     socket: AsyncFd<OwnedFd>,
+    answer_within: Duration,
     next: AtomicU64,
     pending: Mutex<Option<HashMap<u64, Reply>>>,
     execs: Mutex<HashMap<u64, oneshot::Sender<i32>>>,
@@ -40,8 +46,20 @@ pub(crate) enum CallError {
     Gone,
     #[error("{0}")]
     Refused(String),
+    #[error("the pod's shim does not answer: context deadline exceeded after {0:?}")]
+    Silent(Duration),
     #[error("the pod's shim cannot be reached: {0}")]
     Io(#[from] io::Error),
+}
+
+impl CallError {
+    pub fn code(&self) -> cri::Code {
+        match self {
+            CallError::Silent(_) => cri::Code::DeadlineExceeded,
+            CallError::Gone | CallError::Io(_) => cri::Code::Unavailable,
+            CallError::Refused(_) => cri::Code::Unknown,
+        }
+    }
 }
 
 /// Starts a shim for the pod whose folder this is, from a descriptor of its program. Blocks until the pod is there.
@@ -68,11 +86,16 @@ pub(crate) fn spawn(program: BorrowedFd, folder: &Path) -> io::Result<Ready> {
 
 impl Client {
     /// Connects, and hands on what the shim says to `hear` for as long as it lives.
-    pub async fn connect(folder: &Path, hear: impl Fn(News) + Send + Sync + 'static) -> io::Result<Arc<Client>> {
+    pub async fn connect(
+        folder: &Path,
+        answer_within: Duration,
+        hear: impl Fn(News) + Send + Sync + 'static,
+    ) -> io::Result<Arc<Client>> {
         let socket = linux::fd_passing::connect(&folder.join(SOCKET))?;
         rustix::io::ioctl_fionbio(&socket, true)?;
         let client = Arc::new(Client {
             socket: crate::streams::watch(socket)?,
+            answer_within,
             next: AtomicU64::new(1),
             pending: Mutex::new(Some(HashMap::new())),
             execs: Mutex::new(HashMap::new()),
@@ -88,21 +111,34 @@ impl Client {
         Ok(client)
     }
 
+    /// Asks the shim, and waits for its answer no longer than it may take.
     pub async fn call(&self, call: Call, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CallError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let asked = tokio::time::timeout(self.answer_within, self.ask(number, call, fds)).await;
+        asked.unwrap_or_else(|_| {
+            self.give_up(number);
+            Err(CallError::Silent(self.answer_within))
+        })
+    }
+
+    async fn ask(&self, number: u64, call: Call, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CallError> {
         let (reply, answer) = oneshot::channel();
         self.pending.lock().as_mut().ok_or(CallError::Gone)?.insert(number, reply);
         let message = serde_json::to_vec(&Request { number, call }).map_err(io::Error::from)?;
         let sent =
             self.socket.async_io(Interest::WRITABLE, |socket| linux::fd_passing::send(socket, &message, fds)).await;
         if let Err(error) = sent {
-            if let Some(pending) = self.pending.lock().as_mut() {
-                pending.remove(&number);
-            }
+            self.give_up(number);
             return Err(error.into());
         }
         let (result, fds) = answer.await.map_err(|_| CallError::Gone)?;
         Ok((result.map_err(CallError::Refused)?, fds))
+    }
+
+    fn give_up(&self, number: u64) {
+        if let Some(pending) = self.pending.lock().as_mut() {
+            pending.remove(&number);
+        }
     }
 
     /// The exit code of a command that is going to be started under this number.
@@ -110,6 +146,18 @@ impl Client {
         let (sender, receiver) = oneshot::channel();
         self.execs.lock().insert(exec, sender);
         receiver
+    }
+
+    /// Ends a shim that does not answer any more.
+    pub fn kill(&self) {
+        let connected = self.pending.lock().is_some();
+        // The number is that of whoever listens at the other end. As long as the connection stands it is no other process's.
+        let peer = rustix::net::sockopt::socket_peercred(self.socket.get_ref());
+        if let Some(peer) = peer.ok().filter(|_| connected)
+            && let Err(error) = linux::process::kill(peer.pid.as_raw_pid(), 9)
+        {
+            tracing::warn!(%error, "a shim that does not answer cannot be ended");
+        }
     }
 
     /// Ends the connection; the shim goes on.

@@ -212,12 +212,11 @@ pub(crate) async fn start(inner: &Arc<Inner>, container: &Arc<Container>) -> cri
             inner.tell(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
             Err(cri::Error::unknown(message))
         }
-        Err(error) => Err(failed(&error)),
+        Err(error) => Err(cri::Error::new(error.code(), format!("failed to start container: {error}"))),
     }
 }
 
 pub(crate) async fn stop(inner: &Arc<Inner>, container: &Arc<Container>, timeout_seconds: i64) -> cri::Result<()> {
-    let _ = inner;
     if !container.is_running() {
         return Ok(());
     }
@@ -231,14 +230,20 @@ pub(crate) async fn stop(inner: &Arc<Inner>, container: &Arc<Container>, timeout
     let ended = |state: &State| matches!(state, State::Exited(_));
     if timeout_seconds > 0 {
         let stop_signal = container.record.lock().stop_signal;
-        // If it cannot be signalled it is gone, and its end will be told.
-        let _ = signal(stop_signal, false).await;
         let grace = Duration::from_secs(timeout_seconds.unsigned_abs());
-        if tokio::time::timeout(grace, state.wait_for(ended)).await.is_ok() {
+        let asked = async {
+            // If it cannot be signalled it is gone, and its end will be told.
+            let _ = signal(stop_signal, false).await;
+            state.wait_for(ended).await.is_ok()
+        };
+        if tokio::time::timeout(grace, asked).await == Ok(true) {
             return Ok(());
         }
     }
-    let _ = signal(Signal::SIGKILL as i32, true).await;
+    if let Err(CallError::Silent(_)) = signal(Signal::SIGKILL as i32, true).await {
+        // Its end is then told like that of any pod whose shim has died.
+        crate::sandbox::end_silent(inner, &container.sandbox, &shim).await;
+    }
     match tokio::time::timeout(KILL_PATIENCE, state.wait_for(ended)).await {
         Ok(_) => Ok(()),
         Err(_) => Err(cri::Error::new(

@@ -101,7 +101,7 @@ async fn begin(container: &Container, args: &[String], wanted: Wanted) -> cri::R
                  unable to start container process: {reason}: unknown"
             )));
         }
-        Err(error) => return Err(cri::Error::new(Code::Unavailable, error.to_string())),
+        Err(error) => return Err(cri::Error::new(error.code(), error.to_string())),
     }
     if let Some(console) = console {
         // Sent before the program was started, so it is there.
@@ -119,11 +119,12 @@ pub(crate) async fn exec_sync(
     timeout_seconds: i64,
 ) -> cri::Result<ExecSync> {
     let wanted = Wanted { tty: false, stdin: false, stdout: true, stderr: true };
-    let running = begin(container, command, wanted).await?;
     let limit = match timeout_seconds {
         seconds if seconds > 0 => Duration::from_secs(seconds.unsigned_abs()),
         _ => Duration::MAX,
     };
+    let late = || cri::Error::new(Code::DeadlineExceeded, format!("command {:?} timed out", command.join(" ")));
+    let running = tokio::time::timeout(limit, begin(container, command, wanted)).await.map_err(|_| late())??;
     let Running { number, client, stdout, stderr, exit, .. } = running;
     let collect = async {
         let (stdout, stderr, code) = tokio::join!(collect(stdout), collect(stderr), exit);
@@ -136,7 +137,7 @@ pub(crate) async fn exec_sync(
             let kill = Call::SignalExec { exec: number, signal: 9 };
             // If it has just ended there is nothing to kill.
             let _ = client.call(kill, &[]).await;
-            Err(cri::Error::new(Code::DeadlineExceeded, format!("command {:?} timed out", command.join(" "))))
+            Err(late())
         }
     }
 }
@@ -209,7 +210,7 @@ pub(crate) async fn attach(container: &Container, request: &v1::AttachRequest) -
     let (_, mut given) = client
         .call(call, &fds)
         .await
-        .map_err(|error| cri::Error::unknown(format!("failed to attach container: {error}")))?;
+        .map_err(|error| cri::Error::new(error.code(), format!("failed to attach container: {error}")))?;
     let input = given.pop().map(AsyncFile::new).transpose().map_err(io_error)?;
     let resize = config.tty.then(|| {
         let (resize, mut sizes) = mpsc::channel::<TerminalSize>(RESIZES_MAX);

@@ -11,6 +11,7 @@ pub mod shim;
 pub mod usage;
 
 mod client;
+mod compress;
 mod container;
 mod create;
 mod exec;
@@ -21,10 +22,12 @@ mod service;
 mod stats;
 mod streams;
 
+pub use client::ANSWER_WITHIN;
 pub use runtime::ContainerRuntime;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cri::Network;
 
@@ -43,4 +46,6 @@ pub struct Config {
     pub layer_pulls_max: usize,
     pub log_max_size: u64,
     pub log_max_files: u32,
+    /// How long a pod's shim may take to answer: [`ANSWER_WITHIN`] unless told otherwise.
+    pub shim_answers_within: Duration,
 }

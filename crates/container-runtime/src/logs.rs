@@ -34,6 +34,7 @@ pub struct Log {
     lost: u64,
     reason: String,
     buffer: Vec<u8>,
+    rotated: bool,
 }
 
 /// The line of one stream that has not ended yet.
@@ -42,8 +43,17 @@ pub struct Unfinished(Vec<u8>);
 
 impl Log {
     pub fn open(path: Option<PathBuf>, size_max: u64, files_max: u32) -> Log {
-        let mut log =
-            Log { path, size_max, files_max, file: None, size: 0, lost: 0, reason: String::new(), buffer: Vec::new() };
+        let mut log = Log {
+            path,
+            size_max,
+            files_max,
+            file: None,
+            size: 0,
+            lost: 0,
+            reason: String::new(),
+            buffer: Vec::new(),
+            rotated: false,
+        };
         // A log that cannot be opened now is tried again with every write.
         let _ = log.reopen();
         log
@@ -86,6 +96,11 @@ impl Log {
         let mut buffer = Vec::new();
         entry(&timestamp(now), stream, b'F', &rest, &mut buffer);
         self.append(&buffer, now);
+    }
+
+    /// Whether it was rotated since this was asked last.
+    pub fn take_rotated(&mut self) -> bool {
+        std::mem::take(&mut self.rotated)
     }
 
     /// Gives memory back that an idle container does not need.
@@ -152,10 +167,18 @@ impl Log {
         std::fs::rename(&path, &rotated)?;
         self.file = None;
         self.reopen()?;
-        let mut old = rotated_files(&path)?;
+        self.rotated = true;
+        let old = rotated_files(&path)?;
         let keep = self.files_max.saturating_sub(1) as usize;
-        while old.len() > keep {
-            std::fs::remove_file(old.remove(0))?;
+        for file in old.iter().take(old.len().saturating_sub(keep)) {
+            // Under either name: it may be packed at this moment.
+            let plain = file.to_str().and_then(|name| name.strip_suffix(".gz")).map(PathBuf::from);
+            for name in [Some(file.clone()), plain].into_iter().flatten() {
+                match std::fs::remove_file(name) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
         }
         Ok(())
     }
@@ -176,6 +199,14 @@ pub fn rotated_files(path: &Path) -> io::Result<Vec<PathBuf>> {
     }
     // The time in their names sorts them.
     found.sort();
+    // One that is being packed stands there under both names; the packed one is whole.
+    found.dedup_by(|later, earlier| {
+        let both = later.extension().is_some_and(|it| it == "gz") && later.with_extension("") == *earlier;
+        if both {
+            std::mem::swap(later, earlier);
+        }
+        both
+    });
     Ok(found)
 }
 

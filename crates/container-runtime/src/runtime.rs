@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cri::v1;
+use futures::StreamExt;
 use parking_lot::Mutex;
 use rand::RngCore;
 use tokio::sync::broadcast;
 
 use crate::Config;
+use crate::compress::Compressor;
 use crate::container::{self, Container, Outcome, START, State};
 use crate::image::{Images, ImagesConfig};
 use crate::image_store::ImageStore;
@@ -24,6 +26,9 @@ use crate::stats::Samples;
 
 /// Events that a slow listener may be behind before it has to ask for all again.
 const EVENTS_MAX: usize = 4096;
+
+/// Shims that are asked at the same time when knarr starts.
+const LOADED_AT_ONCE: usize = 32;
 
 /// knarr's own container runtime. Dropping it leaves all pods running.
 pub struct ContainerRuntime {
@@ -41,6 +46,7 @@ pub(crate) struct Inner {
     pub table: Mutex<Table>,
     pub events: broadcast::Sender<v1::ContainerEventResponse>,
     pub samples: Samples,
+    pub compressor: Arc<Compressor>,
 }
 
 #[derive(Default)]
@@ -81,6 +87,7 @@ impl ContainerRuntime {
             table: Mutex::default(),
             events: broadcast::Sender::new(EVENTS_MAX),
             samples: Samples::default(),
+            compressor: Arc::default(),
             config,
         });
         load(&inner).await.map_err(|error| failed("find the pods again", error))?;
@@ -162,10 +169,21 @@ impl Inner {
 
     /// A shim said something.
     pub fn heard(&self, sandbox: &Sandbox, event: Event) {
-        let Event::Exited { container, exit } = event else { return };
-        let Some(container) = self.find_container(&container) else { return };
-        if container.ended(Outcome::from(&exit)) {
-            self.tell(sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+        match event {
+            Event::Exited { container, exit } => {
+                let Some(container) = self.find_container(&container) else { return };
+                if container.ended(Outcome::from(&exit)) {
+                    self.tell(sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+                }
+            }
+            Event::LogRotated { container } => {
+                let container = self.find_container(&container);
+                if let Some(path) = container.and_then(|container| container.record.lock().log_path.clone()) {
+                    self.compressor.rotated(path);
+                }
+            }
+            // Told to whoever waits for the command.
+            Event::ExecExited { .. } => {}
         }
     }
 }
@@ -180,9 +198,9 @@ pub(crate) fn new_id() -> String {
 async fn load(inner: &Arc<Inner>) -> std::io::Result<()> {
     let folder = inner.config.root_dir.join("sandboxes");
     let found = tokio::task::spawn_blocking(move || records::load(&folder)).await??;
-    for (_, record, containers) in found {
-        load_sandbox(inner, record, containers).await;
-    }
+    // Side by side: one that does not answer must not keep all others waiting.
+    let loading = found.into_iter().map(|(_, record, containers)| load_sandbox(inner, record, containers));
+    futures::stream::iter(loading).buffer_unordered(LOADED_AT_ONCE).collect::<()>().await;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cri::{Addresses, SandboxNetwork, v1};
 use parking_lot::Mutex;
 
-use crate::client::{self, Client, News};
+use crate::client::{self, CallError, Client, News};
 use crate::records::{Folder, SandboxRecord};
 use crate::runtime::Inner;
 use crate::shim::protocol::{Answer, Call, ContainerState, IdRange, Pod, Ready, SETUP, Share, UserMapping};
@@ -281,7 +281,7 @@ pub(crate) async fn adopt(
 ) -> io::Result<Vec<ContainerState>> {
     let weak = Arc::downgrade(inner);
     let id = sandbox.id.clone();
-    let client = Client::connect(&sandbox.state_folder, move |news| {
+    let client = Client::connect(&sandbox.state_folder, inner.config.shim_answers_within, move |news| {
         let Some(inner) = weak.upgrade() else { return };
         let Some(sandbox) = inner.table.lock().sandboxes.get(&id).cloned() else { return };
         match news {
@@ -295,9 +295,15 @@ pub(crate) async fn adopt(
     .await?;
     let (ready, containers) = match ready {
         Some(ready) => (ready, Vec::new()),
-        None => match client.call(Call::State, &[]).await.map_err(io::Error::other)?.0 {
-            Answer::State { ready, containers } => (ready, containers),
-            other => return Err(io::Error::other(format!("unexpected answer {other:?}"))),
+        None => match client.call(Call::State, &[]).await {
+            Ok((Answer::State { ready, containers }, _)) => (ready, containers),
+            Ok((other, _)) => return Err(io::Error::other(format!("unexpected answer {other:?}"))),
+            Err(error) => {
+                if matches!(error, CallError::Silent(_)) {
+                    client.kill();
+                }
+                return Err(io::Error::other(error));
+            }
         },
     };
     *sandbox.shim.lock() = Some(Shim { client, ready });
@@ -348,8 +354,10 @@ async fn release(inner: &Arc<Inner>, sandbox: &Sandbox) -> cri::Result<()> {
     }
     if let Some(shim) = shim {
         sandbox.closing.store(true, Ordering::Relaxed);
-        // One that is gone already has ended its pod as well.
-        let _ = shim.client.call(Call::Shutdown, &[]).await;
+        // One that is gone already has ended its pod as well; one that does not answer is ended with its pod.
+        if let Err(CallError::Silent(_)) = shim.client.call(Call::Shutdown, &[]).await {
+            end_silent(inner, sandbox, &shim).await;
+        }
         *sandbox.shim.lock() = None;
     }
     let folder = sandbox.state_folder.clone();
@@ -363,6 +371,20 @@ async fn release(inner: &Arc<Inner>, sandbox: &Sandbox) -> cri::Result<()> {
     .await
     .map_err(|error| cri::Error::unknown(error.to_string()))?
     .map_err(|error| cri::Error::unknown(format!("failed to clean up sandbox {:?}: {error}", sandbox.id)))
+}
+
+/// Ends a shim that does not answer, and every process of its pod: nobody else could.
+pub(crate) async fn end_silent(inner: &Arc<Inner>, sandbox: &Sandbox, shim: &Shim) {
+    tracing::warn!(
+        sandbox = sandbox.id,
+        pid = shim.ready.pid,
+        "a pod's shim does not answer; it is ended with its pod"
+    );
+    shim.client.kill();
+    for container in inner.containers_of(&sandbox.id) {
+        let cgroup = container.record.lock().cgroup.clone();
+        crate::container::end_group(cgroup).await;
+    }
 }
 
 async fn clean_up(inner: &Arc<Inner>, sandbox: &Sandbox) -> cri::Result<()> {

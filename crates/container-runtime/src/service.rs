@@ -154,7 +154,7 @@ impl Runtime for ContainerRuntime {
         }
         let client = container.sandbox.shim()?.client;
         let reopened = client.call(Call::ReopenLog { container: id.to_string() }, &[]).await;
-        reopened.map(|_| ()).map_err(|error| cri::Error::unknown(error.to_string()))
+        reopened.map(|_| ()).map_err(|error| cri::Error::new(error.code(), error.to_string()))
     }
 
     async fn exec_sync(&self, id: &str, command: &[String], timeout_seconds: i64) -> cri::Result<ExecSync> {

@@ -2,8 +2,13 @@
 
 mod support;
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use cri::{Runtime, v1};
 use support::{World, wait};
+
+const STOP: i32 = 19;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_start_finds_everything_as_it_is() {
@@ -72,6 +77,45 @@ async fn a_killed_shim_costs_its_pod_and_nothing_else() {
     world.runtime().remove_pod_sandbox(&sandbox).await.unwrap();
     assert_eq!(world.output(&other, "echo fine").await, "fine");
     assert_eq!(world.network.attached.lock().len(), 1);
+}
+
+/// Stopped, as one that hangs in the kernel or waits for memory for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shim_that_does_not_answer_costs_its_pod_and_nothing_else() {
+    let mut world = World::new().await;
+    let (sandbox, container) = world.run("pod", "sleep 1000").await;
+    let (_, other) = world.run("other", "sleep 1000").await;
+    let (lost_sandbox, lost) = world.run("lost", "sleep 1000").await;
+    world.close();
+    world.shim_answers_within = Duration::from_secs(2);
+    let lost_shim = shim_of(&world, &lost_sandbox);
+    linux::process::kill(lost_shim, STOP).unwrap();
+    // A start of knarr waits for it no longer than that, and finds the others.
+    world.open().await;
+    assert_eq!(world.status(&lost).await.state(), v1::ContainerState::ContainerExited);
+    wait("it is ended", || async { (!Path::new(&format!("/proc/{lost_shim}/exe")).exists()).then_some(()) }).await;
+    world.runtime().remove_pod_sandbox(&lost_sandbox).await.unwrap();
+
+    let pid = world.runtime().pid(&container).unwrap();
+    let shim = shim_of(&world, &sandbox);
+    linux::process::kill(shim, STOP).unwrap();
+    let command = ["true".to_string()];
+    let error = world.runtime().exec_sync(&container, &command, 0).await.unwrap_err();
+    assert_eq!(error.code, cri::Code::DeadlineExceeded);
+    assert!(error.message.contains("the pod's shim does not answer"), "{error}");
+    let begun = Instant::now();
+    let error = world.runtime().exec_sync(&container, &command, 1).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_millis(1900), "a command has its own limit too");
+    assert_eq!((error.code, error.message.as_str()), (cri::Code::DeadlineExceeded, "command \"true\" timed out"));
+    assert_eq!(world.status(&container).await.state(), v1::ContainerState::ContainerRunning);
+    // Who wants it ended gets it ended.
+    world.runtime().stop_container(&container, 1).await.unwrap();
+    assert_eq!(world.status(&container).await.exit_code, 137);
+    assert!(!Path::new(&format!("/proc/{pid}/root/bin")).exists(), "its processes are ended");
+    world.runtime().stop_pod_sandbox(&sandbox).await.unwrap();
+    world.runtime().remove_pod_sandbox(&sandbox).await.unwrap();
+    assert!(!Path::new(&format!("/proc/{shim}/exe")).exists(), "the shim is ended");
+    assert_eq!(world.output(&other, "echo fine").await, "fine");
 }
 
 #[tokio::test(flavor = "multi_thread")]

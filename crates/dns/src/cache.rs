@@ -33,9 +33,9 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// How many seconds it may live on.
+    /// How many seconds it may live on; the one that has begun counts.
     pub fn seconds_left(&self, now: Instant) -> u32 {
-        self.until.saturating_duration_since(now).as_secs() as u32
+        self.until.saturating_duration_since(now).as_secs_f64().ceil() as u32
     }
 
     pub fn is_denial(&self) -> bool {

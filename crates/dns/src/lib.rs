@@ -62,8 +62,10 @@ pub struct Config {
 
 /// Where questions are taken.
 pub enum Listen {
-    /// On the pods' bridge: the first address of the node's ranges.
-    Bridge,
+    /// On the pods' bridge: the first address of the node's ranges. Until the Node can be read, at its last addresses.
+    Bridge {
+        last: Vec<IpAddr>,
+    },
     /// On the node's own addresses.
     Node,
     These(Vec<IpAddr>),
@@ -189,7 +191,10 @@ fn follow_addresses(
             nodes.listen(move |_, _| _ = &sender);
             return receiver;
         }
-        Listen::Bridge => true,
+        Listen::Bridge { last } => {
+            sender.send_replace(at(&last));
+            true
+        }
         Listen::Node => false,
     };
     let own = Key::new("", &node_name);

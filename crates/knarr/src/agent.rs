@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use kube_apiserver::pki::{Pair, ServingCertificate};
-use reconcile::Shutdown;
+use reconcile::{Caches, Cluster, Shutdown};
 
 use crate::join::certificates::{self, Kind};
 use crate::join::{self, Joined};
@@ -28,6 +28,11 @@ pub struct Flags {
     /// Everything knarr keeps on disk.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
+    /// Parts that do not run here: dns.
+    #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
+    disable: Vec<String>,
+    #[command(flatten)]
+    dns: crate::dns::NodeFlags,
     #[command(flatten)]
     node: crate::node::Flags,
 }
@@ -63,6 +68,12 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         service_cidr: joined.settings.service_cidr,
         gives_ranges: true,
     };
+    if !flags.disable.iter().any(|part| part == "dns" || part == "coredns") {
+        let service_cidr = joined.settings.service_cidr;
+        let config = flags.dns.config(crate::dns::Node { flags: &node, data_dir: &flags.data_dir, service_cidr });
+        let caches = Caches::new(joined.client.clone(), shutdown.clone());
+        crate::dns::start(config, Cluster::with_client(joined.client.clone(), caches), shutdown.clone());
+    }
     let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
     println!(
         "knarr is a node of the cluster at {} after {} ms",

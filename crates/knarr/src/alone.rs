@@ -6,7 +6,9 @@ use anyhow::Context;
 use reconcile::{Caches, Cluster, Shutdown};
 use tokio::signal::unix::{SignalKind, signal};
 
-pub async fn cluster(kubeconfig: &Path, agent: &'static str, shutdown: &Shutdown) -> anyhow::Result<Cluster> {
+/// The copies it keeps live as long as the process: what is at work when it is told to stop waits until they have seen its
+/// last write.
+pub async fn cluster(kubeconfig: &Path, agent: &'static str) -> anyhow::Result<Cluster> {
     let read = kube::config::Kubeconfig::read_from(kubeconfig);
     let read = read.with_context(|| format!("read {}", kubeconfig.display()))?;
     let config = kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")?;
@@ -16,7 +18,7 @@ pub async fn cluster(kubeconfig: &Path, agent: &'static str, shutdown: &Shutdown
         request
     });
     let client = kube::client::ClientBuilder::try_from(config).context("make a client")?.with_layer(&named).build();
-    Ok(Cluster::with_client(client.clone(), Caches::new(client, shutdown.clone())))
+    Ok(Cluster::with_client(client.clone(), Caches::new(client, Shutdown::new())))
 }
 
 /// SIGTERM and SIGINT stop the component.

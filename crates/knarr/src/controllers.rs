@@ -62,6 +62,8 @@ pub struct Flags {
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
     #[command(flatten)]
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
     leader: crate::leader::Flags,
 }
 
@@ -73,7 +75,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
+    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let Some(path) = path else { return Ok(None) };
         Ok(Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?))
@@ -98,6 +100,7 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         service_account_key: read(&flags.service_account_private_key_file)?.map(PrivateKey),
         ..Config::default()
     };
+    let config = flags.tuning.apply(config);
     crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;
     let election = flags.leader.election(LEASE)?;
@@ -184,6 +187,12 @@ impl Local {
             };
             election.run(client, shutdown, work).await;
         })
+    }
+
+    /// Starts the cluster's DNS for this node; the handle ends when it has stopped. Every node has one, whoever leads.
+    pub fn start_dns(&self, config: dns::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
+        let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
+        crate::dns::start(config, cluster, shutdown)
     }
 
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.

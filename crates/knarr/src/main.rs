@@ -1,6 +1,7 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
 mod agent;
+mod etcd;
 mod join;
 mod server;
 mod control;
@@ -9,8 +10,10 @@ mod scheduler;
 mod local_storage;
 mod alone;
 mod leader;
+mod tuning;
 mod node;
 mod network;
+mod dns;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -47,6 +50,8 @@ enum Command {
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
+    /// Run the cluster's DNS for one node alone, against any Kubernetes API.
+    Dns(dns::Flags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -58,9 +63,19 @@ enum Command {
     /// Look after the images of this machine. The server may be running.
     #[command(subcommand)]
     Image(image::Command),
+    /// Talk to a cluster; the same as calling this program by the name kubectl.
+    #[command(disable_help_flag = true)]
+    Kubectl {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        line: Vec<String>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
+    // Called as kubectl, or told to be it, we are nothing else: no log, no threads, nothing that takes time.
+    if let Some(line) = kubectl_line() {
+        std::process::exit(kubectl::main(line));
+    }
     // A pod's shim is this same program; it must not have started a thread by then.
     let mut arguments = std::env::args_os();
     if arguments.nth(1).is_some_and(|first| first == "shim") {
@@ -87,11 +102,25 @@ fn main() -> anyhow::Result<()> {
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::Dns(flags) => dns::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Image(command) => image::run(command),
+        // Reached only where options of knarr itself stood before it.
+        Command::Kubectl { line } => std::process::exit(kubectl::main(line)),
     }
+}
+
+/// The arguments of kubectl, where this is a call of it: by the program's name, or by the first argument.
+fn kubectl_line() -> Option<Vec<String>> {
+    let mut arguments = std::env::args_os();
+    let program = arguments.next()?;
+    let by_name = std::path::Path::new(&program).file_name().is_some_and(|name| name == "kubectl");
+    if !by_name && arguments.next()? != "kubectl" {
+        return None;
+    }
+    Some(arguments.map(|argument| argument.to_string_lossy().into_owned()).collect())
 }
 
 #[cfg(test)]

@@ -95,6 +95,9 @@ pub struct Flags {
     /// Until it is as full as this.
     #[arg(long, env = "KNARR_IMAGE_GC_LOW_THRESHOLD", default_value_t = 80)]
     pub image_gc_low_threshold: u8,
+    /// How long an image stays at least before it may be removed, such as 2m.
+    #[arg(long, env = "KNARR_MINIMUM_IMAGE_TTL_DURATION", default_value = "2m", value_parser = seconds)]
+    pub minimum_image_ttl_duration: Duration,
     /// The size at which a container's log is rotated.
     #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_SIZE", default_value = "10Mi")]
     pub container_log_max_size: String,
@@ -193,7 +196,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         eviction_pressure_transition_period: flags.eviction_pressure_transition_period,
         image_gc_high_threshold_percent: flags.image_gc_high_threshold,
         image_gc_low_threshold_percent: flags.image_gc_low_threshold,
-        image_minimum_gc_age: Duration::from_secs(2 * 60),
+        image_minimum_gc_age: flags.minimum_image_ttl_duration,
         container_log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         container_log_max_files: flags.container_log_max_files,
         node_status_update_frequency: Duration::from_secs(10),
@@ -234,6 +237,7 @@ async fn runtime(
         layer_pulls_max: LAYER_PULLS_MAX,
         log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         log_max_files: flags.container_log_max_files,
+        shim_answers_within: container_runtime::ANSWER_WITHIN,
     };
     let images = Images::open(ImagesConfig {
         root_dir: ImagesConfig::root_dir_of(&config.root_dir),
@@ -261,6 +265,13 @@ fn state_dir(data_dir: &Path) -> PathBuf {
     let mut hasher = DefaultHasher::new();
     data_dir.hash(&mut hasher);
     run.join(format!("{:016x}", hasher.finish()))
+}
+
+/// The bridge's addresses at the last start, for the time until the node's object can be read.
+pub fn last_bridge_addresses(data_dir: &Path) -> Vec<IpAddr> {
+    let text = std::fs::read_to_string(state_dir(data_dir).join("network/ranges")).unwrap_or_default();
+    let ranges = text.split(',').filter_map(|range| range.trim().parse::<ipnet::IpNet>().ok());
+    ranges.filter_map(|range| range.trunc().hosts().find(|address| *address != range.network())).collect()
 }
 
 fn registries(file: &Path) -> anyhow::Result<Registries> {

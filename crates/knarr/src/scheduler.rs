@@ -36,7 +36,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
+        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         if let Some(address) = flags.health_address {
             let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;

@@ -55,6 +55,15 @@ pub struct Flags {
     /// The key of our certificate for etcd.
     #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
+    /// Run the host's own etcd as the first member of a cluster of servers; the next join with --server and --token.
+    #[arg(long, env = "KNARR_CLUSTER_INIT", conflicts_with = "etcd_servers")]
+    cluster_init: bool,
+    /// How often a snapshot of that etcd is saved.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_INTERVAL", default_value = "12h", value_parser = crate::leader::duration)]
+    etcd_snapshot_interval: Duration,
+    /// How many snapshots are kept.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_RETENTION", default_value_t = 5)]
+    etcd_snapshot_retention: usize,
     /// Static tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
     token_auth_file: Option<PathBuf>,
@@ -64,7 +73,7 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage, dns.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -74,7 +83,14 @@ pub struct Flags {
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
+    tuning: crate::tuning::Flags,
+    #[command(flatten)]
+    dns: crate::dns::NodeFlags,
+    #[command(flatten)]
     node: crate::node::Flags,
+    /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
+    #[arg(skip)]
+    runs_etcd: bool,
 }
 
 impl Flags {
@@ -86,16 +102,22 @@ impl Flags {
         self.node.cluster_domain = settings.cluster_domain;
         if self.etcd_servers.is_empty() {
             self.etcd_servers = settings.etcd_servers;
+            self.runs_etcd = settings.runs_etcd;
         }
         anyhow::ensure!(
             !self.etcd_servers.is_empty(),
-            "that server keeps its objects on its own disk, which two servers cannot share: start it with --etcd-servers first"
+            "that server keeps its objects on its own disk, which two servers cannot share: start it with --cluster-init or --etcd-servers first"
         );
         Ok(())
     }
 
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
+    }
+
+    /// Also by the name it has elsewhere.
+    fn disables_dns(&self) -> bool {
+        self.disables("dns") || self.disables("coredns")
     }
 }
 
@@ -114,8 +136,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         flags.follow(settings)?;
     }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
-    let store = open_store(&flags).await?;
-    let shutdown = CancellationToken::new();
+    let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
+    let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
+    let store = open_store(&flags, etcd.as_ref()).await?;
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
@@ -135,9 +158,12 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
+    if !flags.disables_dns() {
+        make_dns(&flags, &server).await;
+    }
     let stop_components = CancellationToken::new();
-    let local =
-        crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), stop_components.clone());
+    // The copies outlive the components: what these have begun ends when it has seen its own last write.
+    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
         false => Some(controllers_config(&flags)?),
@@ -174,6 +200,14 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
+    let dns = match flags.disable_agent || flags.disables_dns() {
+        true => None,
+        false => {
+            let (flags, data_dir) = (&flags, &flags.data_dir);
+            let node = crate::dns::Node { flags: &flags.node, data_dir, service_cidr: flags.service_cidr };
+            Some(local.start_dns(flags.dns.config(node), stop_components.clone()))
+        }
+    };
     // Nobody can connect to "all addresses"; here it is reached by this one.
     let mut address = server.address;
     if address.ip().is_unspecified() {
@@ -192,13 +226,58 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, dns, node].into_iter().flatten() {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
     shutdown.cancel();
     server.ended().await;
+    stop_etcd.cancel();
+    if let Some(etcd) = etcd {
+        etcd.ended().await;
+    }
     Ok(())
+}
+
+/// The member of etcd that this server runs, where servers do.
+async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::Result<Option<crate::etcd::Etcd>> {
+    // Once begun, it goes on without the flag.
+    if !flags.cluster_init && !flags.runs_etcd && !crate::etcd::is_member(&flags.data_dir) {
+        return Ok(None);
+    }
+    flags.runs_etcd = true;
+    let mut node = flags.node.clone();
+    node.find_addresses();
+    let address = flags.advertise_address.or(node.node_ip.first().copied());
+    let config = crate::etcd::Config {
+        data_dir: flags.data_dir.clone(),
+        name: node.name(),
+        address: address
+            .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
+        others: flags.etcd_servers.clone(),
+    };
+    if !flags.etcd_servers.contains(&config.client_url()) {
+        flags.etcd_servers.push(config.client_url());
+    }
+    let etcd = crate::etcd::Etcd::start(config, shutdown.clone()).await.context("start etcd")?;
+    tokio::spawn(crate::etcd::snapshots::keep(
+        etcd.store.clone(),
+        flags.data_dir.clone(),
+        flags.etcd_snapshot_interval,
+        flags.etcd_snapshot_retention,
+        shutdown,
+    ));
+    Ok(Some(etcd))
+}
+
+/// The Service and the roles of the cluster's DNS. Without them it cannot be reached, but everything else works.
+async fn make_dns(flags: &Flags, server: &kube_apiserver::Running) {
+    for object in crate::dns::objects(&flags.node.cluster_dns(&flags.service_cidr)) {
+        let kind = object["kind"].clone();
+        if let Err(status) = kube_apiserver::bootstrap::ensure(&server.app, object).await {
+            tracing::error!(%kind, message = status.message, "an object of the cluster's DNS is not made");
+        }
+    }
 }
 
 /// Tells machines that join what they must know.
@@ -209,6 +288,7 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         cluster_dns: flags.node.cluster_dns(&flags.service_cidr),
         cluster_domain: flags.node.cluster_domain.clone(),
         etcd_servers: flags.etcd_servers.clone(),
+        runs_etcd: flags.runs_etcd,
     };
     let url =
         format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
@@ -239,7 +319,7 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     }
     let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
     let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
-    let defaults = kube_controller_manager::Config::default();
+    let defaults = flags.tuning.apply(kube_controller_manager::Config::default());
     Ok(kube_controller_manager::Config {
         controllers,
         root_ca: Some(root_ca),
@@ -257,8 +337,13 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     })
 }
 
-async fn open_store(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::Result<Arc<dyn Store>> {
     std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
+    if let Some(etcd) = etcd {
+        let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
+        crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;
+        return Ok(Arc::new(opened));
+    }
     if flags.etcd_servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));
         let opened = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;

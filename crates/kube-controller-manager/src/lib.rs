@@ -45,9 +45,14 @@ mod certificates;
 mod bootstrapsigner;
 mod tokencleaner;
 mod serviceaccounttoken;
+mod legacytokencleaner;
+mod resourceclaim;
+mod vacprotection;
 mod ttl;
 
 pub use certificates::SigningAuthority;
+pub use horizontalpodautoscaler::Autoscaling;
+pub use nodelifecycle::NodeLifecycle;
 
 pub type Context = reconcile::Context<Config>;
 pub type Controller = reconcile::Controller<Config>;
@@ -91,6 +96,9 @@ pub static CONTROLLERS: &[&Controller] = &[
     &tokencleaner::CONTROLLER,
     &serviceaccounttoken::CONTROLLER,
     &ttl::CONTROLLER,
+    &resourceclaim::CONTROLLER,
+    &vacprotection::CONTROLLER,
+    &legacytokencleaner::CONTROLLER,
 ];
 
 /// What the operator decides.
@@ -115,6 +123,8 @@ pub struct Config {
     pub signing_authority: Option<SigningAuthority>,
     /// The longest that a signed certificate lasts.
     pub signing_duration: Duration,
+    pub node_lifecycle: NodeLifecycle,
+    pub autoscaling: Autoscaling,
     /// Signs the tokens of service accounts that are kept in Secrets; without one they stay empty.
     pub service_account_key: Option<PrivateKey>,
 }
@@ -144,6 +154,8 @@ impl Default for Config {
             terminated_pods_max: 12500,
             signing_authority: None,
             signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
+            node_lifecycle: NodeLifecycle::default(),
+            autoscaling: Autoscaling::default(),
             service_account_key: None,
         }
     }

@@ -80,6 +80,7 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
         () = shutdown.cancelled() => {}
         () = renew(&config, &client) => {}
         () = tend(&config, &client) => {}
+        () = stay_ready(&config, &client) => {}
     }
     Ok(())
 }
@@ -159,6 +160,25 @@ async fn renew(config: &Config, client: &Client) {
     }
 }
 
+/// Says again that a node is well when somebody says otherwise, say because its lease was not renewed for a while.
+async fn stay_ready(config: &Config, client: &Client) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let ours = watcher::Config::default().streaming_lists().labels("knarr.dev/hollow=true");
+    let mut events = pin!(watch(nodes.clone(), ours).default_backoff());
+    while let Some(event) = events.next().await {
+        let Ok(Event::Apply(node) | Event::InitApply(node)) = event else { continue };
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let is_ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
+        let number = name.strip_prefix(&config.prefix).and_then(|number| number.parse().ok());
+        let (false, true, Some(number)) = (is_ready, config.is_ours(name), number) else { continue };
+        let status = json!({"status": self::node(config, number)["status"]});
+        if let Err(error) = nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await {
+            tracing::warn!(node = name, %error, "a node did not say that it is well");
+        }
+    }
+}
+
 /// Follows the pods of all nodes by one watch.
 async fn tend(config: &Config, client: &Client) {
     let pods: Api<Pod> = Api::all(client.clone());
@@ -188,11 +208,11 @@ async fn tend(config: &Config, client: &Client) {
             continue;
         }
         let ends = pod.metadata.deletion_timestamp.is_some();
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-        if !ends && phase != "Pending" && !phase.is_empty() {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if !ends && is_as_it_should_be(&pod) {
+            done.remove(&uid);
             continue;
         }
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
         if done.insert(uid, ends) == Some(ends) {
             continue;
         }
@@ -214,6 +234,20 @@ async fn tend(config: &Config, client: &Client) {
     }
 }
 
+/// Whether nothing is to be said of a pod: it runs and is ready, or has ended. One that runs but is called unready was on a node
+/// that others believed lost.
+fn is_as_it_should_be(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    match status.and_then(|status| status.phase.as_deref()).unwrap_or_default() {
+        "" | "Pending" => false,
+        "Running" => {
+            let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
+        }
+        _ => true,
+    }
+}
+
 async fn finish(client: &Client, pod: &Pod) -> Result<(), kube::Error> {
     let uid = Preconditions { uid: pod.metadata.uid.clone(), ..Preconditions::default() };
     let options = DeleteParams { grace_period_seconds: Some(0), preconditions: Some(uid), ..DeleteParams::default() };
@@ -223,7 +257,8 @@ async fn finish(client: &Client, pod: &Pod) -> Result<(), kube::Error> {
 
 async fn begin(client: &Client, pod: &Pod, addresses: &AtomicU32) -> Result<(), kube::Error> {
     let number = addresses.fetch_add(1, Ordering::Relaxed) & 0x00ff_ffff;
-    let address = std::net::Ipv4Addr::from(0x0a00_0000 | number).to_string();
+    let new = || std::net::Ipv4Addr::from(0x0a00_0000 | number).to_string();
+    let address = pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_else(new);
     let patch = running(pod, &address, Timestamp::now());
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     api(client, pod).patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await?;

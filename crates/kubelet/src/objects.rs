@@ -7,7 +7,7 @@ mod watched;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
@@ -16,10 +16,11 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ListParams};
-use parking_lot::Mutex;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use watched::{Watched, WatchedList};
+
+use crate::node::Seen;
 
 /// Why an object could not be had.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -46,7 +47,8 @@ pub struct Objects {
     secrets: Watched<Secret>,
     services: WatchedList<Service>,
     changes: broadcast::Sender<String>,
-    allocatable: Mutex<Option<BTreeMap<String, Quantity>>>,
+    /// The watch of this node's own object.
+    own_node: OnceLock<watch::Receiver<Seen>>,
 }
 
 impl Objects {
@@ -58,7 +60,7 @@ impl Objects {
             services: WatchedList::new(client.clone()),
             client,
             changes,
-            allocatable: Mutex::new(None),
+            own_node: OnceLock::new(),
         })
     }
 
@@ -120,7 +122,22 @@ impl Objects {
         got("serviceaccount", name, Api::namespaced(self.client.clone(), namespace).get_opt(name).await)
     }
 
+    /// From now on this node's object is what the watch shows.
+    pub fn follow_node(&self, seen: watch::Receiver<Seen>) {
+        // There is one watch for as long as the kubelet runs.
+        let _ = self.own_node.set(seen);
+    }
+
+    /// This node's object, as the watch last showed it; asked for only before the watch has shown anything.
     pub async fn node(&self, name: &str) -> Result<Arc<Node>, ObjectError> {
+        if let Some(Seen::Here(node)) = self.own_node.get().map(|seen| seen.borrow().clone()) {
+            return Ok(node);
+        }
+        self.fresh_node(name).await
+    }
+
+    /// This node's object as it is now: what the watch shows may be a moment old.
+    pub async fn fresh_node(&self, name: &str) -> Result<Arc<Node>, ObjectError> {
         got("node", name, Api::all(self.client.clone()).get_opt(name).await)
     }
 
@@ -132,20 +149,13 @@ impl Objects {
     pub async fn trust_bundles(&self, signer: &str, labels: &str) -> Result<Vec<ClusterTrustBundle>, ObjectError> {
         let which = ListParams::default().fields(&format!("spec.signerName={signer}")).labels(labels);
         let list = Api::<ClusterTrustBundle>::all(self.client.clone()).list(&which).await;
-        list.map(|list| list.items).map_err(|error| ObjectError::Other(error.to_string()))
+        list.map(|list| list.items).map_err(|error| ObjectError::Other(in_words(&error)))
     }
 
-    /// What pods may use of this node. The node's own part sets it; until then it is read from the API.
+    /// What pods may use of this node.
     pub async fn allocatable(&self, node: &str) -> Result<BTreeMap<String, Quantity>, ObjectError> {
-        if let Some(known) = self.allocatable.lock().clone() {
-            return Ok(known);
-        }
         let node = self.node(node).await?;
         Ok(node.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default())
-    }
-
-    pub fn set_allocatable(&self, allocatable: BTreeMap<String, Quantity>) {
-        *self.allocatable.lock() = Some(allocatable);
     }
 
     pub fn client(&self) -> &kube::Client {
@@ -157,6 +167,14 @@ fn got<K>(kind: &'static str, name: &str, answer: kube::Result<Option<K>>) -> Re
     match answer {
         Ok(Some(object)) => Ok(Arc::new(object)),
         Ok(None) => Err(ObjectError::NotFound { kind, name: name.to_owned() }),
-        Err(error) => Err(ObjectError::Other(error.to_string())),
+        Err(error) => Err(ObjectError::Other(in_words(&error))),
+    }
+}
+
+/// What the API said, without the rest of its answer: users read this.
+pub(crate) fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
     }
 }

@@ -57,6 +57,7 @@ pub async fn run(
     let volumes = Arc::new(Volumes::new(kubelet.clone()));
     let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes).await?);
     let seen = Arc::new(NodeWatch::default());
+    kubelet.objects.follow_node(seen.seen());
     let files = StaticPods::start(
         kubelet.config.static_pod_path.clone(),
         &kubelet.config.node_name,

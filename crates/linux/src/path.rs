@@ -11,6 +11,9 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 /// Symbolic links are followed as if the folder were `/`; magic links (such as `/proc/*/fd`) are refused.
 const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
+/// No symbolic link is followed at all.
+const PLAIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
 /// How often a walk is tried again when something is renamed at the same time.
 const RETRIES_MAX: usize = 64;
 
@@ -48,13 +51,18 @@ pub fn open_root(root: &Path) -> io::Result<OwnedFd> {
 
 /// What `path` names inside `root`.
 pub fn open_inside(root: impl AsFd, path: &Path) -> io::Result<Inside> {
-    openat2(root, path, OFlags::PATH).map(|file| Inside { file })
+    openat2(root, path, OFlags::PATH, INSIDE).map(|file| Inside { file })
 }
 
-/// Like [`open_inside`], with every missing folder made with these permissions.
-pub fn make_folders_inside(root: impl AsFd, path: &Path, mode: u32) -> io::Result<Inside> {
+/// What `path` names inside `root`, with no symbolic link on the way or at its end.
+pub fn open_plain(root: impl AsFd, path: &Path) -> io::Result<Inside> {
+    openat2(root, path, OFlags::PATH, PLAIN).map(|file| Inside { file })
+}
+
+/// Like [`open_plain`], with every missing folder made with these permissions.
+pub fn make_folders_plain(root: impl AsFd, path: &Path, mode: u32) -> io::Result<Inside> {
     let mut here = PathBuf::new();
-    let mut open = open_inside(&root, Path::new("."))?;
+    let mut open = open_plain(&root, Path::new("."))?;
     for component in path.components() {
         let name = match component {
             Component::Normal(name) => name,
@@ -62,7 +70,7 @@ pub fn make_folders_inside(root: impl AsFd, path: &Path, mode: u32) -> io::Resul
             Component::ParentDir => return Err(io::Error::other(format!("{} must not contain '..'", path.display()))),
         };
         here.push(name);
-        open = match open_inside(&root, &here) {
+        open = match open_plain(&root, &here) {
             Ok(next) => next,
             Err(error) if error.kind() == io::ErrorKind::NotFound => make_folder(&open, name, mode)?,
             Err(error) => return Err(error),
@@ -91,7 +99,7 @@ fn make_folder(parent: &Inside, name: &OsStr, mode: u32) -> io::Result<Inside> {
 /// The content of a regular file below `root`, at most `max` bytes.
 pub fn read_inside(root: &Path, path: &Path, max: u64) -> io::Result<Vec<u8>> {
     // Without NONBLOCK a pipe in the file's place would hold us up for ever.
-    let file = openat2(open_root(root)?, path, OFlags::RDONLY | OFlags::NONBLOCK)?;
+    let file = openat2(open_root(root)?, path, OFlags::RDONLY | OFlags::NONBLOCK, INSIDE)?;
     if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -103,10 +111,10 @@ pub fn read_inside(root: &Path, path: &Path, max: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-fn openat2(root: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+fn openat2(root: impl AsFd, path: &Path, flags: OFlags, how: ResolveFlags) -> io::Result<OwnedFd> {
     let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     for _ in 0..RETRIES_MAX {
-        match rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), INSIDE) {
+        match rustix::fs::openat2(&root, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
             // The kernel could not be sure that `..` stayed inside, because of a rename at the same time.
             Err(rustix::io::Errno::AGAIN) => std::thread::yield_now(),
             other => return Ok(other?),
@@ -160,12 +168,15 @@ mod tests {
         let folder = Folder::new("make");
         let root = open_root(&folder.0.join("root")).unwrap();
         symlink(folder.0.join("outside"), folder.0.join("root/link")).unwrap();
-        let made = make_folders_inside(&root, Path::new("in/a/b"), 0o777).unwrap();
+        let made = make_folders_plain(&root, Path::new("in/a/b"), 0o777).unwrap();
         assert!(made.is_dir().unwrap());
         assert_eq!(made.stat().unwrap().st_mode & 0o777, 0o777);
         assert!(folder.0.join("root/in/a/b").is_dir());
-        make_folders_inside(&root, Path::new("link/new"), 0o777).unwrap_err();
-        make_folders_inside(&root, Path::new("../new"), 0o777).unwrap_err();
+        make_folders_plain(&root, Path::new("link/new"), 0o777).unwrap_err();
+        make_folders_plain(&root, Path::new("../new"), 0o777).unwrap_err();
+        open_plain(&root, Path::new("link")).unwrap_err();
+        open_plain(&root, Path::new("in/../in")).unwrap();
+        open_plain(&root, Path::new("../outside")).unwrap_err();
         assert_eq!(std::fs::read_dir(folder.0.join("outside")).unwrap().count(), 1);
     }
 }

@@ -136,6 +136,8 @@ impl Candidate {
         let within = self.config.durations.renew_deadline / 2;
         match timeout(within, self.take_or_renew()).await {
             Ok(Ok(leads)) => leads,
+            // Another candidate was faster.
+            Ok(Err(error)) if matches!(crate::reason(&error), "AlreadyExists" | "Conflict") => false,
             Ok(Err(error)) => {
                 tracing::warn!(lease = self.config.name, %error, "cannot read or write the lease");
                 false

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod client;
+pub mod component;
 pub mod containerd;
 pub mod etcd;
 pub mod fake_api;
@@ -15,6 +16,7 @@ pub mod watch;
 
 pub use agent::{Agent, Cluster};
 pub use client::{Client, Reply};
+pub use component::Component;
 pub use etcd::Etcd;
 pub use fake_api::{FakeApi, Fault, Link};
 pub use hub::{Hub, Place};

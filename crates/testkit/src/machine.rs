@@ -3,7 +3,7 @@
 //! others by a [`Hub`].
 
 use std::fs::File;
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
@@ -27,8 +27,9 @@ if [ -n "$ALONE" ]; then
 fi
 mkdir -p /run/knarr
 mount -t tmpfs knarr-test /run/knarr
-mkdir -p /var/log/pods
+mkdir -p /var/log/pods /var/log/containers
 mount -t tmpfs knarr-test /var/log/pods
+mount -t tmpfs knarr-test /var/log/containers
 echo ready
 exec 3<&0
 cat <&3 >/dev/null &
@@ -173,6 +174,12 @@ pub fn connect_within(network: &Path, address: &str) -> anyhow::Result<TcpStream
 pub fn listen_within(network: &Path, address: &str) -> anyhow::Result<TcpListener> {
     let address = address.to_owned();
     within(network, move || TcpListener::bind(&address))
+}
+
+/// Takes datagrams inside a network namespace.
+pub fn datagrams_within(network: &Path, address: &str) -> anyhow::Result<UdpSocket> {
+    let address = address.to_owned();
+    within(network, move || UdpSocket::bind(&address))
 }
 
 fn within<T: Send + 'static>(

@@ -48,7 +48,7 @@ impl Server {
     /// changes what a test has written.
     pub fn start_api(arguments: &[&str]) -> anyhow::Result<Server> {
         let mut all = vec![
-            "--disable=kube-scheduler,cloud-controller-manager,local-storage".to_string(),
+            "--disable=kube-scheduler,cloud-controller-manager,local-storage,dns".to_string(),
             "--controllers=serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller"
                 .into(),
             "--controllers=garbage-collector-controller,clusterrole-aggregation-controller".into(),
@@ -140,6 +140,11 @@ impl Server {
         Ok(())
     }
 
+    /// The arguments of the next start.
+    pub fn set_arguments(&mut self, arguments: Vec<String>) {
+        self.options.arguments = arguments;
+    }
+
     /// SIGKILL: as if the power was cut, for the process.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         match self.process.take() {
@@ -207,8 +212,10 @@ impl Server {
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {
-                command.args(["--node-ip", &machine.address(), "--node-name", "node-1", "--cgroup-root"]);
-                command.arg(format!("/{}", machine.name()));
+                command.args(["--node-ip", &machine.address(), "--cgroup-root"]).arg(format!("/{}", machine.name()));
+                if !self.options.arguments.iter().any(|argument| argument == "--node-name") {
+                    command.args(["--node-name", "node-1"]);
+                }
                 // How full the disk of this machine is must not decide about a test.
                 if !self.options.arguments.iter().any(|argument| argument.starts_with("--eviction-hard")) {
                     command.arg("--eviction-hard=memory.available<10Mi");

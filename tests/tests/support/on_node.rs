@@ -91,6 +91,15 @@ impl Node {
         reply.json()
     }
 
+    /// Waits until a list can be asked for.
+    pub fn until_served(&self, path: &str) {
+        let deadline = Instant::now() + LONG;
+        while self.send("GET", path, Value::Null).code != 200 {
+            assert!(Instant::now() < deadline, "{path} is not served");
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    }
+
     pub fn patch(&self, path: &str, patch: Value) -> Value {
         let reply = self.send("PATCH", path, patch);
         assert_eq!(reply.code, 200, "{path}: {}", reply.text());

@@ -351,7 +351,7 @@ fn explain(error: &reqwest::Error, host: &str) -> String {
 fn explain_texts(texts: &[String], host: &str, timed_out: bool) -> String {
     let all = texts.join(": ");
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    const KNOWN: [(&str, &str); 10] = [
+    const KNOWN: [(&str, &str); 13] = [
         ("Connection refused", "dial tcp {host}: connect: connection refused"),
         ("No route to host", "dial tcp {host}: connect: no route to host"),
         ("Network is unreachable", "dial tcp {host}: connect: network is unreachable"),
@@ -363,6 +363,9 @@ fn explain_texts(texts: &[String], host: &str, timed_out: bool) -> String {
             "tls: failed to verify certificate: x509: certificate is not valid for {name}",
         ),
         ("expired", "tls: failed to verify certificate: x509: certificate has expired or is not yet valid"),
+        ("fatal alert: BadCertificate", "remote error: tls: bad certificate"),
+        ("fatal alert: CertificateRequired", "remote error: tls: certificate required"),
+        ("fatal alert: HandshakeFailure", "remote error: tls: handshake failure"),
         ("InvalidContentType", "http: server gave HTTP response to HTTPS client"),
         ("Connection reset", "read tcp {host}: connection reset by peer"),
     ];
@@ -403,6 +406,7 @@ mod tests {
             "dial tcp example.com:5000: connect: connection refused",
         );
         check(&["client error (Connect)", "dns error"], "dial tcp: lookup example.com: no such host");
+        check(&["a", "received fatal alert: BadCertificate"], "remote error: tls: bad certificate");
         check(&["a", "something else"], "something else");
         assert_eq!(
             server_message(br#"{"errors":[{"code":"TOOMANYREQUESTS","message":"slow down"}]}"#).as_deref(),

@@ -1,7 +1,7 @@
 //! Makes files under a folder from names that nobody vouches for.
 //!
-//! Every name is resolved by the kernel with the folder as its root (`openat2` with `RESOLVE_IN_ROOT`), so neither `..`, nor
-//! an absolute name, nor a symbolic link that an earlier entry placed leads out of it.
+//! Every name is resolved by the kernel with the folder as its root (`openat2` with `RESOLVE_IN_ROOT`), so neither
+//! an absolute name, nor a symbolic link that an earlier entry placed leads out of it. A name that climbs is refused.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -218,7 +218,7 @@ fn refused(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.to_owned())
 }
 
-/// The parts of a name as seen from the root: `..` at the top stays at the top, as in any root.
+/// The parts of a name as seen from the root. One that climbs above it was made by nobody with good intentions.
 fn clean(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     if path.len() > PATH_LENGTH_MAX {
         return Err(refused("a name that is too long"));
@@ -227,7 +227,7 @@ fn clean(path: &[u8]) -> io::Result<Vec<&[u8]>> {
     for part in path.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
-            b".." => drop(parts.pop()),
+            b".." => drop(parts.pop().ok_or_else(|| refused("a path that climbs out of the image"))?),
             part => parts.push(part),
         }
     }

@@ -165,6 +165,9 @@ impl Shim {
                     && index < container.outputs.len()
                 {
                     container.read(index, &mut buffer);
+                    if container.log.take_rotated() {
+                        self.tell(Event::LogRotated { container: id });
+                    }
                 }
             }
             Source::Behind(id, index) => {
@@ -408,11 +411,15 @@ impl Shim {
         let Some((id, container)) = container else { return false };
         let exit = container.end(ended, super::now(), &mut vec![0; READ_SIZE]);
         let id = id.clone();
+        let rotated = container.log.take_rotated();
         if !container.groups.remove() {
             self.leftover.push(container.groups.clone());
         }
         // If the disk is full, knarr still learns it from the event, or when it asks.
         let _ = write_json(&self.pod.records.join(exit_record(&id)), &exit);
+        if rotated {
+            self.tell(Event::LogRotated { container: id.clone() });
+        }
         self.tell(Event::Exited { container: id, exit });
         true
     }

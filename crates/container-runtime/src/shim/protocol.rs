@@ -197,8 +197,18 @@ pub enum Answer {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Event {
-    Exited { container: String, exit: Exit },
-    ExecExited { exec: u64, code: i32 },
+    Exited {
+        container: String,
+        exit: Exit,
+    },
+    ExecExited {
+        exec: u64,
+        code: i32,
+    },
+    /// Its log is full and goes on in a new file.
+    LogRotated {
+        container: String,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -26,6 +26,7 @@ pub struct World {
     pub folder: tempfile::TempDir,
     pub network: Arc<CountingNetwork>,
     pub images: Arc<FolderImages>,
+    pub shim_answers_within: Duration,
     runtime: Option<ContainerRuntime>,
     cgroup: String,
 }
@@ -159,6 +160,7 @@ impl World {
         let mut world = World {
             network: Arc::default(),
             images: FolderImages::new(&folder.path().join("images")),
+            shim_answers_within: Duration::from_secs(60),
             runtime: None,
             cgroup,
             folder,
@@ -177,6 +179,7 @@ impl World {
             layer_pulls_max: 1,
             log_max_size: 1 << 20,
             log_max_files: 3,
+            shim_answers_within: self.shim_answers_within,
         }
     }
 

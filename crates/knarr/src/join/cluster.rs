@@ -28,6 +28,9 @@ pub struct Settings {
     /// The etcd that all servers share, if they do.
     #[serde(default)]
     pub etcd_servers: Vec<String>,
+    /// Whether each server runs a member of that etcd.
+    #[serde(default)]
+    pub runs_etcd: bool,
 }
 
 /// Ranges are written as one writes them.

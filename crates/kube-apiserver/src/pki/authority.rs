@@ -49,11 +49,13 @@ pub struct Request<'a> {
 pub enum Usage {
     Client,
     Server,
+    /// Both, as members of etcd are to each other.
+    Peer,
 }
 
 impl Authority {
     /// Reads `<name>.crt` and `<name>.key` of the folder, or makes them where neither is there.
-    pub(super) fn ensure(dir: &Path, name: &str, common_name: &str, now: Timestamp) -> Result<Authority, Error> {
+    pub fn ensure(dir: &Path, name: &str, common_name: &str, now: Timestamp) -> Result<Authority, Error> {
         let (certificate_path, key_path) = paths(dir, name);
         match (files::read(&certificate_path)?, files::read(&key_path)?) {
             (Some(certificate), Some(key)) => Authority::load(certificate, &key)
@@ -113,10 +115,11 @@ impl Authority {
         }
         params.subject_alt_names.extend(request.addresses.iter().copied().map(SanType::IpAddress));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-        params.extended_key_usages = vec![match request.usage {
-            Usage::Client => ExtendedKeyUsagePurpose::ClientAuth,
-            Usage::Server => ExtendedKeyUsagePurpose::ServerAuth,
-        }];
+        params.extended_key_usages = match request.usage {
+            Usage::Client => vec![ExtendedKeyUsagePurpose::ClientAuth],
+            Usage::Server => vec![ExtendedKeyUsagePurpose::ServerAuth],
+            Usage::Peer => vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+        };
         params.use_authority_key_identifier_extension = true;
         let certificate = params.signed_by(&key, &self.issuer).map_err(issue_error(request.common_name))?;
         Ok(Pair {

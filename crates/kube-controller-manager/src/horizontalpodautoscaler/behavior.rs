@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerSpec};
 
-/// Used where an autoscaler names no window for going down.
-const DOWN_WINDOW: SignedDuration = SignedDuration::from_mins(5);
+use super::settings::Autoscaling;
+
 /// No window and no period is longer than this, so older entries are forgotten.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
@@ -38,6 +38,7 @@ pub(super) struct Allowed {
 /// What becomes of a wish for so many replicas.
 pub(super) fn allow(
     now: Timestamp,
+    settings: &Autoscaling,
     spec: &HorizontalPodAutoscalerSpec,
     current: i32,
     wanted: i32,
@@ -45,7 +46,7 @@ pub(super) fn allow(
 ) -> Allowed {
     memory.recommendations.push_back((now, wanted));
     memory.forget_old(now);
-    let (stabilized, able) = stabilize(now, spec, current, wanted, memory);
+    let (stabilized, able) = stabilize(now, settings, spec, current, wanted, memory);
     let least = spec.min_replicas.unwrap_or(1);
     let (mut low, mut low_said) = (least, TOO_FEW);
     let (mut high, mut high_said) = (spec.max_replicas, TOO_MANY);
@@ -85,6 +86,7 @@ fn rules(spec: &HorizontalPodAutoscalerSpec) -> (Option<&HPAScalingRules>, Optio
 /// Going up follows the lowest, going down the highest of the recent wishes.
 fn stabilize(
     now: Timestamp,
+    settings: &Autoscaling,
     spec: &HorizontalPodAutoscalerSpec,
     current: i32,
     wanted: i32,
@@ -95,12 +97,13 @@ fn stabilize(
         seconds.map_or(otherwise, |seconds| SignedDuration::from_secs(seconds.into()))
     };
     let (up, down) = rules(spec);
+    let down_window = SignedDuration::try_from(settings.downscale_stabilization).unwrap_or(SignedDuration::MAX);
     let within = |window: SignedDuration| {
         let recent = memory.recommendations.iter().filter(move |(at, _)| now.duration_since(*at) < window);
         recent.map(|(_, replicas)| *replicas).chain([wanted])
     };
     let lowest = within(window(up, SignedDuration::ZERO)).min().unwrap_or(wanted);
-    let highest = within(window(down, DOWN_WINDOW)).max().unwrap_or(wanted);
+    let highest = within(window(down, down_window)).max().unwrap_or(wanted);
     let stabilized = current.max(lowest).min(highest);
     let said = if stabilized == wanted {
         (true, "ReadyForNewScale", "recommended size matches current size")
@@ -178,7 +181,7 @@ mod tests {
         let at = |ago: i64| Timestamp::from_second(1_000_000 - ago).expect("a time");
         let recommendations = past.iter().map(|(ago, replicas)| (at(*ago), *replicas)).collect();
         let mut memory = Memory { recommendations, changes: VecDeque::from([(at(10), 5)]) };
-        let allowed = allow(now, &spec, current, wanted, &mut memory);
+        let allowed = allow(now, &Autoscaling::default(), &spec, current, wanted, &mut memory);
         assert_eq!((allowed.replicas, allowed.able.1, allowed.limited.1), expected, "{behavior} {current} {wanted}");
     }
 

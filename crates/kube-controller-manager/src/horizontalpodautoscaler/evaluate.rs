@@ -13,6 +13,7 @@ use kube::Client;
 use machinery::quantity::{Format, Quantity};
 
 use super::replicas::{Proposal, Target, Tolerance, by_average, by_pods, by_value};
+use super::settings::Autoscaling;
 use super::{metrics, scale};
 
 /// What is looked at.
@@ -26,6 +27,7 @@ pub(super) struct Scene<'a> {
     pub current: i32,
     pub there: i32,
     pub tolerance: Tolerance,
+    pub settings: &'a Autoscaling,
 }
 
 pub(super) struct Answer {
@@ -41,13 +43,10 @@ pub(super) struct Failure {
     pub error: String,
 }
 
-/// Near enough where the autoscaler does not say otherwise.
-const TOLERANCE: f64 = 0.1;
-
-pub(super) fn tolerance(spec: &HorizontalPodAutoscalerSpec) -> Tolerance {
+pub(super) fn tolerance(settings: &Autoscaling, spec: &HorizontalPodAutoscalerSpec) -> Tolerance {
     let behavior = spec.behavior.as_ref();
     let of = |written: Option<&Written>| {
-        written.and_then(|one| Quantity::parse(&one.0).ok()).map_or(TOLERANCE, |one| one.as_f64())
+        written.and_then(|one| Quantity::parse(&one.0).ok()).map_or(settings.tolerance, |one| one.as_f64())
     };
     let down = behavior.and_then(|all| all.scale_down.as_ref()).and_then(|rules| rules.tolerance.as_ref());
     let up = behavior.and_then(|all| all.scale_up.as_ref()).and_then(|rules| rules.tolerance.as_ref());
@@ -83,7 +82,7 @@ pub(super) async fn evaluate(scene: &Scene<'_>, metric: &MetricSpec) -> Result<A
             reason(format!("failed to get pods metric value: unable to get metric {}: {error}", pods.metric.name))
         })?;
         let target = Target::Average { milli: wanted(pods.target.average_value.as_ref()) };
-        let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, false, scene.tolerance);
+        let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, None, scene.tolerance);
         let proposal = proposal.map_err(|error| reason(format!("failed to get pods metric value: {error}")))?;
         status.pods = Some(PodsMetricStatus { metric: pods.metric.clone(), current: value(&proposal, false) });
         return Ok(Answer { replicas: proposal.replicas, name: format!("pods metric {}", pods.metric.name), status });
@@ -155,16 +154,16 @@ async fn of_resource(
     let failed = |error: String| format!("failed to get {resource} {word}: {error}");
     let samples = metrics::resource(scene.client, scene.namespace, scene.selector, resource, container).await;
     let samples = samples.map_err(|error| failed(format!("unable to get metrics for resource {resource}: {error}")))?;
-    let is_cpu = resource == "cpu";
+    let starting = (resource == "cpu").then_some(scene.settings);
     if let Some(average) = &target.average_value {
         let target = Target::Average { milli: wanted(Some(average)) };
-        let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, is_cpu, scene.tolerance);
+        let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, starting, scene.tolerance);
         return proposal.map(|proposal| (proposal, "")).map_err(failed);
     }
     let percent = target.average_utilization.unwrap_or(80).max(1);
     let requests = requests(scene.pods, resource, container).map_err(failed)?;
     let target = Target::Utilization { percent, requests: &requests };
-    let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, is_cpu, scene.tolerance);
+    let proposal = by_pods(scene.now, scene.current, scene.pods, &samples, target, starting, scene.tolerance);
     proposal.map(|proposal| (proposal, " utilization (percentage of request)")).map_err(failed)
 }
 

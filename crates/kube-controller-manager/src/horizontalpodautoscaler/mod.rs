@@ -8,6 +8,7 @@ mod evaluate;
 mod metrics;
 mod replicas;
 mod scale;
+mod settings;
 mod status;
 
 use std::collections::HashMap;
@@ -22,9 +23,11 @@ use reconcile::{Error, Rule, Shutdown, Work};
 use tokio::time::MissedTickBehavior;
 
 use self::behavior::Memory;
+pub use self::settings::Autoscaling;
 use crate::{Context, Controller};
 
-const PERIOD: Duration = Duration::from_secs(15);
+/// No period is shorter: a timer without one would never rest.
+const PERIOD_MIN: Duration = Duration::from_millis(10);
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "horizontal-pod-autoscaler-controller",
@@ -50,7 +53,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
     let autoscalers = Api::<HorizontalPodAutoscaler>::all(cx.client.clone());
     let everything = ListParams::default();
     let mut memories: HashMap<String, Memory> = HashMap::new();
-    let mut ticks = tokio::time::interval(PERIOD);
+    let mut ticks = tokio::time::interval(cx.settings.autoscaling.sync_period.max(PERIOD_MIN));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

@@ -2,14 +2,13 @@
 //! changes less, not more.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use component_helpers::pods::{condition, phase};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
-/// Until a pod has been there for so long, its use of the processor is that of its start.
-const INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
-const INITIAL_READINESS: SignedDuration = SignedDuration::from_secs(30);
+use super::settings::Autoscaling;
 
 /// How much off the target is near enough, downwards and upwards.
 #[derive(Clone, Copy, Debug)]
@@ -47,14 +46,14 @@ pub(super) struct Proposal {
     pub average_milli: i64,
 }
 
-/// For metrics that each pod has. `is_cpu` leaves out pods that only just start.
+/// For metrics that each pod has. `starting` leaves out pods that only just start, which matters for processors.
 pub(super) fn by_pods(
     now: Timestamp,
     current: i32,
     pods: &[Pod],
     samples: &BTreeMap<String, Sample>,
     target: Target,
-    is_cpu: bool,
+    starting: Option<&Autoscaling>,
     tolerance: Tolerance,
 ) -> Result<Proposal, String> {
     if pods.is_empty() {
@@ -70,7 +69,9 @@ pub(super) fn by_pods(
         match samples.get(name) {
             _ if phase(pod) == "Pending" => unready.push(name),
             None => missing.push(name),
-            Some(sample) if is_cpu && is_starting(now, pod, sample) => unready.push(name),
+            Some(sample) if starting.is_some_and(|settings| is_starting(settings, now, pod, sample)) => {
+                unready.push(name)
+            }
             Some(sample) => measured.extend([(name, sample.milli)]),
         }
     }
@@ -92,6 +93,8 @@ pub(super) fn by_pods(
             // Going down, they use what they may; going up, nothing.
             _ if ratio > 1.0 => 0,
             Target::Average { milli } => milli,
+            // Exactly as wanted: nothing speaks for more or less.
+            Target::Utilization { .. } if ratio == 1.0 => continue,
             Target::Utilization { percent, requests } => {
                 requests.get(name).copied().unwrap_or(0).saturating_mul(percent.max(100).into()) / 100
             }
@@ -153,15 +156,17 @@ fn ratio(measured: &BTreeMap<&str, i64>, target: Target) -> Result<(f64, Option<
     }
 }
 
-fn is_starting(now: Timestamp, pod: &Pod, sample: &Sample) -> bool {
+fn is_starting(settings: &Autoscaling, now: Timestamp, pod: &Pod, sample: &Sample) -> bool {
     let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
     let ready = condition(pod, "Ready");
     let (Some(started), Some(ready)) = (started, ready) else { return true };
     let since = ready.last_transition_time.as_ref().map_or(started, |time| time.0);
-    if now.duration_since(started) < INITIALIZATION {
+    let shorter =
+        |span: SignedDuration, than: Duration| span < SignedDuration::try_from(than).unwrap_or(SignedDuration::MAX);
+    if shorter(now.duration_since(started), settings.cpu_initialization_period) {
         return ready.status == "False" || sample.at.duration_since(since) < sample.window;
     }
-    ready.status == "False" && since.duration_since(started) < INITIAL_READINESS
+    ready.status == "False" && shorter(since.duration_since(started), settings.initial_readiness_delay)
 }
 
 #[cfg(test)]
@@ -185,7 +190,15 @@ mod tests {
             }
         }
         let target = Target::Utilization { percent, requests: &requests };
-        let found = by_pods(now, current, &pods, &samples, target, true, Tolerance { down: 0.1, up: 0.1 });
+        let found = by_pods(
+            now,
+            current,
+            &pods,
+            &samples,
+            target,
+            Some(&Autoscaling::default()),
+            Tolerance { down: 0.1, up: 0.1 },
+        );
         assert_eq!(found.map(|found| found.replicas), expected.map_err(ToString::to_string), "{text}");
     }
 
@@ -197,6 +210,7 @@ mod tests {
         check(4, 50, "a Running 100; b Running 100; c Running 100; d Running 100", Ok(1));
         // A missing pod is guessed at such that little changes.
         check(2, 50, "a Running 1000; b Running -", Ok(2));
+        check(4, 50, "a Running 500; b Running -; c Running -; d Running -", Ok(4));
         check(3, 50, "a Running 10; b Running 10; c Running -", Ok(3));
         check(3, 50, "a Running 2000; b Running 2000; c Unready 10", Ok(8));
         check(2, 50, "a Pending -; b Running 5000", Ok(10));

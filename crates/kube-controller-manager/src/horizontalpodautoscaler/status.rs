@@ -107,7 +107,7 @@ async fn act(story: &mut Story<'_>, memory: &mut Memory) {
             story.status.desired_replicas = autoscaler.status.as_ref().map_or(0, |status| status.desired_replicas);
             return;
         };
-        let allowed = allow(story.now, spec, current, wanted, memory);
+        let allowed = allow(story.now, &story.cx.settings.autoscaling, spec, current, wanted, memory);
         story.condition("AbleToScale", allowed.able.0, allowed.able.1, allowed.able.2);
         story.condition("ScalingLimited", allowed.limited.0, allowed.limited.1, allowed.limited.2);
         let reason =
@@ -165,8 +165,19 @@ async fn metrics(
         }
     };
     let client = story.cx.client.clone();
-    let (now, tolerance) = (story.now, tolerance(spec));
-    let scene = Scene { client: &client, now, namespace, selector: &selector, pods: &pods, current, there, tolerance };
+    let settings = &story.cx.settings.autoscaling;
+    let (now, tolerance) = (story.now, tolerance(settings, spec));
+    let scene = Scene {
+        client: &client,
+        now,
+        namespace,
+        selector: &selector,
+        pods: &pods,
+        current,
+        there,
+        tolerance,
+        settings,
+    };
     let all = spec.metrics.as_deref().unwrap_or_default();
     let mut best: Option<(i32, String)> = None;
     let mut failures = Vec::new();

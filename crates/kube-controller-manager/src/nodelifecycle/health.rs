@@ -1,18 +1,12 @@
 //! Whether a node still reports: its status' heartbeat and its lease, as seen by this process's own clock.
 
-use std::time::Duration;
-
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::settings::NodeLifecycle;
 use crate::common::conditions::seconds;
-
-/// A node that has said nothing for so long is not known to run.
-pub(super) const GRACE: Duration = Duration::from_secs(50);
-/// A node that has never said anything gets longer.
-pub(super) const STARTUP_GRACE: Duration = Duration::from_secs(60);
 
 /// The conditions that become unknown, with what a kubelet reports.
 static REPORTED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
@@ -38,7 +32,13 @@ pub(super) struct Look {
     pub silent: Option<Vec<NodeCondition>>,
 }
 
-pub(super) fn look(node: &Node, lease: Option<&Lease>, before: Option<&Health>, now: Timestamp) -> Look {
+pub(super) fn look(
+    settings: &NodeLifecycle,
+    node: &Node,
+    lease: Option<&Lease>,
+    before: Option<&Health>,
+    now: Timestamp,
+) -> Look {
     let ready = condition(node, "Ready");
     let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time.as_ref()).map(|time| time.0);
     let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref()).map(|time| time.0);
@@ -57,7 +57,7 @@ pub(super) fn look(node: &Node, lease: Option<&Lease>, before: Option<&Health>, 
         (_, None) => false,
     };
     let heard = if lease_moved { now } else { heard };
-    let grace = if ready.is_some() { GRACE } else { STARTUP_GRACE };
+    let grace = if ready.is_some() { settings.monitor_grace_period } else { settings.startup_grace_period };
     let silent = now.duration_since(heard) > SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
     let silent = silent.then(|| unknown_conditions(node, created, now)).flatten();
     let observed = ready.map_or("Unknown", |ready| ready.status.as_str()).to_owned();

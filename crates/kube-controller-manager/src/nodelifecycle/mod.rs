@@ -5,6 +5,7 @@
 
 mod health;
 mod pods;
+mod settings;
 mod taints;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{Context, Controller};
 use health::Health;
+pub use settings::NodeLifecycle;
 use zones::{Outcome, Zones, zone_of};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -47,9 +49,10 @@ pub(crate) static RULES: &[Rule] = &[
 ];
 
 const LEASES: &str = "metadata.namespace=kube-node-lease";
-/// How often every node is looked at, and how often the zones let one through, as upstream.
-const MONITOR_EVERY: Duration = Duration::from_secs(5);
+/// How often the zones are asked to let one through while any waits, as upstream.
 const EVICT_EVERY: Duration = Duration::from_millis(100);
+/// No period is shorter: a timer without one would never rest.
+const PERIOD_MIN: Duration = Duration::from_millis(10);
 const WORKERS_MAX: usize = 8;
 
 /// Something to look at as soon as it changes.
@@ -92,7 +95,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         leases: cx.follow(LEASES),
         queue: Queue::new(Backoff::default()),
         known: Mutex::default(),
-        zones: Mutex::default(),
+        zones: Mutex::new(Zones::new(cx.settings.node_lifecycle.clone())),
         cx,
     });
     lifecycle.listen();
@@ -159,14 +162,15 @@ impl Lifecycle {
     }
 
     async fn monitor(&self, shutdown: &Shutdown) {
-        let (mut monitor, mut evict) = (interval(MONITOR_EVERY), interval(EVICT_EVERY));
+        let (mut monitor, mut evict) =
+            (interval(self.cx.settings.node_lifecycle.monitor_period.max(PERIOD_MIN)), interval(EVICT_EVERY));
         monitor.set_missed_tick_behavior(MissedTickBehavior::Delay);
         evict.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 _ = monitor.tick() => self.look_at_all().await,
-                _ = evict.tick() => self.evict().await,
+                _ = evict.tick(), if self.zones.lock().has_waiting() => self.evict().await,
             }
         }
     }
@@ -199,7 +203,8 @@ impl Lifecycle {
         let lease = self.leases.get(&Key::new("kube-node-lease", &name));
         let look = {
             let known = self.known.lock();
-            health::look(node, lease.as_deref(), known.get(&name).map(|known| &known.health), now)
+            let before = known.get(&name).map(|known| &known.health);
+            health::look(&self.cx.settings.node_lifecycle, node, lease.as_deref(), before, now)
         };
         self.remember(node, &name, look.health.clone());
         if let Some(conditions) = &look.silent {

@@ -7,7 +7,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::json;
 
-use super::health::{self, Health};
+use super::health::{self, Health, Look};
+use super::settings::NodeLifecycle;
 use super::zones::{Outcome, Zones};
 use super::{pods, taints};
 
@@ -28,6 +29,10 @@ fn node(conditions: &str, heartbeat: i64) -> Node {
     serde_json::from_value(json!({"metadata": metadata, "status": {"conditions": conditions}})).unwrap()
 }
 
+fn look(node: &Node, lease: Option<&Lease>, before: Option<&Health>, now: Timestamp) -> Look {
+    health::look(&NodeLifecycle::default(), node, lease, before, now)
+}
+
 fn lease(renewed: i64) -> Lease {
     serde_json::from_value(json!({"metadata": {}, "spec": {"renewTime": at(renewed).to_string()}})).unwrap()
 }
@@ -35,13 +40,13 @@ fn lease(renewed: i64) -> Lease {
 #[test]
 fn a_node_is_silent_when_neither_status_nor_lease_moves() {
     let all = "Ready=True MemoryPressure=False DiskPressure=False PIDPressure=False NetworkUnavailable=False";
-    let first = health::look(&node(all, 0), Some(&lease(0)), None, at(100));
+    let first = look(&node(all, 0), Some(&lease(0)), None, at(100));
     assert!(first.silent.is_none(), "nothing is known of the time before");
-    let renewed = health::look(&node(all, 0), Some(&lease(10)), Some(&first.health), at(140));
+    let renewed = look(&node(all, 0), Some(&lease(10)), Some(&first.health), at(140));
     assert_eq!(renewed.health.heard, at(140));
-    let waiting = health::look(&node(all, 0), Some(&lease(10)), Some(&renewed.health), at(190));
+    let waiting = look(&node(all, 0), Some(&lease(10)), Some(&renewed.health), at(190));
     assert!(waiting.silent.is_none());
-    let silent = health::look(&node(all, 0), Some(&lease(10)), Some(&waiting.health), at(191));
+    let silent = look(&node(all, 0), Some(&lease(10)), Some(&waiting.health), at(191));
     assert_eq!((silent.observed.as_str(), silent.health.ready.as_deref()), ("True", Some("Unknown")));
     let conditions = silent.silent.unwrap();
     let unknown: Vec<&str> =
@@ -49,19 +54,19 @@ fn a_node_is_silent_when_neither_status_nor_lease_moves() {
     assert_eq!(unknown, ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"]);
     assert_eq!(conditions[0].reason.as_deref(), Some("NodeStatusUnknown"));
     assert_eq!(conditions[0].message.as_deref(), Some("Kubelet stopped posting node status."));
-    let reported = health::look(&node(all, 195), Some(&lease(10)), Some(&silent.health), at(200));
+    let reported = look(&node(all, 195), Some(&lease(10)), Some(&silent.health), at(200));
     assert_eq!((reported.health.heard, reported.silent.is_none()), (at(200), true));
     // What is unknown already is not written again.
     let unknown = all.replace("Ready=True", "Ready=Unknown").replace("Pressure=False", "Pressure=Unknown");
-    let again = health::look(&node(&unknown, 0), Some(&lease(10)), Some(&silent.health), at(400));
+    let again = look(&node(&unknown, 0), Some(&lease(10)), Some(&silent.health), at(400));
     assert!(again.silent.is_none());
 }
 
 #[test]
 fn a_node_that_never_reported_gets_a_minute() {
     let before: Option<Health> = None;
-    assert!(health::look(&node("", 0), None, before.as_ref(), at(60)).silent.is_none());
-    let look = health::look(&node("", 0), None, before.as_ref(), at(61));
+    assert!(look(&node("", 0), None, before.as_ref(), at(60)).silent.is_none());
+    let look = look(&node("", 0), None, before.as_ref(), at(61));
     let conditions = look.silent.unwrap();
     assert_eq!(conditions.len(), 4);
     assert!(conditions.iter().all(|one| one.reason.as_deref() == Some("NodeStatusNeverUpdated")));
@@ -160,9 +165,9 @@ fn losing_all_and_finding_some_again_is_told() {
     assert_eq!(zones.judge(&counted("a", 0, 1)), Outcome::AsBefore);
     assert_eq!(zones.judge(&counted("a", 1, 0)), Outcome::Resumed);
     assert_eq!(zones.judge(&[]), Outcome::AsBefore);
-    let mut look = health::look(&node("Ready=True", 0), None, None, at(0));
-    look.health.forgive(at(70));
-    assert!(health::look(&node("Ready=True", 0), None, Some(&look.health), at(100)).silent.is_none());
+    let mut first = look(&node("Ready=True", 0), None, None, at(0));
+    first.health.forgive(at(70));
+    assert!(look(&node("Ready=True", 0), None, Some(&first.health), at(100)).silent.is_none());
     assert_eq!(zones.due(at(0) + Duration::from_secs(1)), Vec::<String>::new());
 }
 

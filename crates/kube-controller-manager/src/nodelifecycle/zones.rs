@@ -7,13 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 
-/// Nodes per second that lose their pods, usually and in a large zone with much trouble.
-const RATE: f64 = 0.1;
-const SECONDARY_RATE: f64 = 0.01;
-/// Zones with more nodes than this are large.
-const LARGE: usize = 50;
-/// The share of nodes in trouble that makes a zone disrupted.
-const UNHEALTHY_SHARE: f64 = 0.55;
+use super::settings::NodeLifecycle;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
@@ -34,22 +28,24 @@ pub(super) fn zone_of(node: &Node) -> String {
 }
 
 /// The state of a zone with so many nodes of either kind.
-fn mode(ready: usize, not_ready: usize) -> Mode {
+fn mode(settings: &NodeLifecycle, ready: usize, not_ready: usize) -> Mode {
     let share = |part: usize, all: usize| part as f64 / all as f64;
     match (ready, not_ready) {
         (0, 1..) => Mode::Full,
-        (ready, 3..) if share(not_ready, ready + not_ready) >= UNHEALTHY_SHARE => Mode::Partial,
+        (ready, 3..) if share(not_ready, ready + not_ready) >= settings.unhealthy_zone_threshold => Mode::Partial,
         _ => Mode::Normal,
     }
 }
 
 /// How long a node waits for the next one; `None` means that none loses its pods.
-fn interval(mode: Mode, nodes: usize) -> Option<Duration> {
-    match mode {
-        Mode::Normal | Mode::Full => Some(Duration::from_secs_f64(1.0 / RATE)),
-        Mode::Partial if nodes > LARGE => Some(Duration::from_secs_f64(1.0 / SECONDARY_RATE)),
-        Mode::Partial => None,
-    }
+fn interval(settings: &NodeLifecycle, mode: Mode, nodes: usize) -> Option<Duration> {
+    let rate = match mode {
+        Mode::Normal | Mode::Full => settings.eviction_rate,
+        Mode::Partial if nodes > settings.large_cluster_size_threshold => settings.secondary_eviction_rate,
+        Mode::Partial => 0.0,
+    };
+    // A rate of nothing means never, which no duration says.
+    (rate > 0.0).then(|| Duration::try_from_secs_f64(1.0 / rate).unwrap_or(Duration::MAX))
 }
 
 #[derive(Debug)]
@@ -66,6 +62,7 @@ struct Zone {
 /// All zones and the nodes in them that are to lose their pods.
 #[derive(Debug, Default)]
 pub(super) struct Zones {
+    settings: NodeLifecycle,
     zones: BTreeMap<String, Zone>,
     stopped: bool,
 }
@@ -81,6 +78,15 @@ pub(super) enum Outcome {
 }
 
 impl Zones {
+    pub fn new(settings: NodeLifecycle) -> Zones {
+        Zones { settings, ..Zones::default() }
+    }
+
+    /// Whether a node waits for its turn.
+    pub fn has_waiting(&self) -> bool {
+        !self.stopped && self.zones.values().any(|zone| !zone.waiting.is_empty())
+    }
+
     /// The node is to lose its pods when its zone's turn comes.
     pub fn mark(&mut self, zone: &str, node: &str) {
         let zone = self.zone(zone);
@@ -131,13 +137,14 @@ impl Zones {
         }
         self.zones.retain(|name, _| counts.contains_key(name.as_str()));
         for (name, (ready, not_ready)) in counts {
-            let mode = mode(ready, not_ready);
+            let mode = mode(&self.settings, ready, not_ready);
+            let interval = interval(&self.settings, mode, ready + not_ready);
             let zone = self.zone(name);
             if zone.mode != Some(mode) {
                 tracing::info!(zone = name, ?mode, "the state of a zone of nodes has changed");
             }
             zone.mode = Some(mode);
-            zone.interval = interval(mode, ready + not_ready);
+            zone.interval = interval;
         }
         let all_full = !self.zones.is_empty() && self.zones.values().all(|zone| zone.mode == Some(Mode::Full));
         let outcome = match (self.stopped, all_full) {
@@ -155,9 +162,10 @@ impl Zones {
     }
 
     fn zone(&mut self, name: &str) -> &mut Zone {
+        let interval = interval(&self.settings, Mode::Normal, 0);
         self.zones.entry(name.to_owned()).or_insert_with(|| Zone {
             mode: None,
-            interval: interval(Mode::Normal, 0),
+            interval,
             last: None,
             waiting: VecDeque::new(),
             marked: BTreeSet::new(),

@@ -31,6 +31,7 @@ const WITHOUT_SCENARIO: &[&str] = &[
     "ephemeral-volume-controller",
     "horizontal-pod-autoscaler-controller",
     "job-controller",
+    "legacy-serviceaccount-token-cleaner-controller",
     "local-storage",
     "node-ipam-controller",
     "node-lifecycle-controller",
@@ -41,6 +42,7 @@ const WITHOUT_SCENARIO: &[&str] = &[
     "persistentvolumeclaim-protection-controller",
     "pod-garbage-collector-controller",
     "replicationcontroller-controller",
+    "resourceclaim-controller",
     "resourcequota-controller",
     "root-ca-certificate-publisher-controller",
     "serviceaccount-token-controller",
@@ -49,6 +51,7 @@ const WITHOUT_SCENARIO: &[&str] = &[
     "token-cleaner-controller",
     "ttl-after-finished-controller",
     "ttl-controller",
+    "volumeattributesclass-protection-controller",
 ];
 
 #[test]

@@ -25,13 +25,22 @@ pub fn capacity(machine: &Machine, storage_bytes: u64, pods_max: u32) -> BTreeMa
     resources
 }
 
-/// What is left after reservations, what hard eviction keeps free, and pages that only huge-page users can have.
-pub fn allocatable(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {
+/// What is left after reservations. All pods together are held to it: eviction has the room above what they are promised.
+pub fn unreserved(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {
     let mut left = capacity.clone();
     for (name, amount) in &mut left {
         for reserved in [&config.kube_reserved, &config.system_reserved] {
             take(amount, reserved.get(name).and_then(|text| Quantity::parse(text).ok()));
         }
+    }
+    left
+}
+
+/// What pods are promised: what is left after reservations, what hard eviction keeps free, and pages that only huge-page
+/// users can have.
+pub fn allocatable(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {
+    let mut left = unreserved(capacity, config);
+    for (name, amount) in &mut left {
         let signal = match name.as_str() {
             "memory" => "memory.available",
             "ephemeral-storage" => "nodefs.available",

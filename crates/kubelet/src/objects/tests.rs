@@ -101,3 +101,25 @@ async fn services_of_all_namespaces_are_followed() {
     }
     panic!("the new service was not seen");
 }
+
+#[tokio::test]
+async fn the_own_node_is_asked_for_only_until_it_is_watched() {
+    let api = FakeApi::new();
+    const NODE: &str = "/api/v1/nodes/node-1";
+    api.set(NODE, json!({"status": {"allocatable": {"cpu": "2"}}}));
+    let objects = Objects::new(api.client());
+    let seen = watch::Sender::new(Seen::Unknown);
+    objects.follow_node(seen.subscribe());
+    assert_eq!(objects.allocatable("node-1").await.unwrap()["cpu"].0, "2");
+    assert_eq!(api.requests().len(), 1, "{:?}", api.requests());
+    let shown: Node = serde_json::from_value(json!({
+        "metadata": {"name": "node-1"}, "status": {"allocatable": {"cpu": "3"}},
+    }))
+    .unwrap();
+    seen.send_replace(Seen::Here(Arc::new(shown)));
+    for _ in 0..3 {
+        assert_eq!(objects.allocatable("node-1").await.unwrap()["cpu"].0, "3");
+        assert!(objects.node("node-1").await.is_ok());
+    }
+    assert_eq!(api.requests().len(), 1, "{:?}", api.requests());
+}

@@ -5,11 +5,11 @@ mod affinity;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 
 use super::memory::ResizeState;
 use super::totals::{self, Amounts};
-use super::{Shared, spec};
+use super::{Shared, security, spec};
 
 /// Why a pod is not taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub struct NodeView {
     /// In thousandths; empty when it is not known.
     pub allocatable: Amounts,
     pub allowed_unsafe_sysctls: Vec<String>,
+    pub taints: Vec<Taint>,
+    /// Whether the kernel has AppArmor and uses it.
+    pub apparmor: bool,
 }
 
 impl NodeView {
@@ -35,6 +38,8 @@ impl NodeView {
             labels: node.and_then(|node| node.metadata.labels.clone()).unwrap_or_default(),
             allocatable: totals::milli(allocatable),
             allowed_unsafe_sysctls: shared.kubelet.config.allowed_unsafe_sysctls.clone(),
+            taints: node.and_then(|node| node.spec.as_ref()?.taints.clone()).unwrap_or_default(),
+            apparmor: security::apparmor_enabled(),
         }
     }
 }
@@ -58,6 +63,7 @@ static SAFE_SYSCTLS: &[&str] = &[
 /// Judges a pod beside those that the node has already taken.
 pub fn admit(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal> {
     sysctls(node, pod)?;
+    operating_system(node, pod)?;
     if let Some(name) = spec::wishes(pod).node_name.as_deref().filter(|name| *name != node.name) {
         return refuse(
             "NodeName",
@@ -72,6 +78,10 @@ pub fn admit(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal>
     if others.iter().any(|other| ports_clash(pod, other)) {
         let message = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
         return refuse("NodePorts", message.to_owned());
+    }
+    taints(node, pod)?;
+    if !node.apparmor && security::wants_apparmor(pod) {
+        return refuse("AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host".to_owned());
     }
     Ok(())
 }
@@ -155,6 +165,37 @@ fn sysctls(node: &NodeView, pod: &Pod) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// A pod of another system never starts here, though a binding by hand may have brought it.
+fn operating_system(node: &NodeView, pod: &Pod) -> Result<(), Refusal> {
+    let wishes = spec::wishes(pod);
+    let selected = wishes.node_selector.as_ref().and_then(|selector| selector.get("kubernetes.io/os"));
+    let label = node.labels.get("kubernetes.io/os");
+    if selected.is_some_and(|wished| label.is_some_and(|label| wished != label)) {
+        let message = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        return refuse("PodOSSelectorNodeLabelDoesNotMatch", message.to_owned());
+    }
+    if wishes.os.as_ref().is_some_and(|os| os.name != "linux") {
+        let message = "Failed to admit pod as the OS field doesn't match node OS";
+        return refuse("PodOSNotSupported", message.to_owned());
+    }
+    Ok(())
+}
+
+/// Only taints that would end a running pod count here; keeping pods away is the scheduler's work.
+fn taints(node: &NodeView, pod: &Pod) -> Result<(), Refusal> {
+    if spec::is_static(pod) {
+        return Ok(());
+    }
+    let tolerations = spec::wishes(pod).tolerations.as_deref().unwrap_or_default();
+    match component_helpers::taints::first_untolerated(&node.taints, tolerations, &["NoExecute"]) {
+        Some(_) => {
+            let message = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+            refuse("TaintToleration", message.to_owned())
+        }
+        None => Ok(()),
+    }
+}
+
 fn resources(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal> {
     let out_of = |name: &str, requested: i128, used: i128, capacity: i128| {
         let message = format!(
@@ -217,11 +258,16 @@ mod tests {
     fn node() -> NodeView {
         NodeView {
             name: "n1".to_owned(),
-            labels: [("disk".to_owned(), "ssd".to_owned())].into(),
+            labels: [("disk", "ssd"), ("kubernetes.io/os", "linux")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             allocatable: [("cpu", 2000), ("memory", (1 << 30) * 1000), ("pods", 2000)]
                 .map(|(name, amount)| (name.to_owned(), amount))
                 .into(),
             allowed_unsafe_sysctls: vec!["net.core.*".to_owned()],
+            taints: vec![
+                serde_json::from_value(serde_json::json!({"key": "gone", "effect": "NoExecute"})).expect("a taint"),
+                serde_json::from_value(serde_json::json!({"key": "full", "effect": "NoSchedule"})).expect("a taint"),
+            ],
+            apparmor: false,
         }
     }
 
@@ -230,7 +276,37 @@ mod tests {
         let others: Vec<&Pod> = others.iter().collect();
         let expected =
             expected.map_err(|(reason, message)| Refusal { reason: reason.to_owned(), message: message.to_owned() });
+        let mut wish = wish;
+        if wish["tolerations"].is_null() {
+            wish["tolerations"] = serde_json::json!([{"key": "gone", "operator": "Exists"}]);
+        }
         assert_eq!(admit(&node(), &pod(wish), &others), expected);
+    }
+
+    #[test]
+    fn what_does_not_belong_here_is_refused_in_upstreams_words() {
+        let plain = |more: serde_json::Value| {
+            let mut spec = serde_json::json!({"containers": [{"name": "c"}]});
+            spec.as_object_mut().expect("a spec").extend(more.as_object().expect("fields").clone());
+            spec
+        };
+        let taint = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
+        let one = serde_json::json!([{"key": "other", "operator": "Exists"}]);
+        check(plain(serde_json::json!({"tolerations": one})), &[], Err(("TaintToleration", taint)));
+        let os = |name: &str| plain(serde_json::json!({"os": {"name": name}}));
+        check(os("linux"), &[], Ok(()));
+        let field = "Failed to admit pod as the OS field doesn't match node OS";
+        check(os("windows"), &[], Err(("PodOSNotSupported", field)));
+        let selected = plain(serde_json::json!({"nodeSelector": {"kubernetes.io/os": "windows"}}));
+        let label = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
+        check(selected, &[], Err(("PodOSSelectorNodeLabelDoesNotMatch", label)));
+        let armor = "Cannot enforce AppArmor: AppArmor is not enabled on the host";
+        for (kind, expected) in [("Unconfined", Ok(())), ("RuntimeDefault", Err(("AppArmor", armor)))] {
+            let profile = serde_json::json!({"appArmorProfile": {"type": kind}});
+            check(plain(serde_json::json!({"securityContext": profile})), &[], expected);
+            let own = serde_json::json!([{"name": "c", "securityContext": profile}]);
+            check(plain(serde_json::json!({"containers": own})), &[], expected);
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod totals;
 pub mod user_ranges;
 mod conditions;
 mod container;
+mod container_logs;
 mod hooks;
 mod kill;
 mod observe;
@@ -64,8 +65,8 @@ impl Shared {
         let config = &kubelet.config;
         let machine = crate::node::machine::read();
         let capacity = crate::node::capacity::capacity(&machine, 0, config.pods_max);
-        let allocatable = crate::node::capacity::allocatable(&capacity, config);
-        let amount = |name: &str| allocatable.get(name);
+        let unreserved = crate::node::capacity::unreserved(&capacity, config);
+        let amount = |name: &str| unreserved.get(name);
         let allocatable = resources::cgroups::Allocatable {
             milli_cpu: amount("cpu").map_or(0, |cpu| cpu.milli_value()),
             memory_bytes: amount("memory").map_or(0, |memory| memory.value()),

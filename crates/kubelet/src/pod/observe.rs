@@ -122,7 +122,8 @@ fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
         reason: status.reason,
         message,
         image: shown,
-        image_id: if status.image_id.is_empty() { status.image_ref } else { status.image_id },
+        // What the API calls the id is the runtime's reference: with the digest of the manifest where it was pulled.
+        image_id: if status.image_ref.is_empty() { status.image_id } else { status.image_ref },
         hash: status.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
         log_path: status.log_path,
         resources: status.resources.and_then(|resources| resources.linux),

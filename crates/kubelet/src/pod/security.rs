@@ -210,6 +210,21 @@ fn apparmor(profile: &AppArmorProfile) -> v1::SecurityProfile {
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: reference }
 }
 
+pub fn apparmor_enabled() -> bool {
+    // A kernel without it has no such file.
+    std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
+}
+
+/// Whether any container of the pod is to be confined by AppArmor.
+pub fn wants_apparmor(pod: &Pod) -> bool {
+    let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
+    let of_pod = spec::wishes(pod).security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
+    let containers = spec::init_containers(pod).chain(spec::regular_containers(pod));
+    let mut own =
+        containers.map(|container| container.security_context.as_ref().and_then(|it| it.app_armor_profile.as_ref()));
+    own.any(|own| own.or(of_pod).is_some_and(confines))
+}
+
 fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     v1::SeLinuxOption {

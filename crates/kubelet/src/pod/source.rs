@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cri::v1;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use reconcile::Cache;
 use reconcile::events::EventType;
 use tokio::sync::{Notify, mpsc, watch};
@@ -271,23 +271,13 @@ impl Workers {
         if known || pod.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        // Without the node's object only what needs no object is checked: a static pod must run when the API is away.
-        let name = &self.shared.kubelet.config.node_name;
-        let node = self.shared.kubelet.objects.node(name).await.ok();
-        let mut view = NodeView::new(node.as_deref(), &self.shared);
-        if node.is_none() {
-            view.labels = self.shared.kubelet.config.node_labels.clone().into_iter().collect();
-        }
-        if !view.allocatable.is_empty() {
-            self.shared.pods.set_allocatable(view.allocatable.clone());
-        }
         let states: Vec<_> = self.by_uid.values().filter(|worker| !worker.is_finished()).map(Handle::wish).collect();
         let others: Vec<&Pod> =
             states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
         let under_pressure = eviction::refuses(&self.health.pressures(), pod);
         let refusal = match under_pressure.filter(|_| !spec::is_static(pod)) {
             Some((reason, message)) => admission::Refusal { reason, message },
-            None => admission::admit(&view, pod, &others).err()?,
+            None => self.admit(pod, &others).await.err()?,
         };
         self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
         Some(Failed {
@@ -297,6 +287,33 @@ impl Workers {
             grace_seconds: None,
             refused: true,
         })
+    }
+
+    async fn admit(&self, pod: &Pod, others: &[&Pod]) -> Result<(), admission::Refusal> {
+        let objects = &self.shared.kubelet.objects;
+        let name = &self.shared.kubelet.config.node_name;
+        let node = objects.node(name).await.ok();
+        let refused = match admission::admit(&self.view(node.as_deref()), pod, others) {
+            Err(refusal) if refusal.reason == "NodeAffinity" && node.is_some() => refusal,
+            other => return other,
+        };
+        // The scheduler may have seen labels that have not come here yet.
+        match objects.fresh_node(name).await {
+            Ok(node) => admission::admit(&self.view(Some(&node)), pod, others),
+            Err(_) => Err(refused),
+        }
+    }
+
+    /// Without the node's object only what needs no object is checked: a static pod must run when the API is away.
+    fn view(&self, node: Option<&Node>) -> NodeView {
+        let mut view = NodeView::new(node, &self.shared);
+        if node.is_none() {
+            view.labels = self.shared.kubelet.config.node_labels.clone().into_iter().collect();
+        }
+        if !view.allocatable.is_empty() {
+            self.shared.pods.set_allocatable(view.allocatable.clone());
+        }
+        view
     }
 
     fn tell(&self, uid: &str, word: fn(&Handle)) {
@@ -328,6 +345,7 @@ impl Workers {
 
     /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
     async fn end_orphans(&mut self) {
+        super::container_logs::remove_dead_links(&self.shared.kubelet.config.log_dir);
         let sandboxes = match self.shared.kubelet.runtime.list_pod_sandboxes(None).await {
             Ok(sandboxes) => sandboxes,
             Err(error) => {

@@ -181,6 +181,15 @@ pub fn termination_grace_seconds(pod: &Pod) -> i64 {
 }
 
 /// The folder of the pod's logs below the log folder.
+pub fn log_owner(pod: &Pod, container: &str, id: &str) -> super::container_logs::Owner {
+    super::container_logs::Owner {
+        namespace: namespace(pod).to_owned(),
+        pod: name(pod).to_owned(),
+        container: container.to_owned(),
+        id: id.to_owned(),
+    }
+}
+
 pub fn log_folder(pod: &Pod) -> String {
     format!("{}_{}_{}", namespace(pod), name(pod), uid(pod))
 }

@@ -14,7 +14,7 @@ use super::memory::Waiting;
 use super::plan::RETRY_SECONDS;
 use super::security::UserRange;
 use super::spec::{self, Kind};
-use super::{Shared, container, env, files, hooks, resize, sandbox, security};
+use super::{Shared, container, container_logs, env, files, hooks, resize, sandbox, security};
 use crate::images::NotThere;
 use crate::volumes::{Mounted, Volume};
 
@@ -77,6 +77,7 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
         prepared = prepare(task, wished, retry, tell) => prepared?,
         () = task.ending.cancelled() => return Err(given_up()),
     };
+    let log = std::path::Path::new(&sandbox_config.log_directory).join(&config.log_path);
     let id = kubelet
         .runtime
         .create_container(&task.sandbox, config, sandbox_config)
@@ -90,6 +91,7 @@ async fn start(task: &Task, kind: Kind, wished: &Container, tell: Tell<'_>) -> R
         return Err(failed("RunContainerError", error.message, None));
     }
     tell(EventType::Normal, "Started", "Container started".to_owned());
+    container_logs::link(&kubelet.config.log_dir, &spec::log_owner(&task.pod, &task.name, &id), &log);
     tokio::select! {
         done = post_start(task, kind, wished, &id, tell) => done?,
         // The pod's end takes care of the container.
@@ -224,7 +226,7 @@ async fn runtime_handler(kubelet: &crate::Kubelet, pod: &Pod) -> Result<String, 
     match api.get_opt(name).await {
         Ok(Some(class)) => Ok(class.handler),
         Ok(None) => Err(format!("failed to get RuntimeClass \"{name}\": RuntimeClass not found")),
-        Err(error) => Err(format!("failed to get RuntimeClass \"{name}\": {error}")),
+        Err(error) => Err(format!("failed to get RuntimeClass \"{name}\": {}", crate::objects::in_words(&error))),
     }
 }
 

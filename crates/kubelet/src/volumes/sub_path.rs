@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use linux::path::Inside;
 
@@ -17,12 +17,15 @@ pub(super) enum SubPathError {
 }
 
 impl SubPathError {
+    /// What users are told. The cause stays in the log, because it would tell them of the node's own files, as upstream.
     pub fn message(&self, volume: &str, container: &str) -> String {
         let (step, error) = match self {
             SubPathError::Create(error) => ("failed to create subPath directory", error),
             SubPathError::Prepare(error) => ("failed to prepare subPath", error),
         };
-        format!("{step} for volumeMount {volume:?} of container {container:?}: {error}")
+        let message = format!("{step} for volumeMount {volume:?} of container {container:?}");
+        tracing::warn!(%error, "{message}");
+        message
     }
 }
 
@@ -32,17 +35,44 @@ pub(super) fn prepare(volume: &Path, path: &Path, target: &Path) -> Result<(), S
     place(&found, target).map_err(SubPathError::Prepare)
 }
 
+/// Links are followed where the node would follow them; what they lead to must be in the volume. It is then walked again
+/// with no link followed, so that what was checked is what is opened, whatever is renamed meanwhile.
 fn open(volume: &Path, path: &Path) -> Result<Inside, SubPathError> {
     // The volume's own path is ours, or what the pod's author named with hostPath; it may lead over links.
     let volume = std::fs::canonicalize(volume).map_err(SubPathError::Prepare)?;
     let mode = std::fs::metadata(&volume).map_err(SubPathError::Prepare)?.mode() & 0o777;
     let root = linux::path::open_root(&volume).map_err(SubPathError::Prepare)?;
-    match linux::path::open_inside(&root, path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            linux::path::make_folders_inside(&root, path, mode).map_err(SubPathError::Create)
+    match std::fs::canonicalize(volume.join(path)) {
+        Ok(found) => {
+            let inside = within(&volume, &found).map_err(SubPathError::Prepare)?;
+            linux::path::open_plain(&root, inside).map_err(SubPathError::Prepare)
         }
-        other => other.map_err(SubPathError::Prepare),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let wanted = missing(&volume, path).map_err(SubPathError::Create)?;
+            linux::path::make_folders_plain(&root, &wanted, mode).map_err(SubPathError::Create)
+        }
+        Err(error) => Err(SubPathError::Prepare(error)),
     }
+}
+
+fn within<'a>(volume: &Path, found: &'a Path) -> io::Result<&'a Path> {
+    let outside = || io::Error::other(format!("{} is not within {}", found.display(), volume.display()));
+    found.strip_prefix(volume).map_err(|_| outside())
+}
+
+/// Where a path that does not exist would be: the part that exists with its links followed, and the rest as it is.
+fn missing(volume: &Path, path: &Path) -> io::Result<PathBuf> {
+    for known in path.ancestors().skip(1) {
+        match std::fs::canonicalize(volume.join(known)) {
+            Ok(found) => {
+                let rest = path.strip_prefix(known).map_err(io::Error::other)?;
+                return Ok(within(volume, &found)?.join(rest));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::NotFound))
 }
 
 /// Binds what is held open to a folder or file of the same kind. An earlier bind there, of the container's last start, goes.

@@ -159,9 +159,21 @@ fn nothing_is_written_outside() {
 }
 
 #[test]
-fn names_that_climb_stay_inside() {
-    let (folder, _) =
-        unpacked(&Tar::new().file("../../etc/../x", b"1").symlink("up", "/../..").file("up/y", b"2").finish());
+fn names_that_climb_are_refused_and_links_stay_inside() {
+    let climbing = [
+        Tar::new().file("../../etc/../x", b"1"),
+        Tar::new().file("a/../../x", b"1"),
+        Tar::new().folder("../", 0o755),
+        Tar::new().symlink("../link", "x"),
+        Tar::new().file("a", b"1").hardlink("link", "../a"),
+        Tar::new().file("../.wh.x", b""),
+    ];
+    for case in climbing {
+        let folder = tempfile::tempdir().unwrap();
+        let error = unpack_with(&case.finish(), Packing::None, folder.path(), &limits()).unwrap_err().to_string();
+        assert!(error.ends_with(": a path that climbs out of the image"), "{error}");
+    }
+    let (folder, _) = unpacked(&Tar::new().file("a/../x", b"1").symlink("up", "/../..").file("up/y", b"2").finish());
     assert_eq!(std::fs::read(folder.path().join("x")).unwrap(), b"1");
     assert_eq!(std::fs::read(folder.path().join("y")).unwrap(), b"2");
 }

@@ -7,6 +7,7 @@ use kube::api::{Api, DeleteParams, Preconditions};
 
 use super::Worker;
 use super::jobs::Done;
+use crate::pod::container_logs::{self, Owner};
 use crate::pod::{Shared, container, spec};
 
 /// In this order.
@@ -56,7 +57,9 @@ impl Worker {
                 shared.volumes.unmount(&uid).await.map_err(|error| error.to_string())
             });
         } else if self.wish.gone {
-            let ids: Vec<String> = self.observed.containers.iter().map(|container| container.id.clone()).collect();
+            let containers = self.observed.containers.iter();
+            let ids: Vec<Owner> =
+                containers.map(|container| spec::log_owner(&pod, &container.name, &container.id)).collect();
             let sandboxes: Vec<String> = self.observed.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
             self.step_of(Step::Runtime, async move { remove_all(&shared, &pod, ids, sandboxes).await });
         } else if pod.metadata.deletion_timestamp.is_some() && !self.finish.object && !spec::is_static(&pod) {
@@ -93,10 +96,18 @@ async fn delete(shared: &Shared, pod: &Pod) -> Result<(), String> {
 }
 
 /// Containers, sandboxes, logs, ids and folders of a pod that is gone.
-async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<String>, sandboxes: Vec<String>) -> Result<(), String> {
+async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxes: Vec<String>) -> Result<(), String> {
     let runtime = &shared.kubelet.runtime;
-    for id in containers {
-        runtime.remove_container(&id).await.map_err(|error| error.message)?;
+    let log_dir = &shared.kubelet.config.log_dir;
+    for container in containers {
+        runtime.remove_container(&container.id).await.map_err(|error| error.message)?;
+        let removed = std::fs::remove_file(container_logs::link_path(log_dir, &container));
+        if let Err(error) = removed.or_else(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Ok(()),
+            _ => Err(error),
+        }) {
+            tracing::warn!(container = container.id, %error, "a link to a log stays");
+        }
     }
     for id in sandboxes {
         runtime.remove_pod_sandbox(&id).await.map_err(|error| error.message)?;

@@ -13,7 +13,7 @@ use crate::pod::observed::State;
 use crate::pod::plan::{self, Kill, Progress, RETRY_SECONDS};
 use crate::pod::spec::{self, Kind};
 use crate::pod::start::NotStarted;
-use crate::pod::{kill, resize, start};
+use crate::pod::{container_logs, kill, resize, start};
 use crate::volumes::{Mounted, VolumeError};
 
 const MOUNT_RETRY_MAX: SignedDuration = SignedDuration::from_secs(122);
@@ -130,9 +130,21 @@ impl Worker {
         });
     }
 
+    /// Its log goes with it.
     pub(super) fn begin_removal(&mut self, id: String) {
         let runtime = self.shared.kubelet.runtime.clone();
-        self.jobs.spawn(async move { Done::Removed(runtime.remove_container(&id).await) });
+        let seen = self.observed.containers.iter().find(|container| container.id == id);
+        let log = seen.map(|seen| (spec::log_owner(&self.wish.pod, &seen.name, &id), seen.log_path.clone()));
+        let log_dir = self.shared.kubelet.config.log_dir.clone();
+        self.jobs.spawn(async move {
+            let removed = runtime.remove_container(&id).await;
+            if let (Ok(()), Some((owner, path))) = (&removed, log)
+                && let Err(error) = container_logs::remove(&log_dir, &owner, path.as_ref())
+            {
+                tracing::warn!(container = id, %error, "the log of a removed container stays");
+            }
+            Done::Removed(removed)
+        });
     }
 
     pub(super) fn begin_sandbox_removal(&mut self, id: String) {

@@ -1,13 +1,16 @@
 //! One task per pod. It sleeps until something happens to its pod (the object changed, the runtime reports, a probe answers,
 //! someone orders, a time has come), looks, plans, and does what the plan says. Slow work runs beside it as jobs.
 
-mod finish;
+mod handle;
 mod jobs;
 mod probing;
+mod resizing;
+mod telling;
+mod finish;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -19,82 +22,25 @@ use tokio_util::sync::CancellationToken;
 
 use super::memory::{Failed, Memory};
 use super::observe::Observer;
-use super::observed::{Observed, State};
+use super::observed::Observed;
 use super::plan::{self, Action, Plan, Progress};
 use super::spec;
-use super::status;
 use super::writer::{self, Wanted};
 use super::{Shared, resize};
-use crate::pods::{ContainerRef, Order, PodState};
+use crate::pods::Order;
 use crate::volumes::Mounted;
 
+pub use handle::{Handle, Wish};
+
+use handle::Bell;
 use jobs::Done;
 use probing::Probing;
+use resizing::allocated;
+use telling::{failed_before, is_over};
 
 const ORDERS_MAX: usize = 16;
 /// How long to wait for a runtime that does not answer.
 const RUNTIME_RETRY: Duration = Duration::from_secs(1);
-
-/// What is wished of a pod.
-#[derive(Clone, Debug)]
-pub struct Wish {
-    pub pod: Arc<Pod>,
-    /// The object of a static pod in the API.
-    pub mirror: Option<Arc<Pod>>,
-    /// The object does not exist any more: everything is to be ended and removed.
-    pub gone: bool,
-}
-
-/// The other side of a worker.
-pub struct Handle {
-    wish: watch::Sender<Wish>,
-    bell: Arc<Bell>,
-    task: tokio::task::AbortHandle,
-}
-
-impl Handle {
-    pub fn wish(&self) -> Wish {
-        self.wish.borrow().clone()
-    }
-
-    pub fn set(&self, wish: Wish) {
-        self.wish.send_replace(wish);
-    }
-
-    /// Something happened to the pod in the runtime.
-    pub fn look(&self) {
-        self.bell.look.store(true, Ordering::Release);
-        self.bell.ring.notify_one();
-    }
-
-    /// Something that the pod's volumes are made of has changed.
-    pub fn refresh(&self) {
-        self.bell.refresh.store(true, Ordering::Release);
-        self.bell.ring.notify_one();
-    }
-
-    /// Something changed on the node that the pod may have waited for.
-    pub fn nudge(&self) {
-        self.bell.ring.notify_one();
-    }
-
-    pub fn is_finished(&self) -> bool {
-        self.task.is_finished()
-    }
-
-    /// The containers go on; only the watching ends.
-    pub fn abort(&self) {
-        self.task.abort();
-    }
-}
-
-/// Wakes a worker, and says for what.
-#[derive(Default)]
-struct Bell {
-    ring: Notify,
-    look: AtomicBool,
-    refresh: AtomicBool,
-}
 
 /// Begins to look after a pod. `refused` is why the node does not take it; `over` hears when there is nothing left of it.
 pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc<Notify>) -> Handle {
@@ -275,12 +221,17 @@ impl Worker {
 
     /// The pod as it counts: one whose object is gone is one that is to be ended.
     fn pod(&self) -> Arc<Pod> {
-        if !self.wish.gone || self.wish.pod.metadata.deletion_timestamp.is_some() {
+        if !self.wish.gone {
             return self.wish.pod.clone();
         }
         let mut pod = (*self.wish.pod).clone();
         let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.shared.kubelet.now());
-        pod.metadata.deletion_timestamp = Some(now);
+        pod.metadata.deletion_timestamp.get_or_insert(now);
+        if !spec::is_static(&pod) {
+            // Deleted by force, or while nobody looked: another of its name may run already, so only a moment is left to it.
+            // A static pod has lost its file, and ends in its own time.
+            pod.metadata.deletion_grace_period_seconds = Some(0);
+        }
         Arc::new(pod)
     }
 
@@ -390,99 +341,6 @@ impl Worker {
         });
     }
 
-    fn consider_resize(&mut self) {
-        let wanted = resize::wanted(&self.memory, &self.wish.pod);
-        if wanted.is_empty() {
-            if matches!(self.memory.resize, Some(super::memory::ResizeState::Pending { .. })) {
-                self.memory.resize = None;
-            }
-            return;
-        }
-        let before = self.memory.resize.clone();
-        match super::admission::resize(&self.shared, &self.wish.pod) {
-            Ok(()) => {
-                for container in wanted {
-                    self.memory.allocated.insert(container.name, container.resources.unwrap_or_default());
-                }
-                self.memory.resize = Some(super::memory::ResizeState::InProgress { error: None });
-            }
-            Err(pending) => self.memory.resize = Some(pending),
-        }
-        if before != self.memory.resize
-            && let Some(super::memory::ResizeState::Pending { reason, message }) = &self.memory.resize
-        {
-            let reason = format!("Resize{reason}");
-            self.shared.tell(&self.wish.pod, None, EventType::Warning, &reason, message.clone());
-        }
-    }
-
-    /// Works the status out anew, shows it to the rest of the kubelet and has it written.
-    fn publish(&mut self) {
-        let mut previous = self.status.clone();
-        let shown = self.wish.mirror.as_ref().unwrap_or(&self.wish.pod);
-        take_foreign_conditions(&mut previous, shown);
-        self.finish_resize();
-        let input = status::Input {
-            pod: &self.wish.pod,
-            observed: &self.observed,
-            memory: &self.memory,
-            progress: self.progress,
-            previous: &previous,
-            host_ips: &self.shared.host_ips,
-            runtime: &self.shared.runtime_name,
-            now: self.shared.kubelet.now(),
-        };
-        self.status = status::status(&input);
-        let object = match spec::is_static(&self.wish.pod) {
-            true => self.wish.mirror.clone(),
-            false => Some(self.wish.pod.clone()),
-        };
-        let object = object.filter(|_| !self.wish.gone);
-        self.wanted.send_if_modified(|wanted| {
-            let same_object = wanted.object.as_ref().map(|pod| &pod.metadata.resource_version)
-                == object.as_ref().map(|pod| &pod.metadata.resource_version);
-            if wanted.number > 0 && same_object && wanted.status == self.status {
-                return false;
-            }
-            *wanted = Wanted { number: wanted.number + 1, status: self.status.clone(), object };
-            true
-        });
-        self.show();
-    }
-
-    fn finish_resize(&mut self) {
-        let in_progress = matches!(self.memory.resize, Some(super::memory::ResizeState::InProgress { .. }));
-        if !in_progress {
-            return;
-        }
-        let memory = &self.memory;
-        let open = self.observed.running().any(|container| {
-            spec::container(&self.wish.pod, &container.name)
-                .is_some_and(|(_, wished)| resize::differs(memory, &wished, &container.id))
-        });
-        if !open && self.memory.killing.is_empty() && self.memory.starting.is_none() {
-            self.memory.resize = None;
-        }
-    }
-
-    fn show(&self) {
-        let containers = self.observed.containers.iter().map(|container| ContainerRef {
-            name: container.name.clone(),
-            id: container.id.clone(),
-            attempt: container.attempt,
-            running: container.state == State::Running,
-            log_path: container.log_path.clone(),
-        });
-        let state = PodState {
-            pod: self.wish.pod.clone(),
-            status: self.status.clone(),
-            containers: containers.collect(),
-            sandbox: self.observed.sandboxes.first().map(|sandbox| sandbox.id.clone()),
-            finished: self.progress == Progress::Ended,
-        };
-        self.shared.pods.set(spec::uid(&self.wish.pod), state, &self.orders.0);
-    }
-
     fn pod_ips(&self) -> Vec<String> {
         if spec::host_network(&self.wish.pod) {
             return self.shared.host_ips.clone();
@@ -506,55 +364,4 @@ impl Worker {
             Action::RemoveSandbox { id } => self.begin_sandbox_removal(id),
         }
     }
-}
-
-/// Conditions that others set stand in the object; those are the ones that count.
-fn take_foreign_conditions(previous: &mut PodStatus, shown: &Pod) {
-    static OWN: &[&str] = &[
-        "PodReadyToStartContainers",
-        "Initialized",
-        "Ready",
-        "ContainersReady",
-        "PodResizePending",
-        "PodResizeInProgress",
-    ];
-    let Some(theirs) = shown.status.as_ref().and_then(|status| status.conditions.as_ref()) else { return };
-    let conditions = previous.conditions.get_or_insert_default();
-    conditions.retain(|condition| OWN.contains(&condition.type_.as_str()));
-    let foreign = theirs.iter().filter(|condition| !OWN.contains(&condition.type_.as_str()));
-    conditions.extend(foreign.cloned());
-}
-
-/// What the node had granted before this kubelet started, as far as the API shows it.
-fn allocated(
-    pod: &Pod,
-    status: &PodStatus,
-) -> std::collections::HashMap<String, k8s_openapi::api::core::v1::ResourceRequirements> {
-    let all = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    let shown = all.filter_map(|container| {
-        container.allocated_resources.as_ref()?;
-        let resources = container.resources.clone()?;
-        Some((container.name.clone(), resources))
-    });
-    let mut allocated: std::collections::HashMap<_, _> = shown.collect();
-    for container in spec::init_containers(pod).chain(spec::regular_containers(pod)) {
-        let wish = || container.resources.clone().unwrap_or_default();
-        allocated.entry(container.name.clone()).or_insert_with(wish);
-    }
-    allocated
-}
-
-fn is_over(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-}
-
-/// A pod that had failed as a whole stays so over a restart of the kubelet.
-fn failed_before(status: &PodStatus) -> Option<Failed> {
-    if status.phase.as_deref() != Some("Failed") {
-        return None;
-    }
-    let reason = status.reason.clone()?;
-    let refused = status.container_statuses.is_none();
-    let message = status.message.clone().unwrap_or_default();
-    Some(Failed { reason, message, condition: None, grace_seconds: None, refused })
 }

@@ -1,7 +1,8 @@
 //! The files of one container's log, oldest first, and what of them is shown before anything is followed.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Result, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Result, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -29,7 +30,12 @@ type Pieces = mpsc::Sender<Result<Bytes>>;
 /// Sends what there is. `None` when the client gets no more.
 pub fn read_history(path: &Path, options: &Options, pieces: &Pieces) -> Result<Option<Reading>> {
     let current = File::open(path)?;
+    let opened = current.metadata()?;
+    let identity = (opened.dev(), opened.ino());
     let mut rotated = rotated(path);
+    // It may have been rotated since it was opened.
+    let same = |file: &Path| std::fs::metadata(file).is_ok_and(|it| (it.dev(), it.ino()) == identity);
+    rotated.retain(|file| !same(file));
     let mut shown = Shown::new(options);
     let (mut place, mut skipped) = (0, 0);
     if let Some(wanted) = options.tail_lines {
@@ -134,8 +140,18 @@ pub fn rotated(path: &Path) -> Vec<PathBuf> {
 }
 
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
-    let file = File::open(path)?;
-    match path.extension().is_some_and(|extension| extension == "gz") {
+    let mut packed = path.extension().is_some_and(|extension| extension == "gz");
+    let file = match File::open(path) {
+        // It was packed since its name was read.
+        Err(error) if error.kind() == ErrorKind::NotFound && !packed => {
+            packed = true;
+            let mut name = path.as_os_str().to_owned();
+            name.push(".gz");
+            File::open(name)?
+        }
+        other => other?,
+    };
+    match packed {
         true => Ok(Box::new(BufReader::new(MultiGzDecoder::new(BufReader::new(file))))),
         false => Ok(Box::new(BufReader::new(file))),
     }

@@ -71,9 +71,27 @@ fn paths_that_lead_out_are_refused() {
         let expanded = refused(json!({"subPathExpr": "$(UP)/b"})).await;
         assert_eq!(expanded, "unable to provision SubPath `../b`: must not contain '..'");
         assert_eq!(refused(json!({"subPathExpr": "$(NONE)"})).await, "missing value for \"NONE\"");
-        let link = refused(json!({"subPath": "link"})).await;
-        let expected = "failed to create subPath directory for volumeMount \"v\" of container \"main\": ";
-        assert!(link.starts_with(expected), "{link}");
+        symlink("nowhere", folder.join("dangling")).unwrap();
+        symlink("../outside", folder.join("climbing")).unwrap();
+        let prepare = "failed to prepare subPath for volumeMount \"v\" of container \"main\"";
+        let create = "failed to create subPath directory for volumeMount \"v\" of container \"main\"";
+        for (path, expected) in [
+            ("link", prepare),
+            ("climbing", prepare),
+            ("link/new", create),
+            ("climbing/new/er", create),
+            ("dangling", create),
+        ] {
+            assert_eq!(refused(json!({"subPath": path})).await, expected, "{path}");
+        }
+        // Links that stay in the volume are followed, by whatever path they name it.
+        fs::create_dir(folder.join("kept")).unwrap();
+        symlink("kept", folder.join("near")).unwrap();
+        symlink(folder.join("kept"), folder.join("full")).unwrap();
+        for path in ["near", "full", "near/made", "full/made/deep"] {
+            mounts(&node, &pod_with(&folder, json!({"subPath": path}))).await.unwrap();
+        }
+        assert!(folder.join("kept/made/deep").is_dir());
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
     });
 }

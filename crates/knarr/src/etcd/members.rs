@@ -1,0 +1,131 @@
+//! Who belongs to the etcd cluster. A further member first listens, and votes once it has caught up: adding one never makes
+//! the cluster lose its majority.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, Member, MemberAddOptions, TlsOptions};
+
+use super::Config;
+use super::certificates::Files;
+
+const TRY_AGAIN: Duration = Duration::from_millis(300);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a member finds the others at its first start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Place {
+    /// `name=url,name=url`
+    pub initial_cluster: String,
+    pub joins: bool,
+}
+
+impl Place {
+    pub fn first(name: &str, peer_url: &str) -> Place {
+        Place { initial_cluster: format!("{name}={peer_url}"), joins: false }
+    }
+
+    /// From the members' names and the addresses their peers use.
+    fn among<'a>(members: impl Iterator<Item = (&'a str, &'a [String])>, name: &str, peer_url: &str) -> Place {
+        let mut list: Vec<String> = Vec::new();
+        for (member, urls) in members {
+            // One that was added and has not started yet has no name: it is this one, or nobody can use it.
+            let of_this = urls.iter().any(|url| url == peer_url);
+            let known_as = if of_this { name } else { member };
+            if !known_as.is_empty() {
+                list.extend(urls.iter().map(|url| format!("{known_as}={url}")));
+            }
+        }
+        Place { initial_cluster: list.join(","), joins: true }
+    }
+}
+
+/// Tells the others that this machine is one of them, and how it finds them. What an interrupted start did counts.
+pub async fn add(config: &Config, files: &Files) -> anyhow::Result<Place> {
+    let mut client = connect(&config.others, files).await?;
+    let peer_url = config.peer_url();
+    // Two that join at once are in each other's way until the first has caught up.
+    let until = tokio::time::Instant::now() + Duration::from_secs(90);
+    loop {
+        let members = client.member_list().await.context("list the members")?;
+        if members.members().iter().any(|member| member.peer_urls().contains(&peer_url)) {
+            return Ok(Place::among(named(members.members()), &config.name, &peer_url));
+        }
+        let as_learner = MemberAddOptions::new().with_is_learner();
+        match client.member_add([peer_url.as_str()], Some(as_learner)).await {
+            Ok(added) => return Ok(Place::among(named(added.member_list()), &config.name, &peer_url)),
+            Err(error) if tokio::time::Instant::now() > until => return Err(error).context("add this member"),
+            Err(error) => {
+                tracing::info!(%error, "etcd takes this member a little later");
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+        }
+    }
+}
+
+fn named(members: &[Member]) -> impl Iterator<Item = (&str, &[String])> {
+    members.iter().map(|member| (member.name(), member.peer_urls()))
+}
+
+/// Until this machine's member votes.
+pub async fn until_member(config: &Config, files: &Files) {
+    let own = [config.client_url()];
+    // A member that only listens answers nothing; the others can tell, and must be asked to let it vote.
+    let asked = if config.others.is_empty() { &own[..] } else { &config.others[..] };
+    loop {
+        match promote(config, asked, files).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::debug!(error = format!("{error:#}"), "this member of etcd does not vote yet"),
+        }
+        if !config.others.is_empty() && promote(config, &own, files).await.unwrap_or(false) {
+            return;
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
+}
+
+async fn promote(config: &Config, asked: &[String], files: &Files) -> anyhow::Result<bool> {
+    let mut client = connect(asked, files).await?;
+    let members = client.member_list().await?;
+    let peer_url = config.peer_url();
+    let Some(own) = members.members().iter().find(|member| member.peer_urls().contains(&peer_url)) else {
+        bail!("this machine is no member");
+    };
+    if own.name().is_empty() {
+        return Ok(false);
+    }
+    if own.is_learner() {
+        client.member_promote(own.id()).await?;
+        tracing::info!(member = config.name, "this member of etcd votes from now on");
+    }
+    Ok(true)
+}
+
+pub async fn connect(endpoints: &[String], files: &Files) -> anyhow::Result<Client> {
+    let identity = Identity::from_pem(&files.pair.certificate_pem, &files.pair.key_pem);
+    let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&files.authority)).identity(identity);
+    let options =
+        ConnectOptions::new().with_tls(tls).with_connect_timeout(REQUEST_TIMEOUT).with_timeout(REQUEST_TIMEOUT);
+    Client::connect(endpoints, Some(options)).await.with_context(|| format!("reach etcd at {}", endpoints.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_member_is_alone() {
+        let place = Place::first("a", "https://10.0.0.1:2380");
+        assert_eq!(place, Place { initial_cluster: "a=https://10.0.0.1:2380".into(), joins: false });
+    }
+
+    #[test]
+    fn who_was_added_but_not_started_is_this_one() {
+        let urls = ["https://10.0.0.1:2380".to_owned(), "https://10.0.0.2:2380".to_owned()];
+        let members = [("a", &urls[..1]), ("", &urls[1..])];
+        let place = Place::among(members.into_iter(), "b", "https://10.0.0.2:2380");
+        assert_eq!(place.initial_cluster, "a=https://10.0.0.1:2380,b=https://10.0.0.2:2380");
+        assert!(place.joins);
+    }
+}

@@ -1,0 +1,92 @@
+//! Times and rates of the controllers that operators change, under upstream's names. The server takes them too.
+
+use std::time::Duration;
+
+use kube_controller_manager::{Autoscaling, Config, NodeLifecycle};
+
+use crate::leader::duration;
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    /// How often every node is looked at.
+    #[arg(long, value_parser = duration, default_value = "5s")]
+    node_monitor_period: Duration,
+    /// A node that has said nothing for so long becomes Unknown.
+    #[arg(long, value_parser = duration, default_value = "50s")]
+    node_monitor_grace_period: Duration,
+    /// A node that has never said anything becomes Unknown after so long.
+    #[arg(long, value_parser = duration, default_value = "1m")]
+    node_startup_grace_period: Duration,
+    /// Nodes per second that lose their pods when they are in trouble.
+    #[arg(long, default_value_t = 0.1)]
+    node_eviction_rate: f64,
+    /// The same in a large zone most of whose nodes are in trouble.
+    #[arg(long, default_value_t = 0.01)]
+    secondary_node_eviction_rate: f64,
+    /// Zones with more nodes than this are large.
+    #[arg(long, default_value_t = 50)]
+    large_cluster_size_threshold: usize,
+    /// The share of nodes in trouble that makes a zone disrupted.
+    #[arg(long, default_value_t = 0.55)]
+    unhealthy_zone_threshold: f64,
+    /// How often autoscalers are looked at.
+    #[arg(long, value_parser = duration, default_value = "15s")]
+    horizontal_pod_autoscaler_sync_period: Duration,
+    /// For so long an autoscaler that names no window remembers what it wanted before it goes down.
+    #[arg(long, value_parser = duration, default_value = "5m")]
+    horizontal_pod_autoscaler_downscale_stabilization: Duration,
+    /// So far off its target is near enough for an autoscaler.
+    #[arg(long, default_value_t = 0.1)]
+    horizontal_pod_autoscaler_tolerance: f64,
+    /// Until a pod has been there for so long, autoscalers look at its use of processors with care.
+    #[arg(long, value_parser = duration, default_value = "5m")]
+    horizontal_pod_autoscaler_cpu_initialization_period: Duration,
+    /// A pod that became unready so soon after its start was never ready for autoscalers.
+    #[arg(long, value_parser = duration, default_value = "30s")]
+    horizontal_pod_autoscaler_initial_readiness_delay: Duration,
+}
+
+impl Flags {
+    pub fn apply(&self, config: Config) -> Config {
+        Config {
+            node_lifecycle: NodeLifecycle {
+                monitor_period: self.node_monitor_period,
+                monitor_grace_period: self.node_monitor_grace_period,
+                startup_grace_period: self.node_startup_grace_period,
+                eviction_rate: self.node_eviction_rate,
+                secondary_eviction_rate: self.secondary_node_eviction_rate,
+                large_cluster_size_threshold: self.large_cluster_size_threshold,
+                unhealthy_zone_threshold: self.unhealthy_zone_threshold,
+            },
+            autoscaling: Autoscaling {
+                sync_period: self.horizontal_pod_autoscaler_sync_period,
+                downscale_stabilization: self.horizontal_pod_autoscaler_downscale_stabilization,
+                tolerance: self.horizontal_pod_autoscaler_tolerance,
+                cpu_initialization_period: self.horizontal_pod_autoscaler_cpu_initialization_period,
+                initial_readiness_delay: self.horizontal_pod_autoscaler_initial_readiness_delay,
+            },
+            ..config
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_the_controllers_have_it() {
+        let config = Given::parse_from(["test"]).flags.apply(Config::default());
+        assert_eq!(config.node_lifecycle, NodeLifecycle::default());
+        assert_eq!(config.autoscaling, Autoscaling::default());
+    }
+}

@@ -1,0 +1,149 @@
+//! What others ask: whether this proxy keeps up (`/healthz`, `/livez`), and whether a Service has endpoints here.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use reconcile::{Key, Shutdown};
+use serde_json::json;
+
+use crate::http::{self, Answer, Answers};
+use crate::metrics::Metrics;
+use crate::rules::HealthCheck;
+
+/// A change that has waited for so long means that we do not keep up.
+const PENDING_MAX: Duration = Duration::from_secs(60);
+
+/// Whether changes reach the kernel.
+pub struct Health {
+    state: Mutex<State>,
+    /// Load balancers should send nothing to a node that is about to go.
+    is_eligible: AtomicBool,
+}
+
+struct State {
+    pending_since: Option<Instant>,
+    /// The kernel has been written at least once.
+    has_begun: bool,
+    updated: Timestamp,
+}
+
+impl Default for Health {
+    fn default() -> Health {
+        let state = State { pending_since: None, has_begun: false, updated: Timestamp::now() };
+        Health { state: Mutex::new(state), is_eligible: AtomicBool::new(true) }
+    }
+}
+
+impl Health {
+    pub fn queued(&self) {
+        self.state.lock().pending_since.get_or_insert_with(Instant::now);
+    }
+
+    pub fn updated(&self) {
+        *self.state.lock() = State { pending_since: None, has_begun: true, updated: Timestamp::now() };
+    }
+
+    pub fn set_eligible(&self, is: bool) {
+        self.is_eligible.store(is, Ordering::Relaxed);
+    }
+
+    pub fn is_healthy(&self) -> bool {
+        let state = self.state.lock();
+        state.has_begun && state.pending_since.is_none_or(|since| since.elapsed() < PENDING_MAX)
+    }
+
+    fn answer(&self, with_eligibility: bool) -> (bool, String) {
+        let (is_eligible, now) = (self.is_eligible.load(Ordering::Relaxed), Timestamp::now());
+        let is_good = self.is_healthy() && (is_eligible || !with_eligibility);
+        // A time that is long ago would look like a fault where nothing has changed since.
+        let updated = if is_good { now } else { self.state.lock().updated };
+        let eligible = if with_eligibility { format!(", \"nodeEligible\": {is_eligible}") } else { String::new() };
+        (is_good, format!("{{\"lastUpdated\": \"{updated}\",\"currentTime\": \"{now}\"{eligible}}}"))
+    }
+}
+
+/// What the health address answers.
+pub fn answers(health: Arc<Health>, metrics: Arc<Metrics>) -> Answers {
+    Arc::new(move |path| match path {
+        "/healthz" => {
+            let (is_good, body) = health.answer(true);
+            metrics.count_healthz(is_good);
+            Answer::json(is_good, body)
+        }
+        "/livez" => {
+            let (is_good, body) = health.answer(false);
+            metrics.count_livez(is_good);
+            Answer::json(is_good, body)
+        }
+        _ => Answer::not_found(),
+    })
+}
+
+/// One listener for each Service that load balancers ask about.
+pub struct ServiceChecks {
+    checks: HashMap<Key, Check>,
+    address: IpAddr,
+    namespace: Option<PathBuf>,
+    health: Arc<Health>,
+}
+
+struct Check {
+    port: u16,
+    local_endpoints: Arc<AtomicUsize>,
+    stop: Shutdown,
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl ServiceChecks {
+    pub fn new(address: IpAddr, namespace: Option<PathBuf>, health: Arc<Health>) -> ServiceChecks {
+        ServiceChecks { checks: HashMap::new(), address, namespace, health }
+    }
+
+    pub fn set(&mut self, service: &Key, wanted: Option<HealthCheck>) {
+        let Some(wanted) = wanted else {
+            self.checks.remove(service);
+            return;
+        };
+        if let Some(check) = self.checks.get(service).filter(|check| check.port == wanted.port) {
+            check.local_endpoints.store(wanted.local_endpoints, Ordering::Relaxed);
+            return;
+        }
+        self.checks.remove(service);
+        let listener = match http::listen(SocketAddr::new(self.address, wanted.port), self.namespace.as_deref()) {
+            Ok(listener) => listener,
+            Err(error) => {
+                // The next change of the Service or its endpoints tries again.
+                tracing::error!(%service, port = wanted.port, %error, "a service's health check cannot listen");
+                return;
+            }
+        };
+        let (local_endpoints, stop) = (Arc::new(AtomicUsize::new(wanted.local_endpoints)), Shutdown::new());
+        let answers = self.answers(service.clone(), local_endpoints.clone());
+        tokio::spawn(http::serve(listener, answers, stop.clone()));
+        self.checks.insert(service.clone(), Check { port: wanted.port, local_endpoints, stop });
+    }
+
+    fn answers(&self, service: Key, local_endpoints: Arc<AtomicUsize>) -> Answers {
+        let health = self.health.clone();
+        Arc::new(move |_| {
+            let (count, is_healthy) = (local_endpoints.load(Ordering::Relaxed), health.is_healthy());
+            let body = json!({
+                "service": {"namespace": service.namespace, "name": service.name},
+                "localEndpoints": count,
+                "serviceProxyHealthy": is_healthy,
+            });
+            Answer::json(count > 0 && is_healthy, format!("{body:#}"))
+        })
+    }
+}

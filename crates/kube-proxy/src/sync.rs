@@ -1,0 +1,307 @@
+//! Follows the objects and brings every change to the kernel.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use reconcile::{Cache, Cluster, Key, Shutdown};
+
+use crate::changes::{Changes, Taken};
+use crate::conntrack;
+use crate::health::{self, Health, ServiceChecks};
+use crate::http::{self, Answer, Answers};
+use crate::metrics::Metrics;
+use crate::model::{Change, Ledger};
+use crate::nftables::{Kernel, Repaired, Watch};
+use crate::rules::{self, Entrance};
+use crate::{Config, Error};
+
+/// After someone else's change we wait for so long, since changes come in groups.
+const SETTLE: Duration = Duration::from_millis(200);
+/// How long until a failed write is tried again, at first and at most.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+const ZONE: &str = "topology.kubernetes.io/zone";
+/// A node that has this is about to be removed.
+const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
+pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
+    let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
+    serve(&config, &health, &metrics, &shutdown)?;
+    let own_node: &'static str = format!("metadata.name={}", config.node_name).leak();
+    let caches = cluster.caches();
+    let (services, slices, nodes) =
+        (caches.start::<Service>(""), caches.start::<EndpointSlice>(""), caches.start::<Node>(own_node));
+    let kernel = Kernel::open(&config.table, config.node_namespace.as_deref(), &config.families)?;
+    let mut watch = kernel.watch().map_err(Error::Watch)?;
+    let synced = async { tokio::join!(services.synced(), slices.synced(), nodes.synced()) };
+    tokio::select! {
+        () = shutdown.cancelled() => return Ok(()),
+        _ = synced => {}
+    }
+    let changes = Changes::new(health.clone(), metrics.clone());
+    changes.follow(&services, &slices, &nodes);
+    let mut proxy = Proxy::new(config, kernel, services, nodes, changes.clone(), health, metrics);
+    proxy.take_over().await;
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = changes.wait() => proxy.update().await,
+            touched = watch.touched() => {
+                touched.map_err(Error::Watch)?;
+                proxy.check_after(&mut watch).await;
+            }
+            () = proxy.retry_time() => proxy.retry().await,
+        }
+    }
+}
+
+fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown: &Shutdown) -> Result<(), Error> {
+    let start = |address: Option<SocketAddr>, answers: Answers| {
+        let Some(address) = address else { return Ok(()) };
+        let listener = http::listen(address, config.node_namespace.as_deref());
+        let listener = listener.map_err(|source| Error::Listen { address, source })?;
+        tokio::spawn(http::serve(listener, answers, shutdown.clone()));
+        Ok(())
+    };
+    start(config.health_address, health::answers(health.clone(), metrics.clone()))?;
+    let metrics = metrics.clone();
+    let answers: Answers = Arc::new(move |path| match path {
+        "/metrics" => Answer::text(metrics.text()),
+        "/healthz" => Answer::text("ok".into()),
+        "/proxyMode" => Answer::text("nftables".into()),
+        _ => Answer::not_found(),
+    });
+    start(config.metrics_address, answers)
+}
+
+struct Proxy {
+    config: Config,
+    kernel: Kernel,
+    services: Arc<Cache<Service>>,
+    nodes: Arc<Cache<Node>>,
+    changes: Arc<Changes>,
+    node: rules::Node,
+    ledger: Ledger,
+    /// Ways in of datagrams, of the Services that have any.
+    udp: HashMap<Key, BTreeMap<Entrance, Vec<SocketAddr>>>,
+    /// Services that want local endpoints and have none, internally and externally.
+    without_local: HashMap<Key, (bool, bool)>,
+    checks: ServiceChecks,
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    began: Timestamp,
+    /// The kernel may not be as the ledger says.
+    retry: Option<(Instant, Duration)>,
+}
+
+impl Proxy {
+    fn new(
+        config: Config,
+        kernel: Kernel,
+        services: Arc<Cache<Service>>,
+        nodes: Arc<Cache<Node>>,
+        changes: Arc<Changes>,
+        health: Arc<Health>,
+        metrics: Arc<Metrics>,
+    ) -> Proxy {
+        let checks = ServiceChecks::new(IpAddr::from([0, 0, 0, 0]), config.node_namespace.clone(), health.clone());
+        Proxy {
+            config,
+            kernel,
+            services,
+            nodes,
+            changes,
+            node: rules::Node::default(),
+            ledger: Ledger::default(),
+            udp: HashMap::new(),
+            without_local: HashMap::new(),
+            checks,
+            health,
+            metrics,
+            began: Timestamp::now(),
+            retry: None,
+        }
+    }
+
+    /// What is in the kernel becomes what it should be, with as little change as that needs.
+    async fn take_over(&mut self) {
+        let began = Instant::now();
+        let taken = self.changes.take();
+        let (_, stale) = self.decide(&taken);
+        if let Some(repaired) = self.reconcile().await {
+            let services = self.ledger.services().count().saturating_sub(1);
+            let Repaired { tables, chains, elements } = repaired;
+            tracing::info!(services, tables, chains, elements, took = ?began.elapsed(), "the rules of Services are taken over");
+            self.metrics.synced(began.elapsed(), true);
+            self.forget(stale).await;
+        }
+    }
+
+    async fn update(&mut self) {
+        let began = Instant::now();
+        let taken = self.changes.take();
+        let (changes, stale) = self.decide(&taken);
+        let written = if changes.is_empty() { Ok(()) } else { self.kernel.apply(&changes).await };
+        match written {
+            Ok(()) => {
+                self.health.updated();
+                self.metrics.synced(began.elapsed(), false);
+                let now = Timestamp::now();
+                for trigger in taken.triggers.iter().filter(|trigger| **trigger >= self.began) {
+                    self.metrics.programmed((now.as_millisecond() - trigger.as_millisecond()).max(0) as f64 / 1000.0);
+                }
+                self.forget(stale).await;
+            }
+            Err(error) => self.failed(&Error::from(error)),
+        }
+    }
+
+    /// Someone else has changed our table.
+    async fn check_after(&mut self, watch: &mut Watch) {
+        tokio::time::sleep(SETTLE).await;
+        watch.drain();
+        match self.reconcile().await {
+            Some(repaired) if !repaired.is_nothing() => {
+                let Repaired { tables, chains, elements } = repaired;
+                tracing::warn!(
+                    table = self.config.table,
+                    tables,
+                    chains,
+                    elements,
+                    "someone changed the rules of Services; they are repaired"
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// When to try again, if ever.
+    fn retry_time(&self) -> impl Future<Output = ()> + use<> {
+        let at = self.retry.map(|(at, _)| at);
+        async move {
+            match at {
+                Some(at) => tokio::time::sleep_until(at.into()).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn retry(&mut self) {
+        if self.reconcile().await.is_some() {
+            tracing::info!(table = self.config.table, "the rules of Services are written after all");
+        }
+    }
+
+    async fn reconcile(&mut self) -> Option<Repaired> {
+        match self.kernel.reconcile(&self.ledger).await {
+            Ok(repaired) => {
+                self.retry = None;
+                self.health.updated();
+                Some(repaired)
+            }
+            Err(error) => {
+                self.failed(&Error::from(error));
+                None
+            }
+        }
+    }
+
+    fn failed(&mut self, error: &Error) {
+        self.metrics.failed();
+        self.health.queued();
+        let wait = self.retry.map_or(RETRY_FIRST, |(_, wait)| (wait * 2).min(RETRY_MAX));
+        self.retry = Some((Instant::now() + wait, wait));
+        tracing::error!(%error, "the rules of Services are not written; it is tried again");
+    }
+
+    /// What the kernel must be told, and which connections of datagrams may lead nowhere afterwards.
+    fn decide(&mut self, taken: &Taken) -> (Vec<Change>, Vec<(Entrance, Vec<SocketAddr>)>) {
+        let (mut changes, mut stale) = (Vec::new(), Vec::new());
+        let mut keys = taken.services.clone();
+        if taken.node || self.node.name.is_empty() {
+            let node = self.read_node();
+            if node != self.node {
+                self.node = node;
+                changes.extend(self.ledger.replace(&Key::default(), rules::node_elements(&self.node)));
+                keys.extend(self.services.list().iter().map(|service| Key::of(&service.metadata)));
+            }
+        }
+        for key in &keys {
+            let outcome = match self.services.get(key) {
+                Some(service) => rules::outcome(key, &service, &self.changes.slices(key), &self.node),
+                None => rules::Outcome::default(),
+            };
+            changes.extend(self.ledger.replace(key, outcome.elements));
+            self.checks.set(key, outcome.health_check);
+            match (outcome.lacks_internal_local, outcome.lacks_external_local) {
+                (false, false) => _ = self.without_local.remove(key),
+                lacks => _ = self.without_local.insert(key.clone(), lacks),
+            }
+            let nothing = BTreeMap::new();
+            stale.extend(conntrack::stale(self.udp.get(key).unwrap_or(&nothing), &outcome.udp));
+            match outcome.udp.is_empty() {
+                true => _ = self.udp.remove(key),
+                false => _ = self.udp.insert(key.clone(), outcome.udp),
+            }
+        }
+        let count =
+            |lacks: fn(&(bool, bool)) -> bool| self.without_local.values().filter(|one| lacks(one)).count() as u64;
+        self.metrics.set_without_local(count(|lacks| lacks.0), count(|lacks| lacks.1));
+        (merged(changes), stale)
+    }
+
+    /// What the Node object says. Until there is one, its name is all we know.
+    fn read_node(&self) -> rules::Node {
+        let object = self.nodes.list().into_iter().next();
+        let addresses =
+            object.iter().flat_map(|node| &node.status).flat_map(|status| status.addresses.iter().flatten());
+        let addresses = addresses.filter(|address| matches!(address.type_.as_str(), "InternalIP" | "ExternalIP"));
+        let labels = object.as_ref().and_then(|node| node.metadata.labels.as_ref());
+        let taints = object.iter().flat_map(|node| &node.spec).flat_map(|spec| spec.taints.iter().flatten());
+        let is_leaving = taints.into_iter().any(|taint| taint.key == LEAVING_TAINT)
+            || object.as_ref().is_some_and(|node| node.metadata.deletion_timestamp.is_some());
+        self.health.set_eligible(!is_leaving);
+        rules::Node {
+            name: self.config.node_name.clone(),
+            zone: labels.and_then(|labels| labels.get(ZONE).cloned()),
+            addresses: addresses.filter_map(|address| address.address.parse().ok()).collect(),
+            pod_ranges: self.config.cluster_cidrs.clone(),
+            node_ports: self.config.node_port_addresses.clone(),
+            external_ips: self.config.external_ips,
+            families: self.config.families.clone(),
+        }
+    }
+
+    async fn forget(&self, stale: Vec<(Entrance, Vec<SocketAddr>)>) {
+        if stale.is_empty() {
+            return;
+        }
+        let namespace = self.config.node_namespace.as_deref();
+        match conntrack::forget(stale, &self.config.families, namespace).await {
+            Ok(count) => self.metrics.conntrack_deleted(count),
+            Err(error) => tracing::warn!(%error, "old connections of datagrams are not forgotten"),
+        }
+    }
+}
+
+/// One element may pass from one Service to another in one step: the kernel is told of the outcome only.
+fn merged(changes: Vec<Change>) -> Vec<Change> {
+    let mut places: HashMap<crate::model::Key, usize> = HashMap::new();
+    let mut merged: Vec<Change> = Vec::with_capacity(changes.len());
+    for change in changes {
+        match places.get(&change.key) {
+            Some(place) => (merged[*place].new, merged[*place].owner) = (change.new, change.owner),
+            None => {
+                places.insert(change.key.clone(), merged.len());
+                merged.push(change);
+            }
+        }
+    }
+    merged.retain(|change| change.old != change.new);
+    merged
+}

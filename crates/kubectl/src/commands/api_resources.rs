@@ -1,0 +1,110 @@
+//! `kubectl api-resources` and `kubectl api-versions`.
+
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output::columns::Columns;
+use crate::resource::mapping::Mapping;
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static RESOURCES: Command = Command {
+    name: "api-resources",
+    group: super::OTHER,
+    short: "Print the supported API resources on the server.",
+    examples: "kubectl api-resources --namespaced=false",
+    usage: "[flags] [options]",
+    flags: &[FLAGS],
+    run: Some(|session| Box::pin(resources(session))),
+    ..Command::EMPTY
+};
+pub static VERSIONS: Command = Command {
+    name: "api-versions",
+    group: super::OTHER,
+    short: "Print the supported API versions on the server, in the form of \"group/version\".",
+    usage: "[options]",
+    run: Some(|session| Box::pin(versions(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::text("api-group", "", "Only this group."),
+    Flag::switch("cached", "Believe what is kept on disk."),
+    Flag::list("categories", "Only what is in these categories."),
+    Flag::on("namespaced", "Only what is, or is not, in namespaces."),
+    Flag::switch("no-headers", "No line with the names of columns."),
+    Flag::text("output", "", "wide or name.").short('o'),
+    Flag::text("sort-by", "", "name or kind."),
+    Flag::list("verbs", "Only what knows these verbs."),
+];
+
+async fn resources(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    if !session.arguments().is_empty() {
+        return session.usage(format!("unexpected arguments: {:?}", session.arguments()));
+    }
+    let output = flags.text("output");
+    if !["", "wide", "name"].contains(&output) {
+        return Err(Failure::message(format!("--output {output} is not available").replace(output, &format!("{output:?}"))));
+    }
+    let all = session.discovered(!flags.on("cached")).await?;
+    let mut shown: Vec<Mapping> = Vec::new();
+    for mapping in all {
+        let wanted = (!flags.given("api-group") || mapping.group == flags.text("api-group"))
+            && (!flags.given("namespaced") || mapping.namespaced == flags.on("namespaced"))
+            && flags.list("verbs").iter().all(|verb| mapping.can(verb))
+            && flags.list("categories").iter().all(|category| mapping.categories.contains(category))
+            && !mapping.verbs.is_empty();
+        // Only the preferred version of a resource is shown; it comes first.
+        let known = shown.iter().any(|known| known.group == mapping.group && known.plural == mapping.plural);
+        if wanted && !known {
+            shown.push(mapping);
+        }
+    }
+    match flags.text("sort-by") {
+        "name" => shown.sort_by(|one, other| one.plural.cmp(&other.plural)),
+        "kind" => shown.sort_by(|one, other| one.kind.cmp(&other.kind)),
+        _ => shown.sort_by(|one, other| (&one.group, &one.plural).cmp(&(&other.group, &other.plural))),
+    }
+    if output == "name" {
+        shown.iter().for_each(|mapping| terminal::outln(&mapping.resource()));
+        return Ok(());
+    }
+    let wide = output == "wide";
+    let mut text = String::new();
+    if !flags.on("no-headers") {
+        text += "NAME\tSHORTNAMES\tAPIVERSION\tNAMESPACED\tKIND";
+        text += if wide { "\tVERBS\tCATEGORIES\n" } else { "\n" };
+    }
+    for mapping in &shown {
+        text += &format!(
+            "{}\t{}\t{}\t{}\t{}",
+            mapping.plural,
+            mapping.short_names.join(","),
+            mapping.api_version(),
+            mapping.namespaced,
+            mapping.kind
+        );
+        text += &if wide { format!("\t{}\t{}\n", mapping.verbs.join(","), mapping.categories.join(",")) } else { "\n".into() };
+    }
+    terminal::out(&Columns::table().align(&text));
+    Ok(())
+}
+
+async fn versions(session: &Session) -> Result<()> {
+    if !session.arguments().is_empty() {
+        return session.usage(format!("unexpected arguments: {:?}", session.arguments()));
+    }
+    let mut found: Vec<String> = Vec::new();
+    let core = session.send(&Call::get("/api")).await?;
+    found.extend(core["versions"].as_array().into_iter().flatten().filter_map(|version| version.as_str()).map(str::to_string));
+    let groups = session.send(&Call::get("/apis")).await?;
+    for group in groups["groups"].as_array().into_iter().flatten() {
+        for version in group["versions"].as_array().into_iter().flatten() {
+            found.extend(version["groupVersion"].as_str().map(str::to_string));
+        }
+    }
+    found.sort();
+    found.iter().for_each(|version| terminal::outln(version));
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! `kubectl apply`: makes what is there into what the files say, by a patch of our own or by the server.
+
+use serde_json::{Value, json};
+
+use super::change::{self, APPLY, Change, DRY_RUN, LAST_APPLIED, MERGE, STRATEGIC, VALIDATE};
+use crate::command::Command;
+use crate::failure::{self, Failure, Result};
+use crate::flags::Flag;
+use crate::merge;
+use crate::output::{self, Format};
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query, SELECTOR};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "apply",
+    group: super::ADVANCED,
+    short: "Apply a configuration to a resource by file name or standard input.",
+    examples: "kubectl apply -f web.yaml\nkubectl apply -k overlays/production\nkubectl apply --server-side -f web.yaml",
+    usage: "(-f FILENAME | -k DIRECTORY) [options]",
+    flags: &[FLAGS, FILES, SELECTOR, DRY_RUN, VALIDATE, output::FLAGS],
+    subcommands: &[&super::last_applied::EDIT, &super::last_applied::SET, &super::last_applied::VIEW],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::switch("all", "With --prune: everything that was applied."),
+    Flag::optional("cascade", "background", "background", "What happens to dependents: background, orphan or foreground."),
+    Flag::text("field-manager", "", "Who owns the fields that are set."),
+    Flag::switch("force", "Delete and create again where a change is refused."),
+    Flag::switch("force-conflicts", "Take fields over from other managers."),
+    Flag::integer("grace-period", "-1", "Seconds that a deleted object has to end."),
+    Flag::on("openapi-patch", "Not used: patches are made from the kinds that are built in."),
+    Flag::on("overwrite", "Our values win over values that were changed in between."),
+    Flag::switch("prune", "Delete what was applied before and is not among the files."),
+    Flag::array("prune-allowlist", "Kinds to prune, as group/version/kind."),
+    Flag::switch("server-side", "Let the server merge."),
+    Flag::text("subresource", "", "A subresource to apply to."),
+    Flag::duration("timeout", "0s", "How long to wait for a deletion."),
+    Flag::switch("wait", "Wait for deletions to end."),
+];
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let query = Query::from(session);
+    if !query.from_files() {
+        return Err(Failure::message("must specify one of -f and -k"));
+    }
+    let server_side = flags.on("server-side");
+    if flags.on("force-conflicts") && !server_side {
+        return Err(Failure::message("--force-conflicts only works with --server-side"));
+    }
+    if flags.on("force") && server_side {
+        return Err(Failure::message("--force cannot be used with --server-side"));
+    }
+    if flags.on("prune") && !flags.on("all") && query.selector.is_empty() {
+        return Err(Failure::message("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector"));
+    }
+    let change = Change::from(session)?;
+    if change.local() && server_side {
+        return Err(Failure::message("--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)"));
+    }
+    let (infos, mut failures) = session.local(&query).await?;
+    if infos.is_empty() && failures.is_empty() {
+        return Err(Failure::message("no objects passed to apply"));
+    }
+    let mut done = Vec::new();
+    for info in infos {
+        if info.object["metadata"]["name"].is_null() && !info.object["metadata"]["generateName"].is_null() {
+            failures.push(Failure::message(format!(
+                "from {}: cannot use generate name with apply",
+                info.object["metadata"]["generateName"].as_str().unwrap_or_default()
+            )));
+            continue;
+        }
+        let applied = if server_side { on_server(&change, &info).await } else { by_patch(&change, &info).await };
+        match applied {
+            Ok(object) => done.push(Info { object, ..info }),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if !change.format.is_human() {
+        print_objects(&change, &done)?;
+    }
+    if flags.on("prune") && failures.is_empty() {
+        super::prune::prune(&change, &query, &done).await?;
+    }
+    failure::all(failures)
+}
+
+/// With a format, all objects are printed as one list.
+fn print_objects(change: &Change<'_>, done: &[Info]) -> Result<()> {
+    if matches!(change.format, Format::Name) {
+        return Ok(());
+    }
+    let mut items: Vec<Value> = done.iter().map(|info| info.object.clone()).collect();
+    let object = match items.len() {
+        0 => return Ok(()),
+        1 => items.remove(0),
+        _ => json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}),
+    };
+    change.report("", &object, "")
+}
+
+/// A sentence now, or the object later with the others.
+fn tell(change: &Change<'_>, info: &Info, operation: &str) -> Result<()> {
+    match change.format {
+        Format::Human { .. } | Format::Name => change.report(&info.shown(), &info.object, operation),
+        _ => Ok(()),
+    }
+}
+
+async fn on_server(change: &Change<'_>, info: &Info) -> Result<Value> {
+    let flags = &change.session.flags;
+    let mut path = info.path();
+    if !flags.text("subresource").is_empty() {
+        path = format!("{path}/{}", flags.text("subresource"));
+    }
+    let mut object = info.object.clone();
+    // Who manages what is the server's own business.
+    object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
+    let mut call = Call::patch(path, APPLY, &object);
+    if flags.on("force-conflicts") {
+        call = call.with("force", "true");
+    }
+    let applied = change.send(call, "kubectl").await.map_err(|failure| match failure.reason() {
+        "Conflict" => conflict(&failure),
+        _ => failure,
+    })?;
+    tell(change, info, "serverside-applied")?;
+    Ok(applied)
+}
+
+fn conflict(failure: &Failure) -> Failure {
+    Failure::Message(format!(
+        "{}\n\
+         Please review the fields above--they currently have other managers. Here\n\
+         are the ways you can resolve this warning:\n\
+         * If you intend to manage all of these fields, please re-run the apply\n  \
+           command with the `--force-conflicts` flag.\n\
+         * If you do not intend to manage all of the fields, please edit your\n  \
+           manifest to remove references to the fields that should keep their\n  \
+           current managers.\n\
+         * You may co-own fields by updating your manifest to match the existing\n  \
+           value; in this case, you'll become the manager if the other manager(s)\n  \
+           stop managing the field (remove it from their configuration).\n\
+         See https://kubernetes.io/docs/reference/using-api/server-side-apply/#conflicts",
+        failure.text()
+    ))
+}
+
+const MANAGER: &str = "kubectl-client-side-apply";
+
+/// How often a patch is made anew when somebody else was faster.
+const TRIES: usize = 5;
+
+async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
+    let session = change.session;
+    let wanted = change::with_last_applied(&info.object);
+    let during = |failure: Failure| failure.during("applying patch", &info.source);
+    let mut tries = 0;
+    loop {
+        let current = match session.send(&Call::get(info.path())).await {
+            Ok(current) => current,
+            Err(failure) if failure.is_not_found() => {
+                let created = if change.local() {
+                    wanted.clone()
+                } else {
+                    let call = Call::post(info.collection(), &wanted);
+                    change.send(call, MANAGER).await.map_err(|failure| failure.during("creating", &info.source))?
+                };
+                tell(change, info, "created")?;
+                return Ok(created);
+            }
+            Err(failure) => {
+                return Err(match failure {
+                    Failure::Status { status, .. } => Failure::Status {
+                        prefix: format!(
+                            "error when retrieving current configuration of:\nResource: {:?}, GroupVersionKind: {:?}\nName: {:?}, Namespace: {:?}\nfrom server for: {:?}: ",
+                            format!("{}, Resource={}", info.mapping.api_version_with_slash(), info.mapping.plural),
+                            format!("{}, Kind={}", info.mapping.api_version_with_slash(), info.mapping.kind),
+                            info.name, info.namespace, info.source
+                        ),
+                        status,
+                    },
+                    other => other,
+                });
+            }
+        };
+        let annotation = current["metadata"]["annotations"][LAST_APPLIED].as_str();
+        if annotation.is_none() {
+            terminal::warn(&format!(
+                "resource {}/{} is missing the {LAST_APPLIED} annotation which is required by {} apply. {} apply should only be used on resources created declaratively by either {} create --save-config or {} apply. The missing annotation will be patched automatically.",
+                info.mapping.plural, info.name, "kubectl", "kubectl", "kubectl", "kubectl"
+            ));
+        }
+        let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+        let (patch, kind) = patch(info, &original, &wanted, &current);
+        if patch.as_object().is_some_and(serde_json::Map::is_empty) {
+            tell(change, info, "unchanged")?;
+            return Ok(current);
+        }
+        if change.local() {
+            tell(change, info, "configured")?;
+            return Ok(wanted);
+        }
+        match change.send(Call::patch(info.path(), kind, &patch), MANAGER).await {
+            Ok(applied) => {
+                tell(change, info, "configured")?;
+                return Ok(applied);
+            }
+            Err(failure) if failure.reason() == "Conflict" && tries < TRIES => tries += 1,
+            Err(failure) if session.flags.on("force") && matches!(failure.reason(), "Invalid" | "Conflict") => {
+                super::delete::and_wait(session, info).await?;
+                let created = change.send(Call::post(info.collection(), &wanted), MANAGER).await?;
+                tell(change, info, "configured")?;
+                return Ok(created);
+            }
+            Err(failure) => return Err(during(failure)),
+        }
+    }
+}
+
+/// The patch and its type: strategic for built-in kinds.
+pub fn patch(info: &Info, original: &Value, wanted: &Value, current: &Value) -> (Value, &'static str) {
+    match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
+        Some(ty) => (merge::strategic(ty, original, wanted, current), STRATEGIC),
+        None => (merge::plain(original, wanted, current), MERGE),
+    }
+}

@@ -1,0 +1,258 @@
+//! `kubectl auth`: can-i, whoami, reconcile.
+
+use serde_json::{Value, json};
+
+use super::change::{Change, DRY_RUN};
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output::columns::Columns;
+use crate::output::{self, Format};
+use crate::resource::select::{FILES, Query};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "auth",
+    group: super::CLUSTER,
+    short: "Inspect authorization.",
+    usage: "[flags] [options]",
+    subcommands: &[&CAN_I, &RECONCILE, &WHOAMI],
+    ..Command::EMPTY
+};
+static CAN_I: Command = Command {
+    name: "can-i",
+    short: "Check whether an action is allowed.",
+    examples: "kubectl auth can-i create pods\nkubectl auth can-i --list",
+    usage: "VERB [TYPE | TYPE/NAME | NONRESOURCEURL] [options]",
+    flags: &[CAN_I_FLAGS],
+    run: Some(|session| Box::pin(can_i(session))),
+    ..Command::EMPTY
+};
+static WHOAMI: Command = Command {
+    name: "whoami",
+    short: "Check who the server thinks we are.",
+    usage: "[options]",
+    flags: &[output::FLAGS],
+    run: Some(|session| Box::pin(whoami(session))),
+    ..Command::EMPTY
+};
+static RECONCILE: Command = Command {
+    name: "reconcile",
+    short: "Reconcile rules for roles and bindings with what is in files.",
+    usage: "-f FILENAME [options]",
+    flags: &[RECONCILE_FLAGS, FILES, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(reconcile(session))),
+    ..Command::EMPTY
+};
+
+const CAN_I_FLAGS: &[Flag] = &[
+    Flag::switch("all-namespaces", "In all namespaces.").short('A'),
+    Flag::switch("list", "All that is allowed."),
+    Flag::switch("no-headers", "No line with the names of columns."),
+    Flag::switch("quiet", "Only the exit code.").short('q'),
+    Flag::text("subresource", "", "A subresource, such as log."),
+];
+const RECONCILE_FLAGS: &[Flag] = &[
+    Flag::switch("remove-extra-permissions", "Take away what the files do not give."),
+    Flag::switch("remove-extra-subjects", "Take away subjects the files do not name."),
+];
+
+async fn can_i(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let namespace = if flags.on("all-namespaces") { "" } else { session.namespace()? };
+    if flags.on("list") {
+        return list(session, namespace).await;
+    }
+    let (verb, what) = match session.arguments() {
+        [verb] if flags.text("subresource").is_empty() => (verb, ""),
+        [verb, what] => (verb, what.as_str()),
+        [verb, what, name] => {
+            return can_i_one(session, namespace, verb, &format!("{what}/{name}")).await;
+        }
+        _ => return Err(Failure::message("you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.")),
+    };
+    can_i_one(session, namespace, verb, what).await
+}
+
+async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -> Result<()> {
+    let flags = &session.flags;
+    let mut spec = json!({});
+    if what.starts_with('/') {
+        spec["nonResourceAttributes"] = json!({"path": what, "verb": verb});
+    } else {
+        let (kind, name) = what.split_once('/').unwrap_or((what, ""));
+        let (group, resource) = match kind {
+            "*" => ("*".to_string(), "*".to_string()),
+            kind => match session.mapping(kind).await {
+                Ok(mapping) => {
+                    if !mapping.namespaced && !namespace.is_empty() {
+                        terminal::errln(&format!("Warning: resource '{}' is not namespace scoped{}\n", mapping.plural, match mapping.group.as_str() { "" => String::new(), group => format!(" in group '{group}'") }));
+                    }
+                    (mapping.group, mapping.plural)
+                }
+                Err(_) => {
+                    let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+                    terminal::errln(&format!("Warning: the server doesn't have a resource type '{resource}'{}\n", match group { "" => String::new(), group => format!(" in group '{group}'") }));
+                    (group.to_string(), resource.to_string())
+                }
+            },
+        };
+        let mut attributes = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace});
+        if !name.is_empty() {
+            attributes["name"] = name.into();
+        }
+        if !flags.text("subresource").is_empty() {
+            attributes["subresource"] = flags.text("subresource").into();
+        }
+        spec["resourceAttributes"] = attributes;
+    }
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec});
+    let answer = session.send(&Call::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review)).await?;
+    let allowed = answer["status"]["allowed"] == true;
+    if !flags.on("quiet") {
+        let mut text = if allowed { "yes".to_string() } else { "no".into() };
+        // Why not is told; why is not.
+        let reason = answer["status"]["reason"].as_str().unwrap_or_default();
+        if !reason.is_empty() && !allowed {
+            text += &format!(" - {reason}");
+        }
+        if let Some(error) = answer["status"]["evaluationError"].as_str().filter(|error| !error.is_empty()) {
+            text += &format!(" - {error}");
+        }
+        terminal::outln(&text);
+    }
+    if allowed { Ok(()) } else { crate::exit(1) }
+}
+
+async fn list(session: &Session, namespace: &str) -> Result<()> {
+    let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}});
+    let answer = session.send(&Call::post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &review)).await?;
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
+    };
+    let listed = |texts: &[String]| format!("[{}]", texts.join(" "));
+    let mut rows: Vec<(String, String, String, Vec<String>)> = Vec::new();
+    for rule in answer["status"]["resourceRules"].as_array().into_iter().flatten() {
+        let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
+        for group in &groups {
+            for resource in &resources {
+                let shown = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+                let names = listed(&texts(&rule["resourceNames"]));
+                match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
+                    Some(row) => {
+                        for verb in texts(&rule["verbs"]) {
+                            if !row.3.contains(&verb) {
+                                row.3.push(verb);
+                            }
+                        }
+                    }
+                    None => rows.push((shown, "[]".into(), names, texts(&rule["verbs"]))),
+                }
+            }
+        }
+    }
+    rows.sort();
+    for rule in answer["status"]["nonResourceRules"].as_array().into_iter().flatten() {
+        for path in texts(&rule["nonResourceURLs"]) {
+            rows.push((String::new(), format!("[{path}]"), "[]".into(), texts(&rule["verbs"])));
+        }
+    }
+    let mut text = String::new();
+    if !session.flags.on("no-headers") {
+        text += "Resources\tNon-Resource URLs\tResource Names\tVerbs\n";
+    }
+    for (resource, urls, names, verbs) in rows {
+        text += &format!("{resource}\t{urls}\t{names}\t{}\n", listed(&verbs));
+    }
+    terminal::out(&Columns::table().align(&text));
+    if answer["status"]["incomplete"] == true
+        && let Some(error) = answer["status"]["evaluationError"].as_str()
+    {
+        terminal::err(&format!("warning: the list may be incomplete: {error}\n"));
+    }
+    Ok(())
+}
+
+async fn whoami(session: &Session) -> Result<()> {
+    let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+    let answer = session.send(&Call::post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review)).await?;
+    let format = Format::from(&session.flags, false)?;
+    if !format.is_human() {
+        terminal::out(&format.text(&answer)?);
+        return Ok(());
+    }
+    let user = &answer["status"]["userInfo"];
+    let mut text = String::from("ATTRIBUTE\tVALUE\n");
+    let listed = |value: &Value| {
+        let items: Vec<&str> = value.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        format!("[{}]", items.join(" "))
+    };
+    if let Some(name) = user["username"].as_str().filter(|name| !name.is_empty()) {
+        text += &format!("Username\t{name}\n");
+    }
+    if let Some(uid) = user["uid"].as_str().filter(|uid| !uid.is_empty()) {
+        text += &format!("UID\t{uid}\n");
+    }
+    if user["groups"].as_array().is_some_and(|groups| !groups.is_empty()) {
+        text += &format!("Groups\t{}\n", listed(&user["groups"]));
+    }
+    for (key, value) in user["extra"].as_object().into_iter().flatten() {
+        text += &format!("Extra: {key}\t{}\n", listed(value));
+    }
+    terminal::out(&Columns::table().align(&text));
+    Ok(())
+}
+
+async fn reconcile(session: &Session) -> Result<()> {
+    let change = Change::from(session)?;
+    let (infos, failures) = session.local(&Query::from(session)).await?;
+    crate::failure::all(failures)?;
+    for info in infos {
+        if info.mapping.group != "rbac.authorization.k8s.io" {
+            return Err(Failure::message(format!("only rbac.authorization.k8s.io/v1 is supported: not {}", info.mapping.kind)));
+        }
+        let list = if info.mapping.kind.ends_with("Binding") { "subjects" } else { "rules" };
+        let remove = session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
+        let wanted = info.object[list].as_array().cloned().unwrap_or_default();
+        let reconciled = match session.send(&Call::get(info.path())).await {
+            Err(failure) if failure.is_not_found() => {
+                if change.local() { info.object.clone() } else { change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await? }
+            }
+            Err(failure) => return Err(failure),
+            Ok(mut live) => {
+                let mut items = if remove { Vec::new() } else { live[list].as_array().cloned().unwrap_or_default() };
+                for item in wanted {
+                    if !items.iter().any(|known| covers(known, &item)) {
+                        items.push(item);
+                    }
+                }
+                if live[list].as_array() == Some(&items) || change.local() {
+                    live
+                } else {
+                    live[list] = items.into();
+                    change.send(Call::put(info.path(), &live), "kubectl-auth-reconcile").await?
+                }
+            }
+        };
+        change.report(&info.shown(), &reconciled, "reconciled")?;
+        if change.format.is_human() {
+            let word = if list == "rules" { "rules" } else { "subjects" };
+            let _ = word;
+        }
+    }
+    Ok(())
+}
+
+/// Does a rule or subject that is there already say what the other says?
+fn covers(known: &Value, wanted: &Value) -> bool {
+    if known == wanted {
+        return true;
+    }
+    ["verbs", "apiGroups", "resources", "nonResourceURLs", "resourceNames"].iter().all(|key| {
+        let wanted = wanted[*key].as_array().map(Vec::as_slice).unwrap_or_default();
+        let known = known[*key].as_array().map(Vec::as_slice).unwrap_or_default();
+        let all = known.iter().any(|item| item == "*") && *key != "resourceNames";
+        all || (wanted.iter().all(|item| known.contains(item)) && wanted.is_empty() == known.is_empty())
+    }) && known["verbs"].is_array()
+}

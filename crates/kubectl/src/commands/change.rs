@@ -1,0 +1,148 @@
+//! What commands that change objects share: dry runs, field managers, validation, and the sentence at the end.
+
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output::{self, Format};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub const DRY_RUN: &[Flag] = &[Flag::optional("dry-run", "none", "unchanged", "none, client or server: change nothing, only say what would be.")];
+
+pub const VALIDATE: &[Flag] =
+    &[Flag::optional("validate", "strict", "strict", "strict, warn or ignore: what happens to fields that are not known.")];
+
+pub const MERGE: &str = "application/merge-patch+json";
+pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub const JSON_PATCH: &str = "application/json-patch+json";
+pub const APPLY: &str = "application/apply-patch+yaml";
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum DryRun {
+    No,
+    Client,
+    Server,
+}
+
+pub fn dry_run(session: &Session) -> Result<DryRun> {
+    match session.flags.text("dry-run") {
+        "none" | "" => Ok(DryRun::No),
+        "client" => Ok(DryRun::Client),
+        "server" => Ok(DryRun::Server),
+        "unchanged" => {
+            terminal::errln("--dry-run is deprecated and can be replaced with --dry-run=client.");
+            Ok(DryRun::Client)
+        }
+        "true" => Ok(DryRun::Client),
+        "false" => Ok(DryRun::No),
+        other => Err(Failure::message(format!(
+            "Invalid dry-run value ({other}). Must be \"none\", \"server\", or \"client\"."
+        ))),
+    }
+}
+
+/// What a change is made with, and how it is told.
+pub struct Change<'a> {
+    pub session: &'a Session,
+    pub format: Format,
+    pub dry: DryRun,
+}
+
+impl<'a> Change<'a> {
+    pub fn from(session: &'a Session) -> Result<Change<'a>> {
+        Ok(Change { session, format: Format::from(&session.flags, false)?, dry: dry_run(session)? })
+    }
+
+    pub fn local(&self) -> bool {
+        self.dry == DryRun::Client
+    }
+
+    /// Adds what every write says of itself.
+    pub fn call(&self, mut call: Call, manager: &str) -> Call {
+        if self.dry == DryRun::Server {
+            call = call.with("dryRun", "All");
+        }
+        let manager = match self.session.flags.text("field-manager") {
+            "" => manager,
+            given => given,
+        };
+        call = call.with("fieldManager", manager);
+        if self.session.flags.has("validate") {
+            call = call.with("fieldValidation", validation(self.session.flags.text("validate")));
+        }
+        call
+    }
+
+    /// Like `call`, for commands without `--validate` which still want typed objects to be checked.
+    pub async fn send(&self, call: Call, manager: &str) -> Result<Value> {
+        self.session.send(&self.call(call, manager)).await
+    }
+
+    /// `deployment.apps/web created (server dry run)`, or the object in the format that was asked for.
+    pub fn report(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
+        match &self.format {
+            Format::Human { .. } => {
+                let dry = match self.dry {
+                    DryRun::No => "",
+                    DryRun::Client => " (dry run)",
+                    DryRun::Server => " (server dry run)",
+                };
+                terminal::outln(&format!("{shown} {operation}{dry}"));
+            }
+            Format::Name => terminal::outln(shown),
+            format => {
+                let mut object = object.clone();
+                if !self.session.flags.on("show-managed-fields") {
+                    output::without_managed_fields(&mut object);
+                }
+                terminal::out(&format.text(&object)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn validation(text: &str) -> &'static str {
+    match text {
+        "warn" => "Warn",
+        "ignore" | "false" => "Ignore",
+        _ => "Strict",
+    }
+}
+
+/// The object as Go would write it: with the fields that are always there, such as `status: {}`.
+pub fn as_go_writes(mut object: Value) -> Value {
+    let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let kind = object["kind"].as_str().unwrap_or_default().to_string();
+    if let Some(ty) = api::schema::type_named(group, version, &kind) {
+        // What does not fit stays as it is; the server will say so.
+        let _ = machinery::schema::conform::conform(&mut object, ty, &mut Default::default());
+    }
+    object
+}
+
+/// Is the kind one of those the server knows without a custom resource definition?
+pub fn is_built_in(mapping: &crate::resource::mapping::Mapping) -> bool {
+    api::KINDS.iter().any(|kind| kind.group == mapping.group && kind.version == mapping.version && kind.kind == mapping.kind)
+}
+
+pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The object with the annotation that holds the object itself, for the next apply.
+pub fn with_last_applied(object: &Value) -> Value {
+    let text = last_applied_text(object);
+    let mut object = object.clone();
+    object["metadata"]["annotations"][LAST_APPLIED] = text.into();
+    object
+}
+
+pub fn last_applied_text(object: &Value) -> String {
+    let mut plain = object.clone();
+    if !plain["metadata"]["annotations"].is_object() {
+        plain["metadata"]["annotations"] = serde_json::json!({});
+    }
+    plain["metadata"]["annotations"].as_object_mut().map(|annotations| annotations.remove(LAST_APPLIED));
+    format!("{}\n", output::json::compact(&plain))
+}

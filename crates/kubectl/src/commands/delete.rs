@@ -1,0 +1,225 @@
+//! `kubectl delete`, and waiting for what was deleted to be gone.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::change::{DRY_RUN, DryRun, dry_run};
+use super::wait::{self, Until};
+use crate::command::Command;
+use crate::failure::{self, Failure, Result};
+use crate::flags::Flag;
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "delete",
+    group: super::INTERMEDIATE,
+    short: "Delete resources by file names, standard input, resources and names, or by resources and label selector.",
+    examples: "kubectl delete -f web.yaml\nkubectl delete pod,service web\nkubectl delete pods -l app=web\nkubectl delete pod web --now",
+    usage: "([-f FILENAME] | [-k DIRECTORY] | TYPE [(NAME | -l label | --all)]) [options]",
+    flags: &[FLAGS, FILES, SELECTOR, DRY_RUN],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::switch("all", "Everything of the type in the namespace."),
+    Flag::switch("all-namespaces", "In all namespaces.").short('A'),
+    Flag::optional("cascade", "background", "background", "What happens to dependents: background, orphan or foreground."),
+    Flag::text("field-selector", "", "A selector of fields."),
+    Flag::switch("force", "Do not wait for the node to confirm."),
+    Flag::integer("grace-period", "-1", "Seconds that the object has to end."),
+    Flag::switch("ignore-not-found", "An object that is not there is no error."),
+    Flag::switch("interactive", "Ask before deleting.").short('i'),
+    Flag::switch("now", "Give it one second."),
+    Flag::text("output", "", "name, for short output.").short('o'),
+    Flag::text("raw", "", "A path to delete."),
+    Flag::duration("timeout", "0s", "How long to wait for the end; 0 for as long as the objects say."),
+    Flag::on("wait", "Wait for the objects to be gone."),
+];
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let query = Query { chunk: 500, ..Query::from(session) };
+    if flags.given("raw") {
+        let body = match &query.files[..] {
+            [] => Vec::new(),
+            [file] if file == "-" => terminal::input()?,
+            [file, ..] => std::fs::read(file)?,
+        };
+        let call = Call::new(http::Method::DELETE, flags.text("raw")).with_body(body, crate::session::JSON);
+        terminal::out_bytes(&session.bytes(&call).await?);
+        return Ok(());
+    }
+    let dry = dry_run(session)?;
+    let output = flags.text("output");
+    if !output.is_empty() && output != "name" {
+        return session.usage(format!("unexpected -o output mode: {output}. We only support '-o name'"));
+    }
+    if flags.on("all") && !query.selector.is_empty() {
+        return Err(Failure::message("cannot set --all and --selector at the same time"));
+    }
+    if flags.on("all") && !query.fields.is_empty() {
+        return Err(Failure::message("cannot set --all and --field-selector at the same time"));
+    }
+    if query.arguments.is_empty() && !query.from_files() {
+        return Err(Failure::message("You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'"));
+    }
+    let grace = grace(session, dry)?;
+    if flags.on("force") && grace > 0 {
+        return Err(Failure::message("--force and --grace-period greater than 0 cannot be specified together"));
+    }
+    let (wanted, mut failures) = session.wanted(&query).await?;
+    let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
+    if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+        return Err(Failure::message("resource(s) were provided, but no name was specified"));
+    }
+    if flags.on("force") && grace == 0 && dry != DryRun::Client {
+        terminal::warn("Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.");
+    }
+    let mut infos = Vec::new();
+    for wanted in wanted {
+        // What is named need not be fetched to be deleted.
+        match wanted {
+            Wanted::Local(info) => infos.push(info),
+            Wanted::Named { mapping, name } => {
+                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
+                infos.push(Info { mapping, namespace, name, object: Value::Null, source: String::new() });
+            }
+            list => match session.fetch(&query, list).await {
+                Ok(found) => infos.extend(found),
+                Err(failure) => failures.push(failure),
+            },
+        }
+    }
+    if flags.on("interactive") && !infos.is_empty() && !confirmed(&infos) {
+        terminal::outln("deletion is cancelled");
+        return Ok(());
+    }
+    if infos.is_empty() && failures.is_empty() {
+        terminal::outln("No resources found");
+        return Ok(());
+    }
+    if session.settings()?.namespace_given && infos.iter().any(|info| !info.mapping.namespaced) {
+        terminal::warn("deleting cluster-scoped resources, not scoped to the provided namespace");
+    }
+    let mut deleted = Vec::new();
+    for info in infos {
+        match delete(session, &info, grace, dry).await {
+            Ok(uid) => deleted.push((info, uid)),
+            Err(failure) if failure.is_not_found() && flags.on("ignore-not-found") => {}
+            Err(failure) => failures.push(failure),
+        }
+    }
+    if failures.is_empty() && flags.on("wait") && dry == DryRun::No {
+        let seconds = flags.seconds("timeout");
+        let limit = if seconds > 0.0 { seconds } else { WEEK };
+        for (info, uid) in deleted {
+            let until = Until::Deleted { uid };
+            match wait::one(session, &info, &until, Some(Duration::from_secs_f64(limit))).await {
+                // Whoever may delete need not be allowed to look.
+                Err(failure) if matches!(failure.reason(), "Forbidden" | "MethodNotAllowed") => {}
+                Err(failure) => failures.push(failure),
+                Ok(_) => {}
+            }
+        }
+    }
+    failure::all(failures)
+}
+
+const WEEK: f64 = 7.0 * 24.0 * 3600.0;
+
+fn grace(session: &Session, dry: DryRun) -> Result<i64> {
+    let flags = &session.flags;
+    let given = flags.integer("grace-period");
+    if flags.on("now") {
+        if given != -1 {
+            return Err(Failure::message("--now and --grace-period cannot be specified together"));
+        }
+        return Ok(1);
+    }
+    if flags.on("force") {
+        return Ok(if given < 0 { 0 } else { given });
+    }
+    // Without force a second is given, so that nobody loses data by a zero.
+    let _ = dry;
+    Ok(if given == 0 { 1 } else { given })
+}
+
+/// The body of a deletion.
+pub fn options(session: &Session, grace: i64) -> Result<Value> {
+    let policy = match session.flags.text("cascade") {
+        "background" | "" | "true" => "Background",
+        "foreground" => "Foreground",
+        "orphan" | "false" => "Orphan",
+        other => {
+            return Err(Failure::message(format!(
+                "invalid cascade value ({other}). Must be \"background\", \"foreground\", or \"orphan\""
+            )));
+        }
+    };
+    let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": policy});
+    if grace >= 0 {
+        options["gracePeriodSeconds"] = grace.into();
+    }
+    Ok(options)
+}
+
+async fn delete(session: &Session, info: &Info, grace: i64, dry: DryRun) -> Result<String> {
+    let mut uid = String::new();
+    if dry != DryRun::Client {
+        let mut call = Call::delete(info.path(), &options(session, grace)?);
+        if dry == DryRun::Server {
+            call = call.with("dryRun", "All");
+        }
+        let answer = session.send(&call).await.map_err(|failure| match info.source.is_empty() {
+            true => failure,
+            false => failure.during("deleting", &info.source),
+        })?;
+        let found = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str());
+        uid = found.unwrap_or_default().to_string();
+    }
+    tell(session, info, grace == 0, dry);
+    Ok(uid)
+}
+
+fn tell(session: &Session, info: &Info, forced: bool, dry: DryRun) {
+    if session.flags.text("output") == "name" {
+        terminal::outln(&info.shown());
+        return;
+    }
+    let mut operation = if forced { "force deleted".to_string() } else { "deleted".into() };
+    if info.mapping.namespaced {
+        operation += &format!(" from {} namespace", info.namespace);
+    }
+    operation += match dry {
+        DryRun::No => "",
+        DryRun::Client => " (dry run)",
+        DryRun::Server => " (server dry run)",
+    };
+    terminal::outln(&format!("{} {:?} {operation}", info.mapping.shown(), info.name));
+}
+
+fn confirmed(infos: &[Info]) -> bool {
+    terminal::outln("You are about to delete the following resource(s):");
+    infos.iter().for_each(|info| terminal::outln(&info.shown()));
+    terminal::out("Do you want to continue? [y/N]: ");
+    let mut answer = String::new();
+    let _ = std::io::stdin().read_line(&mut answer);
+    answer.trim().eq_ignore_ascii_case("y")
+}
+
+/// Deletes one object quietly, for commands that make it anew.
+pub async fn and_wait(session: &Session, info: &Info) -> Result<()> {
+    let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
+    let answer = match session.send(&Call::delete(info.path(), &options)).await {
+        Err(failure) if failure.is_not_found() => return Ok(()),
+        other => other?,
+    };
+    let uid = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str()).unwrap_or_default().to_string();
+    wait::one(session, info, &Until::Deleted { uid }, Some(Duration::from_secs_f64(WEEK))).await?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! `kubectl diff`: what an apply would change, by dry runs.
+
+use serde_json::Value;
+
+use super::change::{self, APPLY};
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output;
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query, SELECTOR};
+use crate::session::{Call, Session};
+
+pub static COMMAND: Command = Command {
+    name: "diff",
+    group: super::ADVANCED,
+    short: "Diff the live version against a would-be applied version.",
+    examples: "kubectl diff -f web.yaml",
+    usage: "-f FILENAME [options]",
+    flags: &[FLAGS, FILES, SELECTOR],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::integer("concurrency", "1", "How many objects at a time."),
+    Flag::text("field-manager", "kubectl-client-side-apply", "Who would own the fields."),
+    Flag::switch("force-conflicts", "Take fields over from other managers."),
+    Flag::switch("prune", "Also show what would be pruned."),
+    Flag::array("prune-allowlist", "Kinds to prune, as group/version/kind."),
+    Flag::switch("server-side", "Let the server merge."),
+    Flag::switch("show-managed-fields", "Compare managedFields too."),
+];
+
+async fn run(session: &Session) -> Result<()> {
+    let query = Query::from(session);
+    if !query.from_files() {
+        return session.usage("must specify one of -f and -k");
+    }
+    let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
+    crate::failure::all(failures).map_err(exit_two)?;
+    let folder = tempfile::Builder::new().prefix("diff-").tempdir()?;
+    let (live, merged) = (folder.path().join("LIVE"), folder.path().join("MERGED"));
+    std::fs::create_dir(&live)?;
+    std::fs::create_dir(&merged)?;
+    for info in infos {
+        let (before, after) = both(session, &info).await.map_err(exit_two)?;
+        let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
+        let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
+        let name = name.replace('/', "-");
+        let text = |object: &Value| if object.is_null() { String::new() } else { machinery::codec::to_yaml(object) };
+        std::fs::write(live.join(&name), text(&before))?;
+        std::fs::write(merged.join(&name), text(&after))?;
+    }
+    let external = std::env::var("KUBECTL_EXTERNAL_DIFF").ok().filter(|program| !program.trim().is_empty());
+    let program = external.unwrap_or_else(|| "diff -u -N".into());
+    let mut words = program.split_whitespace();
+    let status = std::process::Command::new(words.next().unwrap_or("diff")).args(words).args([&live, &merged]).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => crate::exit(status.code().unwrap_or(2)),
+        Err(error) => Err(exit_two(Failure::message(format!("failed to run {program:?}: {}", crate::failure::go_io_error(&error))))),
+    }
+}
+
+/// One means that there is a difference; failures are more than one.
+fn exit_two(failure: Failure) -> Failure {
+    crate::terminal::err(&failure.report("kubectl diff").0);
+    Failure::Exit(2)
+}
+
+async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
+    let flags = &session.flags;
+    let mut before = match session.send(&Call::get(info.path())).await {
+        Ok(object) => object,
+        Err(failure) if failure.is_not_found() => Value::Null,
+        Err(failure) => return Err(failure),
+    };
+    let dry = |call: Call| call.with("dryRun", "All").with("fieldManager", flags.text("field-manager"));
+    let mut after = if flags.on("server-side") {
+        let mut call = dry(Call::patch(info.path(), APPLY, &info.object));
+        if flags.on("force-conflicts") {
+            call = call.with("force", "true");
+        }
+        session.send(&call).await?
+    } else {
+        let wanted = change::with_last_applied(&info.object);
+        if before.is_null() {
+            session.send(&dry(Call::post(info.collection(), &wanted))).await?
+        } else {
+            let annotation = before["metadata"]["annotations"][change::LAST_APPLIED].as_str();
+            let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
+            let (patch, kind) = super::apply::patch(info, &original, &wanted, &before);
+            session.send(&dry(Call::patch(info.path(), kind, &patch))).await?
+        }
+    };
+    for object in [&mut before, &mut after] {
+        if !flags.on("show-managed-fields") {
+            output::without_managed_fields(object);
+        }
+        // The annotation repeats what the rest shows, and a secret's content is nobody's business.
+        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(change::LAST_APPLIED);
+            if annotations.is_empty() {
+                object["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
+            }
+        }
+    }
+    if info.mapping.is("", "secrets") {
+        mask(&mut before, &mut after);
+    }
+    Ok((before, after))
+}
+
+/// `***` where nothing changes, and `*** (before)` and `*** (after)` where something does.
+fn mask(before: &mut Value, after: &mut Value) {
+    let keys: std::collections::BTreeSet<String> = [&*before, &*after]
+        .iter()
+        .flat_map(|object| object["data"].as_object().into_iter().flat_map(|data| data.keys().cloned()))
+        .collect();
+    for key in keys {
+        let (old, new) = (before["data"].get(&key).cloned(), after["data"].get(&key).cloned());
+        let differ = old.is_some() && new.is_some() && old != new;
+        if old.is_some() {
+            before["data"][key.as_str()] = if differ { "*** (before)" } else { "***" }.into();
+        }
+        if new.is_some() {
+            after["data"][key.as_str()] = if differ { "*** (after)" } else { "***" }.into();
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! `kubectl label` and `kubectl annotate`: the same, on two maps.
+
+use serde_json::{Map, Value, json};
+
+use super::change::{Change, DRY_RUN, MERGE};
+use crate::command::Command;
+use crate::failure::{self, Failure, Result};
+use crate::flags::Flag;
+use crate::output;
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static LABEL: Command = Command {
+    name: "label",
+    group: super::SETTINGS,
+    short: "Update the labels on a resource.",
+    examples: "kubectl label pod web tier=front\nkubectl label pod web tier-\nkubectl label pods --all status=new",
+    usage: "[--overwrite] (-f FILENAME | TYPE NAME) KEY_1=VAL_1 ... KEY_N=VAL_N [--resource-version=version] [options]",
+    flags: &[FLAGS, LABEL_FLAGS, FILES, SELECTOR, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(run(session, Which::Labels))),
+    ..Command::EMPTY
+};
+pub static ANNOTATE: Command = Command {
+    name: "annotate",
+    group: super::SETTINGS,
+    short: "Update the annotations on a resource.",
+    examples: "kubectl annotate pod web description='my site'\nkubectl annotate pod web description-",
+    usage: "[--overwrite] (-f FILENAME | TYPE NAME) KEY_1=VAL_1 ... KEY_N=VAL_N [--resource-version=version] [options]",
+    flags: &[FLAGS, ANNOTATE_FLAGS, FILES, SELECTOR, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(run(session, Which::Annotations))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::switch("all", "All objects of the type."),
+    Flag::switch("all-namespaces", "In all namespaces.").short('A'),
+    Flag::text("field-selector", "", "A selector of fields."),
+    Flag::switch("list", "Show what there is."),
+    Flag::switch("local", "Only work on the files, ask no server."),
+    Flag::switch("overwrite", "Replace values that are there."),
+    Flag::text("resource-version", "", "Only where the object has this version."),
+];
+const LABEL_FLAGS: &[Flag] = &[Flag::text("field-manager", "kubectl-label", "Who owns the fields that are set.")];
+const ANNOTATE_FLAGS: &[Flag] = &[Flag::text("field-manager", "kubectl-annotate", "Who owns the fields that are set.")];
+
+#[derive(Clone, Copy, PartialEq)]
+enum Which {
+    Labels,
+    Annotations,
+}
+
+impl Which {
+    fn map(self) -> &'static str {
+        if self == Which::Labels { "labels" } else { "annotations" }
+    }
+
+    fn singular(self) -> &'static str {
+        if self == Which::Labels { "label" } else { "annotation" }
+    }
+}
+
+async fn run(session: &Session, which: Which) -> Result<()> {
+    let flags = &session.flags;
+    let change = Change::from(session)?;
+    let mut query = Query { chunk: 500, ..Query::from(session) };
+    // Pairs stand behind the resources; `key-` takes away.
+    let is_pair = |argument: &&String| argument.contains('=') && !argument.starts_with('=') || argument.ends_with('-');
+    let first = query.arguments.iter().position(|argument| is_pair(&argument)).unwrap_or(query.arguments.len());
+    let pairs = query.arguments.split_off(first);
+    if let Some(stray) = pairs.iter().find(|pair| !is_pair(pair)) {
+        return Err(Failure::message(format!("all resources must be specified before {} changes: {stray}", which.singular())));
+    }
+    if query.arguments.is_empty() && !query.from_files() {
+        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+    }
+    let (set, removed) = parse(&pairs, which)?;
+    if set.is_empty() && removed.is_empty() && !flags.on("list") {
+        return session.usage(format!("at least one {} update is required", which.singular()));
+    }
+    let (wanted, mut failures) = session.wanted(&query).await?;
+    let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
+    if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+        return Err(Failure::message("resource(s) were provided, but no name was specified"));
+    }
+    for wanted in wanted {
+        let infos = match (flags.on("local"), wanted) {
+            (true, Wanted::Local(info)) => Ok(vec![info]),
+            (_, wanted) => session.fetch(&query, wanted).await,
+        };
+        match infos {
+            Err(failure) => failures.push(failure),
+            Ok(infos) => {
+                for info in infos {
+                    if let Err(failure) = update(&change, &info, which, &set, &removed).await {
+                        failures.push(failure);
+                    }
+                }
+            }
+        }
+    }
+    failure::all(failures)
+}
+
+type Pairs = Vec<(String, String)>;
+
+fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
+    let (mut set, mut removed): (Pairs, Vec<String>) = Default::default();
+    for pair in pairs {
+        match pair.split_once('=') {
+            Some((key, value)) => {
+                let problems = machinery::names::qualified_name(key);
+                if !problems.is_empty() && which == Which::Labels {
+                    return Err(Failure::message(format!("invalid label key {pair:?}: {}", problems.join("; "))));
+                }
+                let problems = machinery::names::label_value(value);
+                if !problems.is_empty() && which == Which::Labels {
+                    return Err(Failure::message(format!("invalid label value: {pair:?}: {}", problems.join("; "))));
+                }
+                set.push((key.into(), value.into()));
+            }
+            None => removed.push(pair.trim_end_matches('-').into()),
+        }
+    }
+    if let Some((key, _)) = set.iter().find(|(key, _)| removed.contains(key)) {
+        return Err(Failure::message(format!("can not both modify and remove {} {key:?} in the same command", which.singular())));
+    }
+    Ok((set, removed))
+}
+
+async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, removed: &[String]) -> Result<()> {
+    let flags = &change.session.flags;
+    let old = info.object["metadata"][which.map()].as_object().cloned().unwrap_or_default();
+    if !flags.on("overwrite") {
+        for (key, value) in set {
+            if let Some(known) = old.get(key).and_then(Value::as_str).filter(|known| known != value) {
+                return Err(Failure::message(match which {
+                    Which::Labels => format!("'{key}' already has a value ({known}), and --overwrite is false"),
+                    Which::Annotations => {
+                        format!("--overwrite is false but found the following declared annotation(s): '{key}' already has a value ({known})")
+                    }
+                }));
+            }
+        }
+    }
+    let mut changes = Map::new();
+    for (key, value) in set.iter().filter(|(key, value)| old.get(key).and_then(Value::as_str) != Some(value)) {
+        changes.insert(key.clone(), value.clone().into());
+    }
+    for key in removed {
+        if old.contains_key(key) {
+            changes.insert(key.clone(), Value::Null);
+        } else if which == Which::Labels && change.format.is_human() {
+            terminal::outln(&format!("label {key:?} not found."));
+        }
+    }
+    let outcome = match which {
+        Which::Annotations => "annotated",
+        Which::Labels if changes.is_empty() => "not labeled",
+        Which::Labels if changes.values().all(Value::is_null) => "unlabeled",
+        Which::Labels => "labeled",
+    };
+    let mut object = info.object.clone();
+    for (key, value) in &changes {
+        match value {
+            Value::Null => _ = object["metadata"][which.map()].as_object_mut().map(|map| map.remove(key)),
+            value => object["metadata"][which.map()][key.as_str()] = value.clone(),
+        }
+    }
+    let needs_write = !changes.is_empty() || which == Which::Annotations;
+    if !change.local() && !flags.on("local") && needs_write && !(flags.on("list") && set.is_empty() && removed.is_empty()) {
+        let mut patch = json!({"metadata": {which.map(): changes}});
+        if !flags.text("resource-version").is_empty() {
+            patch["metadata"]["resourceVersion"] = flags.text("resource-version").into();
+        }
+        object = change.send(Call::patch(info.path(), MERGE, &patch), flags.text("field-manager")).await?;
+    }
+    if flags.on("list") {
+        if change.format.is_human() {
+            terminal::outln(&format!("Listing {} for {}.{}/{}:", which.map(), info.mapping.kind, info.mapping.group, info.name));
+        }
+        let empty = Map::new();
+        for (key, value) in object["metadata"][which.map()].as_object().unwrap_or(&empty) {
+            terminal::outln(&format!("{key}={}", value.as_str().unwrap_or_default()));
+        }
+        return Ok(());
+    }
+    change.report(&info.shown(), &object, outcome)
+}

@@ -1,0 +1,198 @@
+//! `kubectl logs`.
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use serde_json::Value;
+
+use super::pods;
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::resource::select::{Query, SELECTOR};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "logs",
+    group: super::TROUBLE,
+    short: "Print the logs for a container in a pod.",
+    examples: "kubectl logs web\nkubectl logs -f deployment/web --all-containers\nkubectl logs -l app=web --tail=20 --prefix",
+    usage: "[-f] [-p] (POD | TYPE/NAME) [-c CONTAINER] [options]",
+    flags: &[FLAGS, SELECTOR],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::switch("all-containers", "All containers of the pod."),
+    Flag::switch("all-pods", "All pods of the object; implies --prefix."),
+    Flag::text("container", "", "The container.").short('c'),
+    Flag::switch("follow", "Go on with what is written.").short('f'),
+    Flag::switch("ignore-errors", "Go on where the log of one container fails."),
+    Flag::switch("insecure-skip-tls-verify-backend", "Do not check the kubelet's certificate."),
+    Flag::integer("limit-bytes", "0", "How many bytes at most."),
+    Flag::integer("max-log-requests", "5", "How many logs to follow at once."),
+    Flag::duration("pod-running-timeout", "20s", "How long to wait for a pod to run."),
+    Flag::switch("prefix", "Begin each line with pod and container."),
+    Flag::switch("previous", "The log of the container before this one.").short('p'),
+    Flag::duration("since", "0s", "Only what is newer than this."),
+    Flag::text("since-time", "", "Only what is newer than this time."),
+    Flag::integer("tail", "-1", "How many lines from the end; -1 for all."),
+    Flag::switch("timestamps", "Begin each line with its time."),
+];
+
+/// One log to print.
+struct Source {
+    pod: String,
+    container: String,
+    namespace: String,
+}
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let arguments = session.arguments();
+    let selector = flags.text("selector");
+    if arguments.is_empty() && selector.is_empty() {
+        return session.usage("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command");
+    }
+    if arguments.len() > 2 {
+        return session.usage("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command");
+    }
+    if !arguments.is_empty() && !selector.is_empty() {
+        return session.usage("only a selector (-l) or a POD name is allowed");
+    }
+    if !flags.text("since-time").is_empty() && flags.seconds("since") != 0.0 {
+        return Err(Failure::message("at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if flags.on("all-containers") && !flags.text("container").is_empty() {
+        return Err(Failure::message("--all-containers=true should not be specified with container name"));
+    }
+    let container = match arguments {
+        [_, container] => container.clone(),
+        _ => flags.text("container").to_string(),
+    };
+    let (pods, many) = pods(session).await?;
+    let mut sources = Vec::new();
+    for pod in &pods {
+        let source = |container: String| Source {
+            pod: pod["metadata"]["name"].as_str().unwrap_or_default().into(),
+            container,
+            namespace: pod["metadata"]["namespace"].as_str().unwrap_or_default().into(),
+        };
+        if flags.on("all-containers") {
+            sources.extend(pods::container_names(pod, pods::ALL_LISTS).into_iter().map(source));
+            continue;
+        }
+        let chosen = pods::container(pod, &container, false)?;
+        let known = pods::container_names(pod, pods::ALL_LISTS);
+        if !known.contains(&chosen) {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(Failure::message(format!("container {chosen} is not valid for pod {name}")));
+        }
+        sources.push(source(chosen));
+    }
+    let prefix = flags.on("prefix") || flags.on("all-pods");
+    if flags.on("follow") && sources.len() > 1 {
+        let most = flags.integer("max-log-requests").max(0) as usize;
+        if sources.len() > most {
+            return Err(Failure::message(format!(
+                "you are attempting to follow {} log streams, but maximum allowed concurrency is {most}, use --max-log-requests to increase the limit",
+                sources.len()
+            )));
+        }
+        let mut streams: FuturesUnordered<_> = sources.iter().map(|source| print(session, source, prefix, many)).collect();
+        while let Some(done) = streams.next().await {
+            done?;
+        }
+        return Ok(());
+    }
+    for source in &sources {
+        match print(session, source, prefix, many).await {
+            Err(failure) if flags.on("ignore-errors") => terminal::errln(&format!("error: {}", failure.text())),
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// The pods whose logs are wanted, and whether they were chosen by a selector.
+async fn pods(session: &Session) -> Result<(Vec<Value>, bool)> {
+    let flags = &session.flags;
+    let namespace = session.namespace()?;
+    if !flags.text("selector").is_empty() {
+        let mapping = session.mapping("pods").await?;
+        let query = Query { selector: flags.text("selector").into(), chunk: 500, ..Query::default() };
+        let pods = session.list(&mapping, namespace, &query).await?;
+        if pods.is_empty() {
+            terminal::errln(&format!("No resources found in {namespace} namespace."));
+        }
+        return Ok((pods, true));
+    }
+    let text = &session.arguments()[0];
+    if let Some((kind, name)) = text.split_once('/') {
+        let mapping = session.mapping(kind).await?;
+        if !mapping.is("", "pods") {
+            let object = session.send(&Call::get(mapping.object(namespace, name))).await?;
+            let mut found = pods::of(session, &object).await?;
+            if flags.on("all-pods") {
+                return Ok((found, true));
+            }
+            if found.len() > 1 {
+                let first = pods::one(session, text, std::time::Duration::ZERO).await?;
+                terminal::err(&format!("Found {} pods, using pod/{}\n", found.len(), first["metadata"]["name"].as_str().unwrap_or_default()));
+                return Ok((vec![first], false));
+            }
+            if found.is_empty() {
+                let limit = std::time::Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(0.0));
+                found = vec![pods::one(session, text, limit).await?];
+            }
+            return Ok((found, false));
+        }
+    }
+    let name = text.rsplit('/').next().unwrap_or(text);
+    match session.send(&Call::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))).await {
+        Ok(pod) => Ok((vec![pod], false)),
+        Err(failure) if failure.is_not_found() => Err(Failure::message(format!(
+            "error from server (NotFound): {} in namespace {namespace:?}",
+            failure.text()
+        ))),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn print(session: &Session, source: &Source, prefix: bool, many: bool) -> Result<()> {
+    let flags = &session.flags;
+    let mut call = Call::get(format!("/api/v1/namespaces/{}/pods/{}/log", source.namespace, source.pod))
+        .with("container", source.container.as_str());
+    call.accept = "*/*";
+    for (flag, key) in [("follow", "follow"), ("previous", "previous"), ("timestamps", "timestamps"), ("insecure-skip-tls-verify-backend", "insecureSkipTLSVerifyBackend")] {
+        if flags.on(flag) {
+            call = call.with(key, "true");
+        }
+    }
+    // With a selector only the end is shown, unless something else is asked for.
+    let tail = if many && !flags.given("tail") && flags.text("selector") != "" { 10 } else { flags.integer("tail") };
+    if tail >= 0 {
+        call = call.with("tailLines", tail.to_string());
+    }
+    if flags.integer("limit-bytes") > 0 {
+        call = call.with("limitBytes", flags.integer("limit-bytes").to_string());
+    }
+    let since = flags.seconds("since");
+    if since > 0.0 {
+        call = call.with("sinceSeconds", (since.ceil() as i64).to_string());
+    }
+    call = call.with("sinceTime", flags.text("since-time"));
+    let mut chunks = session.chunks(&call).await?;
+    if !prefix {
+        while let Some(bytes) = chunks.next().await? {
+            terminal::out_bytes(&bytes);
+        }
+        return Ok(());
+    }
+    let before = format!("[pod/{}/{}] ", source.pod, source.container);
+    while let Some(line) = chunks.line().await? {
+        terminal::out_bytes(&[before.as_bytes(), &line, b"\n"].concat());
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! Every command, in the order of `kubectl help`.
+
+mod get;
+mod watch;
+mod sort;
+mod create;
+mod apply;
+mod last_applied;
+mod prune;
+mod delete;
+mod wait;
+mod describe;
+mod logs;
+mod exec;
+mod stream;
+mod pods;
+mod rollout;
+mod scale;
+mod label;
+mod patch;
+mod replace;
+mod edit;
+mod diff;
+mod nodes;
+mod auth;
+mod api_resources;
+mod version;
+pub mod events;
+pub mod change;
+pub mod plugin;
+
+use serde_json::Value;
+
+use crate::command::Command;
+
+const BEGINNER: &str = "Basic Commands (Beginner):";
+const INTERMEDIATE: &str = "Basic Commands (Intermediate):";
+const DEPLOY: &str = "Deploy Commands:";
+const CLUSTER: &str = "Cluster Management Commands:";
+const TROUBLE: &str = "Troubleshooting and Debugging Commands:";
+const ADVANCED: &str = "Advanced Commands:";
+const SETTINGS: &str = "Settings Commands:";
+const OTHER: &str = "Other Commands:";
+const OTHER_BASIC: &str = TROUBLE;
+
+pub static ROOT: Command = Command {
+    name: "kubectl",
+    short: "kubectl controls the Kubernetes cluster manager.",
+    usage: "[flags] [options]",
+    subcommands: &[
+        &create::COMMAND,
+        &get::COMMAND,
+        &edit::COMMAND,
+        &delete::COMMAND,
+        &rollout::COMMAND,
+        &scale::SCALE,
+        &scale::AUTOSCALE,
+        &nodes::CORDON,
+        &nodes::UNCORDON,
+        &nodes::DRAIN,
+        &nodes::TAINT,
+        &describe::COMMAND,
+        &logs::COMMAND,
+        &exec::ATTACH,
+        &exec::EXEC,
+        &auth::COMMAND,
+        &events::COMMAND,
+        &diff::COMMAND,
+        &apply::COMMAND,
+        &patch::COMMAND,
+        &replace::COMMAND,
+        &wait::COMMAND,
+        &label::LABEL,
+        &label::ANNOTATE,
+        &api_resources::RESOURCES,
+        &api_resources::VERSIONS,
+        &plugin::COMMAND,
+        &version::COMMAND,
+    ],
+    ..Command::EMPTY
+};
+
+/// A selector of labels, as an object, in the form that `-l` takes.
+pub fn selector_text(selector: &Value) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
+        parts.push(format!("{key}={}", value.as_str().unwrap_or_default()));
+    }
+    for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        parts.push(match expression["operator"].as_str().unwrap_or_default() {
+            "In" => format!("{key} in ({})", values.join(",")),
+            "NotIn" => format!("{key} notin ({})", values.join(",")),
+            "Exists" => key.to_string(),
+            "DoesNotExist" => format!("!{key}"),
+            _ => continue,
+        });
+    }
+    parts.join(",")
+}

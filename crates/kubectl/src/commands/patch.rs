@@ -1,0 +1,108 @@
+//! `kubectl patch`.
+
+use serde_json::Value;
+
+use super::change::{Change, DRY_RUN, JSON_PATCH, MERGE, STRATEGIC};
+use crate::command::Command;
+use crate::failure::{self, Failure, Result};
+use crate::flags::Flag;
+use crate::output;
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query};
+use crate::session::{Call, Session};
+
+pub static COMMAND: Command = Command {
+    name: "patch",
+    group: super::ADVANCED,
+    short: "Update fields of a resource.",
+    examples: "kubectl patch deployment web -p '{\"spec\":{\"replicas\":3}}'\nkubectl patch pod web --type=json -p='[{\"op\":\"remove\",\"path\":\"/metadata/labels/x\"}]'",
+    usage: "(-f FILENAME | TYPE NAME) [-p PATCH|--patch-file FILE] [options]",
+    flags: &[FLAGS, FILES, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::text("field-manager", "kubectl-patch", "Who owns the fields that are set."),
+    Flag::switch("local", "Only work on the files, ask no server."),
+    Flag::text("patch", "", "The patch, as JSON or YAML.").short('p'),
+    Flag::text("patch-file", "", "A file with the patch."),
+    Flag::text("subresource", "", "A subresource to patch: status, scale, resize."),
+    Flag::text("type", "strategic", "json, merge or strategic."),
+];
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let change = Change::from(session)?;
+    let kind = match flags.text("type") {
+        "json" => JSON_PATCH,
+        "merge" => MERGE,
+        "strategic" => STRATEGIC,
+        other => return session.usage(format!("--type must be one of [json merge strategic], not {other:?}")),
+    };
+    let text = match (flags.text("patch"), flags.text("patch-file")) {
+        ("", "") => return session.usage("must specify -p or --patch-file"),
+        ("", file) => std::fs::read_to_string(file)
+            .map_err(|error| Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error))))?,
+        (patch, _) => patch.to_string(),
+    };
+    let patch: Value = machinery::codec::decode_yaml(text.as_bytes())
+        .map_err(|error| Failure::message(format!("unable to parse {text:?}: {error}")))?
+        .value;
+    let query = Query { chunk: 500, subresource: String::new(), ..Query::from(session) };
+    if query.arguments.is_empty() && !query.from_files() {
+        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+    }
+    let (infos, mut failures) = if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
+    for info in infos {
+        if let Err(failure) = patch_one(&change, &info, kind, &patch).await {
+            failures.push(failure);
+        }
+    }
+    failure::all(failures)
+}
+
+/// What is there, so that it can be said whether anything changed.
+async fn named(session: &Session, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
+    let (wanted, failures) = session.wanted(query).await?;
+    if wanted.iter().any(|wanted| matches!(wanted, crate::resource::select::Wanted::List(_))) {
+        return Err(Failure::message("resource(s) were provided, but no name was specified"));
+    }
+    let mut infos = Vec::new();
+    let mut failures = failures;
+    for wanted in wanted {
+        match session.fetch(query, wanted).await {
+            Ok(found) => infos.extend(found),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Ok((infos, failures))
+}
+
+async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: &Value) -> Result<()> {
+    let flags = &change.session.flags;
+    let patched = if change.local() || flags.on("local") {
+        let mut object = info.object.clone();
+        let applied = match kind {
+            JSON_PATCH => machinery::patch::json::apply(&mut object, patch).map_err(|error| error.to_string()),
+            MERGE => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
+            _ => match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
+                Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string()),
+                None => Err("strategic merge patch is not supported for this kind".into()),
+            },
+        };
+        applied.map_err(Failure::message)?;
+        object
+    } else {
+        let mut path = info.path();
+        if !flags.text("subresource").is_empty() {
+            path = format!("{path}/{}", flags.text("subresource"));
+        }
+        change.send(Call::patch(path, kind, patch), flags.text("field-manager")).await?
+    };
+    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
+    let same = version(&patched) == version(&info.object) && flags.text("subresource").is_empty();
+    let local_same = (change.local() || flags.on("local")) && patched == info.object;
+    let unchanged = if change.local() || flags.on("local") { local_same } else { same };
+    change.report(&info.shown(), &patched, if unchanged { "patched (no change)" } else { "patched" })
+}

@@ -1,0 +1,78 @@
+//! `kubectl version`.
+
+use serde_json::{Value, json};
+
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output::json as go_json;
+use crate::session::{Call, Session, go_architecture};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "version",
+    group: super::OTHER,
+    short: "Print the client and server version information for the current context.",
+    examples: "kubectl version",
+    usage: "[options]",
+    flags: &[FLAGS],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] =
+    &[Flag::switch("client", "Only the client's version, without a server."), Flag::text("output", "", "yaml or json.").short('o')];
+
+const KUSTOMIZE: &str = "v5.8.0";
+
+async fn run(session: &Session) -> Result<()> {
+    if !session.arguments().is_empty() {
+        return session.usage(format!("extra arguments: {:?}", session.arguments()));
+    }
+    let output = session.flags.text("output");
+    if !["", "yaml", "json"].contains(&output) {
+        return Err(Failure::message("--output must be 'yaml' or 'json'"));
+    }
+    let client = json!({
+        "major": "1",
+        "minor": "36",
+        "gitVersion": crate::VERSION,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, go_architecture()),
+    });
+    let mut all = json!({"clientVersion": client, "kustomizeVersion": KUSTOMIZE});
+    let mut failed = None;
+    if !session.flags.on("client") {
+        match session.send(&Call::get("/version")).await {
+            Ok(server) => all["serverVersion"] = server,
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    match output {
+        "json" => terminal::outln(&go_json::pretty_with(&all, b"  ")),
+        "yaml" => terminal::out(&machinery::codec::to_yaml(&all)),
+        _ => {
+            terminal::outln(&format!("Client Version: {}", crate::VERSION));
+            terminal::outln(&format!("Kustomize Version: {KUSTOMIZE}"));
+            if let Some(server) = all["serverVersion"]["gitVersion"].as_str() {
+                terminal::outln(&format!("Server Version: {server}"));
+            }
+        }
+    }
+    if let Some(skew) = skew(&all["serverVersion"]) {
+        terminal::warn(&skew);
+    }
+    failed.map_or(Ok(()), Err)
+}
+
+/// One minor version of difference is supported, more is worth a word.
+fn skew(server: &Value) -> Option<String> {
+    let minor: i64 = server["minor"].as_str()?.trim_end_matches('+').parse().ok()?;
+    ((minor - 36).abs() > 1).then(|| {
+        format!("version difference between client (1.36) and server (1.{minor}) exceeds the supported minor version skew of +/-1")
+    })
+}

@@ -1,0 +1,282 @@
+//! `kubectl wait`: until an object is there, gone, has a condition, or a field has a value.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::command::Command;
+use crate::failure::{self, Failure, Result};
+use crate::flags::Flag;
+use crate::output::jsonpath::{self, Template};
+use crate::output::{self, Format};
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "wait",
+    group: super::ADVANCED,
+    short: "Wait for a specific condition on one or many resources.",
+    examples: "kubectl wait --for=condition=Ready pod/web\nkubectl wait --for=jsonpath='{.status.phase}'=Running pod/web\nkubectl wait --for=delete pod/web --timeout=60s",
+    usage: "([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) [--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]] [options]",
+    flags: &[FLAGS, FILES, SELECTOR, output::FLAGS],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::switch("all", "All objects of the type."),
+    Flag::switch("all-namespaces", "In all namespaces.").short('A'),
+    Flag::text("field-selector", "", "A selector of fields."),
+    Flag::array("for", "What to wait for."),
+    Flag::switch("local", "Only look at the files, ask no server."),
+    Flag::duration("timeout", "30s", "How long to wait; 0 looks once, a negative value waits for a week."),
+];
+
+pub enum Until {
+    Created,
+    /// Gone, or another object of the same name; an empty uid stands for any.
+    Deleted { uid: String },
+    Condition { name: String, value: String },
+    Field { path: Template, value: Option<String> },
+}
+
+impl Until {
+    fn parse(text: &str) -> Result<Until> {
+        let lower = text.to_lowercase();
+        if lower == "delete" {
+            return Ok(Until::Deleted { uid: String::new() });
+        }
+        if lower == "create" {
+            return Ok(Until::Created);
+        }
+        if let Some(condition) = text.strip_prefix("condition=") {
+            let (name, value) = condition.split_once('=').unwrap_or((condition, "true"));
+            return Ok(Until::Condition { name: name.into(), value: value.into() });
+        }
+        if let Some(path) = text.strip_prefix("jsonpath=") {
+            return Until::field(path);
+        }
+        Err(Failure::message(format!("unrecognized condition: {text:?}")))
+    }
+
+    /// `{.a.b}` or `{.a.b}=value`; the value's own `=` are part of it.
+    fn field(text: &str) -> Result<Until> {
+        let (path, value) = match text.rfind('}').and_then(|end| Some((&text[..=end], text[end + 1..].strip_prefix('=')?))) {
+            Some((path, value)) => (path, Some(value)),
+            None if text.starts_with('{') => (text, None),
+            None => match text.split_once('=') {
+                Some((path, value)) => (path, Some(value)),
+                None => (text, None),
+            },
+        };
+        if value == Some("") {
+            return Err(Failure::message("jsonpath wait value cannot be empty"));
+        }
+        let value = value.map(|value| value.trim_matches('\'').trim_matches('"').to_string());
+        Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::message)?, value })
+    }
+
+    /// Is it so? `None` is an object that is not there.
+    fn met(&self, object: Option<&Value>) -> Result<bool> {
+        Ok(match (self, object) {
+            (Until::Created, object) => object.is_some(),
+            (Until::Deleted { uid }, Some(object)) => {
+                !uid.is_empty() && object["metadata"]["uid"].as_str().is_some_and(|other| other != uid)
+            }
+            (Until::Deleted { .. }, None) => true,
+            (_, None) => false,
+            (Until::Condition { name, value }, Some(object)) => condition_met(object, name, value),
+            (Until::Field { path, value }, Some(object)) => {
+                let found = path.values(object).map_err(Failure::message)?;
+                match (value, &found[..]) {
+                    (_, []) => false,
+                    (None, found) => found.iter().any(|value| !value.is_null()),
+                    (Some(_), [_, _, ..]) => {
+                        return Err(Failure::message("given jsonpath expression matches more than one value"));
+                    }
+                    (Some(_), [Value::Object(_) | Value::Array(_)]) => {
+                        return Err(Failure::message("jsonpath leads to a nested object or list which is not supported"));
+                    }
+                    (Some(wanted), [value]) => jsonpath::text(value) == *wanted,
+                }
+            }
+        })
+    }
+}
+
+/// A condition counts only for the generation it was made for.
+fn condition_met(object: &Value, name: &str, value: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(condition) = conditions.iter().find(|condition| {
+        condition["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case(name))
+    }) else {
+        return false;
+    };
+    let generation = object["metadata"]["generation"].as_i64();
+    let observed = condition["observedGeneration"].as_i64().or(object["status"]["observedGeneration"].as_i64());
+    if let (Some(generation), Some(observed)) = (generation, observed)
+        && observed < generation
+    {
+        return false;
+    }
+    condition["status"].as_str().is_some_and(|status| status.eq_ignore_ascii_case(value))
+}
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let conditions = flags.list("for");
+    if conditions.is_empty() {
+        return Err(Failure::message("required flag(s) \"for\" not set"));
+    }
+    let conditions: Vec<Until> = conditions.iter().map(|text| Until::parse(text)).collect::<Result<_>>()?;
+    let format = Format::from(flags, false)?;
+    let seconds = flags.seconds("timeout");
+    let limit = match seconds {
+        seconds if seconds < 0.0 => None,
+        seconds => Some(Duration::from_secs_f64(seconds)),
+    };
+    let query = Query { chunk: 500, ..Query::from(session) };
+    if query.arguments.is_empty() && !query.from_files() {
+        return Err(Failure::message("You must provide one or more resources by argument or filename."));
+    }
+    let (wanted, mut failures) = session.wanted(&query).await?;
+    let deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
+    let creating = conditions.iter().any(|until| matches!(until, Until::Created));
+    let deleting = conditions.iter().any(|until| matches!(until, Until::Deleted { .. }));
+    let mut found = false;
+    for wanted in wanted {
+        let infos = match wanted {
+            Wanted::Named { mapping, name } if creating || deleting => {
+                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
+                Ok(vec![Info { mapping, namespace, name, object: Value::Null, source: String::new() }])
+            }
+            Wanted::Local(info) if creating || deleting => Ok(vec![info]),
+            wanted => session.fetch(&query, wanted).await,
+        };
+        let infos = match infos {
+            Ok(infos) => infos,
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
+        };
+        found |= !infos.is_empty();
+        for info in infos {
+            let mut object = Value::Null;
+            let mut failed = None;
+            for until in &conditions {
+                let left = deadline.map(|deadline| deadline.saturating_duration_since(tokio::time::Instant::now()));
+                match one(session, &info, until, left).await {
+                    Ok(met) => object = met,
+                    Err(failure) => failed = Some(failure),
+                }
+            }
+            match failed {
+                Some(failure) => failures.push(failure),
+                None => tell(&format, &info, &object)?,
+            }
+        }
+    }
+    if !found && failures.is_empty() {
+        if deleting {
+            return Ok(());
+        }
+        return Err(Failure::message("no matching resources found"));
+    }
+    failure::all(failures)
+}
+
+fn tell(format: &Format, info: &Info, object: &Value) -> Result<()> {
+    match format {
+        Format::Human { .. } => terminal::outln(&format!("{} condition met", info.shown())),
+        Format::Name => terminal::outln(&info.shown()),
+        format => terminal::out(&format.text(object)?),
+    }
+    Ok(())
+}
+
+/// Waits for one object and answers with it, as far as it is known. No limit stands for a week.
+pub async fn one(session: &Session, info: &Info, until: &Until, limit: Option<Duration>) -> Result<Value> {
+    let limit = limit.unwrap_or(Duration::from_secs(7 * 24 * 3600));
+    let waiting = look_and_watch(session, info, until);
+    // One look is always taken, whatever the limit.
+    match tokio::time::timeout(limit.max(Duration::from_millis(500)), waiting).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Failure::message(format!(
+            "timed out waiting for the condition on {}/{}",
+            info.mapping.plural, info.name
+        ))),
+    }
+}
+
+async fn look_and_watch(session: &Session, info: &Info, until: &Until) -> Result<Value> {
+    let field = format!("metadata.name={}", info.name);
+    loop {
+        let list = match session.send(&Call::get(info.collection()).with("fieldSelector", field.as_str())).await {
+            Ok(list) => list,
+            Err(failure) if failure.is_not_found() && matches!(until, Until::Deleted { .. }) => return Ok(Value::Null),
+            Err(failure) => return Err(failure),
+        };
+        let object = list["items"].as_array().and_then(|items| items.first());
+        if until.met(object)? {
+            return Ok(object.cloned().unwrap_or_default());
+        }
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        let call = Call::get(info.collection())
+            .with("fieldSelector", field.as_str())
+            .with("watch", "true")
+            .with("resourceVersion", revision);
+        let mut events = session.chunks(&call).await?;
+        while let Some(line) = events.line().await? {
+            let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+            let object = &event["object"];
+            let met = match event["type"].as_str().unwrap_or_default() {
+                "DELETED" => until.met(None)?,
+                "ERROR" => break,
+                "BOOKMARK" => false,
+                _ => until.met(Some(object))?,
+            };
+            if met {
+                return Ok(object.clone());
+            }
+        }
+        // The server ended the watch: look again, but not in a circle.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn conditions_are_met_or_not() {
+        let pod = json!({
+            "metadata": {"uid": "1", "generation": 2},
+            "status": {"phase": "Running", "observedGeneration": 2, "conditions": [{"type": "Ready", "status": "True"},
+                {"type": "Old", "status": "True", "observedGeneration": 1}], "list": [1, 2]},
+        });
+        let check = |text: &str, met: bool| {
+            let until = Until::parse(text).unwrap_or_else(|failure| panic!("{text}: {}", failure.text()));
+            assert_eq!(until.met(Some(&pod)).unwrap_or_else(|failure| panic!("{}", failure.text())), met, "{text}");
+        };
+        check("condition=Ready", true);
+        check("condition=ready=true", true);
+        check("condition=Ready=False", false);
+        check("condition=Old", false);
+        check("condition=None", false);
+        check("jsonpath={.status.phase}=Running", true);
+        check("jsonpath='{.status.phase}'=Running".replace('\'', "").as_str(), true);
+        check("jsonpath={.status.phase}", true);
+        check("jsonpath={.status.phase}=Failed", false);
+        check("delete", false);
+        check("create", true);
+        assert!(Until::parse("never").is_err());
+        let two = Until::parse("jsonpath={.status.list[*]}=1").unwrap_or_else(|_| panic!());
+        assert!(two.met(Some(&pod)).is_err());
+    }
+}

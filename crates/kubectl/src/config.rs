@@ -1,0 +1,325 @@
+//! Kubeconfig files: which are read, how several become one, and what a context with the command line's overrides means.
+//! They are kept as plain values, so that writing one back keeps what we do not know.
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use serde_json::{Map, Value, json};
+
+use crate::failure::{Failure, Result};
+use crate::flags::Parsed;
+
+/// Where requests go and who makes them.
+pub struct Settings {
+    pub server: String,
+    pub namespace: String,
+    /// Whether the namespace was asked for on the command line.
+    pub namespace_given: bool,
+    pub client: kube::Config,
+}
+
+/// The files that are read, the first being the one that new things are written to.
+pub fn files(flags: &Parsed) -> Vec<PathBuf> {
+    let explicit = flags.text("kubeconfig");
+    if !explicit.is_empty() {
+        return vec![explicit.into()];
+    }
+    if let Some(paths) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
+        return std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect();
+    }
+    vec![home().join(".kube/config")]
+}
+
+pub fn home() -> PathBuf {
+    std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| "/".into())
+}
+
+/// One file; an absent one is empty unless it was named on the command line.
+pub fn read(path: &Path) -> Result<Value> {
+    match std::fs::read(path) {
+        Ok(bytes) => {
+            let value = machinery::codec::decode_yaml(&bytes)
+                .map_err(|error| {
+                    Failure::message(format!("error loading config file {:?}: {error}", path.display().to_string()))
+                })?
+                .value;
+            Ok(if value.is_object() { value } else { json!({}) })
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(json!({})),
+        Err(error) => Err(Failure::message(format!(
+            "error loading config file {:?}: open {}: {}",
+            path.display().to_string(),
+            path.display(),
+            crate::failure::go_io_error(&error)
+        ))),
+    }
+}
+
+/// All files as one: the first to name a thing wins. Paths inside are made absolute.
+pub fn merged(flags: &Parsed) -> Result<Value> {
+    let explicit = flags.text("kubeconfig");
+    if !explicit.is_empty() && !Path::new(explicit).exists() {
+        return Err(Failure::message(format!("stat {explicit}: no such file or directory")));
+    }
+    let mut all = json!({"apiVersion": "v1", "kind": "Config", "preferences": {}, "clusters": [], "contexts": [],
+        "users": [], "current-context": ""});
+    for path in files(flags) {
+        let mut one = read(&path)?;
+        absolute(&mut one, path.parent().unwrap_or(Path::new(".")));
+        for list in ["clusters", "contexts", "users"] {
+            for entry in one[list].as_array().cloned().unwrap_or_default() {
+                let known = all[list].as_array().is_some_and(|list| list.iter().any(|old| old["name"] == entry["name"]));
+                if let (false, Some(list)) = (known, all[list].as_array_mut()) {
+                    list.push(entry);
+                }
+            }
+        }
+        let current = one["current-context"].as_str().unwrap_or_default();
+        if all["current-context"] == "" && !current.is_empty() {
+            all["current-context"] = current.into();
+        }
+    }
+    Ok(all)
+}
+
+const PATHS: &[(&str, &str, &str)] = &[
+    ("clusters", "cluster", "certificate-authority"),
+    ("users", "user", "client-certificate"),
+    ("users", "user", "client-key"),
+    ("users", "user", "tokenFile"),
+];
+
+fn absolute(config: &mut Value, folder: &Path) {
+    for (list, inner, key) in PATHS {
+        for entry in config[*list].as_array_mut().into_iter().flatten() {
+            let Some(Value::String(path)) = entry.get_mut(*inner).and_then(|inner| inner.get_mut(*key)) else { continue };
+            if !path.is_empty() && !path.starts_with('/') {
+                *path = folder.join(&*path).display().to_string();
+            }
+        }
+    }
+    for entry in config["users"].as_array_mut().into_iter().flatten() {
+        let Some(Value::String(program)) = entry.pointer_mut("/user/exec/command") else { continue };
+        // A program with a slash is found from the file; one without is looked for on the PATH.
+        if program.contains('/') && !program.starts_with('/') {
+            *program = folder.join(&*program).display().to_string();
+        }
+    }
+}
+
+pub fn named<'a>(config: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+    config[list].as_array()?.iter().find(|entry| entry["name"] == name)
+}
+
+/// What the files and the command line together say.
+pub fn settings(flags: &Parsed) -> Result<Settings> {
+    let config = merged(flags)?;
+    let given = |flag: &str| flags.global(flag).map(str::to_string);
+    let context_name =
+        given("context").unwrap_or_else(|| config["current-context"].as_str().unwrap_or_default().to_string());
+    let context = match named(&config, "contexts", &context_name) {
+        Some(entry) => entry["context"].clone(),
+        None if context_name.is_empty() => Value::Null,
+        None if given("context").is_some() => {
+            return Err(Failure::message(format!("context {context_name:?} does not exist")));
+        }
+        None => return Err(Failure::message(format!("context was not found for specified context: {context_name}"))),
+    };
+    let field = |value: &Value, key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_string);
+    let cluster_name = given("cluster").or_else(|| field(&context, "cluster"));
+    let mut cluster = match &cluster_name {
+        Some(name) => match named(&config, "clusters", name) {
+            Some(entry) => entry["cluster"].clone(),
+            None if given("cluster").is_some() => {
+                return Err(Failure::message(format!("cluster {name:?} does not exist")));
+            }
+            None => Value::Null,
+        },
+        None => Value::Null,
+    };
+    let user_name = given("user").or_else(|| field(&context, "user"));
+    let mut user = match &user_name {
+        Some(name) => match named(&config, "users", name) {
+            Some(entry) => entry["user"].clone(),
+            None if given("user").is_some() => {
+                return Err(Failure::message(format!("auth info {name:?} does not exist")));
+            }
+            None => Value::Null,
+        },
+        None => Value::Null,
+    };
+    for value in [&mut cluster, &mut user] {
+        if !value.is_object() {
+            *value = Value::Object(Map::new());
+        }
+    }
+    let namespace = given("namespace").or_else(|| field(&context, "namespace")).unwrap_or_else(|| "default".into());
+    if let Some(server) = given("server") {
+        cluster["server"] = if server.contains("://") { server } else { format!("http://{server}") }.into();
+    }
+    if flags.on("insecure-skip-tls-verify") {
+        cluster["insecure-skip-tls-verify"] = true.into();
+        for key in ["certificate-authority", "certificate-authority-data"] {
+            cluster.as_object_mut().map(|cluster| cluster.remove(key));
+        }
+    }
+    override_with(&mut cluster, flags, &["certificate-authority", "tls-server-name"]);
+    if given("certificate-authority").is_some() {
+        cluster.as_object_mut().map(|cluster| cluster.remove("certificate-authority-data"));
+    }
+    override_with(&mut user, flags, &["client-certificate", "client-key", "token", "username", "password", "as", "as-uid"]);
+    if let Some(user) = user.as_object_mut() {
+        if given("token").is_some() {
+            user.remove("tokenFile");
+            user.remove("exec");
+        }
+        if given("client-certificate").is_some() {
+            user.remove("client-certificate-data");
+        }
+        if given("client-key").is_some() {
+            user.remove("client-key-data");
+        }
+        if flags.given("as-group") {
+            user.insert("as-groups".into(), flags.list("as-group").into());
+        }
+        // An authentication provider that the file still names has no code any more, here or upstream.
+        user.remove("auth-provider");
+    }
+    let server = match field(&cluster, "server") {
+        Some(server) => server,
+        None => match in_cluster() {
+            Some((server, inside)) => {
+                let namespace = given("namespace").unwrap_or_else(|| inside.default_namespace.clone());
+                return Ok(Settings { server, namespace, namespace_given: given("namespace").is_some(), client: inside });
+            }
+            None => "http://localhost:8080".into(),
+        },
+    };
+    let client = client_config(&server, &cluster, user, flags)?;
+    Ok(Settings { server, namespace, namespace_given: given("namespace").is_some(), client })
+}
+
+fn in_cluster() -> Option<(String, kube::Config)> {
+    let config = kube::Config::incluster().ok()?;
+    Some((config.cluster_url.to_string().trim_end_matches('/').to_string(), config))
+}
+
+fn override_with(value: &mut Value, flags: &Parsed, keys: &[&str]) {
+    for key in keys {
+        if flags.given(key) {
+            value[*key] = flags.text(key).into();
+        }
+    }
+}
+
+fn client_config(server: &str, cluster: &Value, user: Value, flags: &Parsed) -> Result<kube::Config> {
+    let url: http::Uri = server
+        .trim_end_matches('/')
+        .parse()
+        .map_err(|error| Failure::message(format!("parse \"{server}\": {error}")))?;
+    let mut config = kube::Config::new(url);
+    // A busy server is asked again by the person, as upstream's client does for requests that change things.
+    config.default_retry = false;
+    config.connect_timeout = Some(std::time::Duration::from_secs(30));
+    config.write_timeout = None;
+    config.accept_invalid_certs = cluster["insecure-skip-tls-verify"].as_bool().unwrap_or(false);
+    config.tls_server_name = cluster["tls-server-name"].as_str().filter(|name| !name.is_empty()).map(str::to_string);
+    if let Some(proxy) = cluster["proxy-url"].as_str().filter(|proxy| !proxy.is_empty()) {
+        config.proxy_url = Some(proxy.parse().map_err(|error| Failure::message(format!("proxy-url: {error}")))?);
+    }
+    let authority = match (cluster["certificate-authority-data"].as_str(), cluster["certificate-authority"].as_str()) {
+        (Some(data), _) if !data.is_empty() => Some(decode("certificate-authority-data", data)?),
+        (_, Some(path)) if !path.is_empty() => Some(std::fs::read(path).map_err(|error| {
+            Failure::message(format!("unable to read certificate-authority {path} due to open {path}: {}",
+                crate::failure::go_io_error(&error)))
+        })?),
+        _ => None,
+    };
+    if let Some(pem) = authority {
+        use rustls::pki_types::pem::PemObject;
+        let certificates = rustls::pki_types::CertificateDer::pem_slice_iter(&pem);
+        let certificates: std::result::Result<Vec<Vec<u8>>, _> =
+            certificates.map(|certificate| certificate.map(|certificate| certificate.to_vec())).collect();
+        config.root_cert = Some(certificates.map_err(|error| {
+            Failure::message(format!("unable to load root certificates: {error}"))
+        })?);
+    }
+    config.auth_info = serde_json::from_value(user)
+        .map_err(|error| Failure::message(format!("the user of the kubeconfig cannot be read: {error}")))?;
+    if flags.given("as-user-extra") {
+        let mut extra: std::collections::HashMap<String, Vec<String>> = Default::default();
+        for entry in flags.list("as-user-extra") {
+            let (key, value) = entry.split_once('=').unwrap_or((&entry, ""));
+            extra.entry(key.to_string()).or_default().push(value.to_string());
+        }
+        config.auth_info.impersonate_user_extra = Some(extra);
+    }
+    Ok(config)
+}
+
+fn decode(what: &str, text: &str) -> Result<Vec<u8>> {
+    base64::engine::general_purpose::STANDARD
+        .decode(text)
+        .map_err(|error| Failure::message(format!("{what}: illegal base64 data: {error}")))
+}
+
+/// Writes a file as upstream does: private, keys sorted, what must be there is there.
+pub fn write(path: &Path, config: &Value) -> Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut config = config.clone();
+    for (key, default) in [
+        ("apiVersion", json!("v1")),
+        ("kind", json!("Config")),
+        ("clusters", json!([])),
+        ("contexts", json!([])),
+        ("users", json!([])),
+        ("current-context", json!("")),
+    ] {
+        if config[key].is_null() {
+            config[key] = default;
+        }
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder)?;
+    }
+    // Next to the file and then renamed, so that a reader never sees half of it.
+    let new = path.with_extension("knarr-new");
+    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(machinery::codec::to_yaml(&config).as_bytes())?;
+    std::fs::rename(&new, path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::GLOBAL;
+
+    #[test]
+    fn the_first_file_that_names_a_thing_wins() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        std::fs::write(
+            &path,
+            "clusters: [{name: c, cluster: {server: \"https://one:1\", certificate-authority: ca.pem}}]\n\
+             contexts: [{name: x, context: {cluster: c, user: u, namespace: team}}]\ncurrent-context: x\n",
+        )
+        .unwrap();
+        let line = |more: &str| -> Parsed {
+            let line = format!("--kubeconfig={} {more}", path.display());
+            let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+            Parsed::parse(&[GLOBAL], &line).unwrap()
+        };
+        let config = merged(&line("")).unwrap();
+        assert_eq!(config["current-context"], "x");
+        let authority = named(&config, "clusters", "c").unwrap()["cluster"]["certificate-authority"].clone();
+        assert_eq!(authority, folder.path().join("ca.pem").display().to_string());
+        let settings = super::settings(&line("--insecure-skip-tls-verify --as jane --as-group a --as-group b")).unwrap();
+        assert_eq!((settings.server.as_str(), settings.namespace.as_str()), ("https://one:1", "team"));
+        assert_eq!(settings.client.auth_info.impersonate.as_deref(), Some("jane"));
+        assert_eq!(settings.client.auth_info.impersonate_groups.map(|groups| groups.len()), Some(2));
+        let refused = super::settings(&line("--context=none")).err().unwrap();
+        assert_eq!(refused.text(), "context \"none\" does not exist");
+    }
+}

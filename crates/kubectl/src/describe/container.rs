@@ -1,0 +1,240 @@
+//! Containers, of pods and of templates.
+
+use serde_json::Value;
+
+use super::{items, map, number, or, plain, text, time};
+
+/// `statuses` is none for templates. `space` stands before the title of templates' lists.
+pub fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space: &str, pod: &Value) -> String {
+    let mut out = format!("{space}{title}:\n");
+    let name_indent = if space.is_empty() { "  " } else { "   " };
+    for container in list {
+        let name = text(container, "/name");
+        let status = statuses.and_then(|statuses| statuses.iter().find(|status| status["name"] == name));
+        out += &format!("{name_indent}{name}:\n");
+        out += &one(container, status, statuses.is_some(), pod);
+    }
+    out
+}
+
+const PAD: &str = "    ";
+
+fn one(container: &Value, status: Option<&Value>, of_pod: bool, pod: &Value) -> String {
+    let mut out = String::new();
+    if let Some(status) = status {
+        out += &format!("{PAD}Container ID:\t{}\n", text(status, "/containerID"));
+    } else if of_pod {
+        out += &format!("{PAD}Container ID:\t\n");
+    }
+    out += &format!("{PAD}Image:\t{}\n", text(container, "/image"));
+    if of_pod {
+        out += &format!("{PAD}Image ID:\t{}\n", status.map(|status| text(status, "/imageID")).unwrap_or_default());
+    }
+    let ports = items(container, "/ports");
+    let list = |key: &str| {
+        let texts: Vec<String> = ports
+            .iter()
+            .map(|port| {
+                let shown = format!("{}/{}", number(port, key), or(text(port, "/protocol"), "TCP"));
+                match text(port, "/name") {
+                    "" => shown,
+                    name => format!("{shown} ({name})"),
+                }
+            })
+            .collect();
+        if texts.is_empty() { "<none>".to_string() } else { texts.join(", ") }
+    };
+    let (singular, plural) = if ports.len() > 1 { ("Ports", "Host Ports") } else { ("Port", "Host Port") };
+    out += &format!("{PAD}{singular}:\t{}\n{PAD}{plural}:\t{}\n", list("/containerPort"), list("/hostPort"));
+    let profile = text(container, "/securityContext/seccompProfile/type");
+    if !profile.is_empty() {
+        out += &format!("{PAD}SeccompProfile:\t{profile}\n");
+    }
+    for (title, key) in [("Command", "/command"), ("Args", "/args")] {
+        let words = items(container, key);
+        if !words.is_empty() {
+            out += &format!("{PAD}{title}:\n");
+            for word in words {
+                for line in plain(word).split('\n') {
+                    out += &format!("{PAD}  {line}\n");
+                }
+            }
+        }
+    }
+    if let Some(status) = status {
+        out += &state("State", &status["state"]);
+        if status["lastState"].as_object().is_some_and(|last| !last.is_empty()) {
+            out += &state("Last State", &status["lastState"]);
+        }
+        let ready = if status["ready"] == true { "True" } else { "False" };
+        out += &format!("{PAD}Ready:\t{ready}\n{PAD}Restart Count:\t{}\n", number(status, "/restartCount"));
+    }
+    for (title, key) in [("Limits", "/resources/limits"), ("Requests", "/resources/requests")] {
+        let amounts = map(container, key);
+        if !amounts.is_empty() {
+            out += &format!("{PAD}{title}:\n");
+            for (name, amount) in amounts {
+                out += &format!("{PAD}  {name}:\t{}\n", plain(&amount));
+            }
+        }
+    }
+    for (title, key) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")] {
+        if container[key].is_object() {
+            out += &format!("{PAD}{title}:\t{}\n", probe(&container[key]));
+        }
+    }
+    out += &environment(container, pod);
+    out += &mounts(container);
+    out
+}
+
+fn state(title: &str, state: &Value) -> String {
+    if state["running"].is_object() {
+        return format!("{PAD}{title}:\tRunning\n{PAD}  Started:\t{}\n", time(text(state, "/running/startedAt")));
+    }
+    if state["waiting"].is_object() {
+        let reason = text(state, "/waiting/reason");
+        let mut out = format!("{PAD}{title}:\tWaiting\n");
+        if !reason.is_empty() {
+            out += &format!("{PAD}  Reason:\t{reason}\n");
+        }
+        return out;
+    }
+    if state["terminated"].is_object() {
+        let terminated = &state["terminated"];
+        let mut out = format!("{PAD}{title}:\tTerminated\n");
+        if !text(terminated, "/reason").is_empty() {
+            out += &format!("{PAD}  Reason:\t{}\n", text(terminated, "/reason"));
+        }
+        if !text(terminated, "/message").is_empty() {
+            out += &format!("{PAD}  Message:\t{}\n", text(terminated, "/message"));
+        }
+        out += &format!("{PAD}  Exit Code:\t{}\n", number(terminated, "/exitCode"));
+        if number(terminated, "/signal") > 0 {
+            out += &format!("{PAD}  Signal:\t{}\n", number(terminated, "/signal"));
+        }
+        out += &format!("{PAD}  Started:\t{}\n", time(text(terminated, "/startedAt")));
+        out += &format!("{PAD}  Finished:\t{}\n", time(text(terminated, "/finishedAt")));
+        return out;
+    }
+    format!("{PAD}{title}:\tWaiting\n")
+}
+
+pub fn probe(probe: &Value) -> String {
+    let attributes = format!(
+        "delay={}s timeout={}s period={}s #success={} #failure={}",
+        number(probe, "/initialDelaySeconds"),
+        number(probe, "/timeoutSeconds"),
+        number(probe, "/periodSeconds"),
+        number(probe, "/successThreshold"),
+        number(probe, "/failureThreshold")
+    );
+    if probe["exec"].is_object() {
+        let words: Vec<String> = items(probe, "/exec/command").iter().map(plain).collect();
+        return format!("exec [{}] {attributes}", words.join(" "));
+    }
+    if probe["httpGet"].is_object() {
+        let get = &probe["httpGet"];
+        let scheme = or(text(get, "/scheme"), "HTTP").to_lowercase();
+        let path = text(get, "/path");
+        let path = if path.starts_with('/') || path.is_empty() { path.to_string() } else { format!("/{path}") };
+        return format!("http-get {scheme}://{}:{}{path} {attributes}", text(get, "/host"), plain(&get["port"]));
+    }
+    if probe["tcpSocket"].is_object() {
+        let socket = &probe["tcpSocket"];
+        return format!("tcp-socket {}:{} {attributes}", text(socket, "/host"), plain(&socket["port"]));
+    }
+    if probe["grpc"].is_object() {
+        let grpc = &probe["grpc"];
+        return format!("grpc <pod>:{} {} {attributes}", number(grpc, "/port"), text(grpc, "/service"));
+    }
+    format!("unknown {attributes}")
+}
+
+fn environment(container: &Value, pod: &Value) -> String {
+    let mut out = String::new();
+    let sources = items(container, "/envFrom");
+    if !sources.is_empty() {
+        out += &format!("{PAD}Environment Variables from:\n");
+        for source in sources {
+            let (kind, from) = if source["configMapRef"].is_object() { ("ConfigMap", &source["configMapRef"]) } else { ("Secret", &source["secretRef"]) };
+            let optional = from["optional"] == true;
+            match text(source, "/prefix") {
+                "" => out += &format!("{PAD}  {}\t{kind}\tOptional: {optional}\n", text(from, "/name")),
+                prefix => out += &format!("{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n", text(from, "/name")),
+            }
+        }
+    }
+    let variables = items(container, "/env");
+    if variables.is_empty() {
+        return out + &format!("{PAD}Environment:\t<none>\n");
+    }
+    out += &format!("{PAD}Environment:\n");
+    for variable in variables {
+        let name = text(variable, "/name");
+        let from = &variable["valueFrom"];
+        if from.is_null() {
+            for (at, line) in text(variable, "/value").split('\n').enumerate() {
+                out += &if at == 0 { format!("{PAD}  {name}:\t{line}\n") } else { format!("{PAD}  \t{line}\n") };
+            }
+        } else if from["fieldRef"].is_object() {
+            let path = text(from, "/fieldRef/fieldPath");
+            out += &format!("{PAD}  {name}:\t{} ({}:{path})\n", field(pod, path), or(text(from, "/fieldRef/apiVersion"), "v1"));
+        } else if from["resourceFieldRef"].is_object() {
+            let resource = text(from, "/resourceFieldRef/resource");
+            out += &format!("{PAD}  {name}:\t{} ({resource})\n", resource_value(container, resource));
+        } else if from["secretKeyRef"].is_object() {
+            let reference = &from["secretKeyRef"];
+            out += &format!("{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n", text(reference, "/key"), text(reference, "/name"), reference["optional"] == true);
+        } else if from["configMapKeyRef"].is_object() {
+            let reference = &from["configMapKeyRef"];
+            out += &format!("{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n", text(reference, "/key"), text(reference, "/name"), reference["optional"] == true);
+        }
+    }
+    out
+}
+
+/// What the downward API would give, as far as it is known here.
+fn field(pod: &Value, path: &str) -> String {
+    let pointer = format!("/{}", path.replace('.', "/"));
+    pod.pointer(&pointer).map(plain).unwrap_or_default()
+}
+
+fn resource_value(container: &Value, resource: &str) -> String {
+    let (list, name) = resource.split_once('.').unwrap_or((resource, ""));
+    let amount = plain(&container["resources"][list][name]);
+    match amount.as_str() {
+        "" if list == "limits" => "node allocatable".into(),
+        "" => "0".into(),
+        amount => match machinery::quantity::Quantity::parse(amount) {
+            Ok(quantity) => quantity.value().to_string(),
+            Err(_) => amount.to_string(),
+        },
+    }
+}
+
+fn mounts(container: &Value) -> String {
+    let mut out = String::new();
+    let mut list: Vec<&Value> = items(container, "/volumeMounts").iter().collect();
+    if list.is_empty() {
+        out += &format!("{PAD}Mounts:\t<none>\n");
+    } else {
+        list.sort_by_key(|mount| text(mount, "/mountPath"));
+        out += &format!("{PAD}Mounts:\n");
+        for mount in list {
+            let mut flags = vec![if mount["readOnly"] == true { "ro".to_string() } else { "rw".into() }];
+            if !text(mount, "/subPath").is_empty() {
+                flags.push(format!("path={:?}", text(mount, "/subPath")));
+            }
+            out += &format!("{PAD}  {} from {} ({})\n", text(mount, "/mountPath"), text(mount, "/name"), flags.join(","));
+        }
+    }
+    let devices = items(container, "/volumeDevices");
+    if !devices.is_empty() {
+        out += &format!("{PAD}Devices:\n");
+        for device in devices {
+            out += &format!("{PAD}  {} from {}\n", text(device, "/devicePath"), text(device, "/name"));
+        }
+    }
+    out
+}

@@ -1,0 +1,143 @@
+//! Pods.
+
+use serde_json::Value;
+
+use super::container::containers;
+use super::{annotations, controller, items, map, number, pairs, since, text, time, volume};
+
+pub fn pod(pod: &Value) -> String {
+    let mut out = super::head(pod);
+    if pod["spec"]["priority"].is_number() {
+        out += &format!("Priority:\t{}\n", number(pod, "/spec/priority"));
+        if !text(pod, "/spec/priorityClassName").is_empty() {
+            out += &format!("Priority Class Name:\t{}\n", text(pod, "/spec/priorityClassName"));
+        }
+    }
+    if !text(pod, "/spec/runtimeClassName").is_empty() {
+        out += &format!("Runtime Class Name:\t{}\n", text(pod, "/spec/runtimeClassName"));
+    }
+    if !text(pod, "/spec/serviceAccountName").is_empty() {
+        out += &format!("Service Account:\t{}\n", text(pod, "/spec/serviceAccountName"));
+    }
+    out += &match text(pod, "/spec/nodeName") {
+        "" => "Node:\t<none>\n".to_string(),
+        node => format!("Node:\t{node}/{}\n", text(pod, "/status/hostIP")),
+    };
+    if !text(pod, "/status/startTime").is_empty() {
+        out += &format!("Start Time:\t{}\n", time(text(pod, "/status/startTime")));
+    }
+    out += &pairs("Labels", "", &map(pod, "/metadata/labels"));
+    out += &annotations("Annotations", "", &map(pod, "/metadata/annotations"));
+    let deleted = text(pod, "/metadata/deletionTimestamp");
+    if deleted.is_empty() {
+        out += &format!("Status:\t{}\n", text(pod, "/status/phase"));
+    } else {
+        out += &format!("Status:\tTerminating (lasts {})\n", since(deleted));
+        out += &format!("Termination Grace Period:\t{}s\n", number(pod, "/metadata/deletionGracePeriodSeconds"));
+    }
+    for (title, key) in [("Reason", "/status/reason"), ("Message", "/status/message")] {
+        if !text(pod, key).is_empty() {
+            out += &format!("{title}:\t{}\n", text(pod, key));
+        }
+    }
+    if !text(pod, "/spec/securityContext/seccompProfile/type").is_empty() {
+        out += &format!("SeccompProfile:\t{}\n", text(pod, "/spec/securityContext/seccompProfile/type"));
+    }
+    out += &format!("IP:\t{}\n", text(pod, "/status/podIP"));
+    let addresses = items(pod, "/status/podIPs");
+    if addresses.is_empty() {
+        out += "IPs:\t<none>\n";
+    } else {
+        out += "IPs:\n";
+        addresses.iter().for_each(|address| out += &format!("  IP:\t{}\n", text(address, "/ip")));
+    }
+    if let Some(owner) = controller(pod) {
+        out += &format!("Controlled By:\t{owner}\n");
+    }
+    if !text(pod, "/status/nominatedNodeName").is_empty() {
+        out += &format!("NominatedNodeName:\t{}\n", text(pod, "/status/nominatedNodeName"));
+    }
+    for (title, list, statuses) in [
+        ("Init Containers", "/spec/initContainers", "/status/initContainerStatuses"),
+        ("Containers", "/spec/containers", "/status/containerStatuses"),
+        ("Ephemeral Containers", "/spec/ephemeralContainers", "/status/ephemeralContainerStatuses"),
+    ] {
+        if !items(pod, list).is_empty() || title == "Containers" {
+            out += &containers(title, items(pod, list), Some(items(pod, statuses)), "", pod);
+        }
+    }
+    let gates = items(pod, "/spec/readinessGates");
+    if !gates.is_empty() {
+        out += "Readiness Gates:\n  Type\tStatus\n";
+        for gate in gates {
+            let kind = text(gate, "/conditionType");
+            let found = items(pod, "/status/conditions").iter().find(|condition| condition["type"] == kind);
+            out += &format!("  {kind} \t{} \n", found.map_or("<none>", |condition| text(condition, "/status")));
+        }
+    }
+    let conditions = items(pod, "/status/conditions");
+    if !conditions.is_empty() {
+        out += "Conditions:\n  Type\tStatus\n";
+        conditions.iter().for_each(|condition| out += &format!("  {} \t{} \n", text(condition, "/type"), text(condition, "/status")));
+    }
+    out += &volume::volumes(items(pod, "/spec/volumes"), "");
+    out += &format!("QoS Class:\t{}\n", text(pod, "/status/qosClass"));
+    out += &pairs("Node-Selectors", "", &map(pod, "/spec/nodeSelector"));
+    out += &tolerations(items(pod, "/spec/tolerations"), "");
+    out += &spread(items(pod, "/spec/topologySpreadConstraints"), "");
+    out
+}
+
+pub fn tolerations(list: &[Value], indent: &str) -> String {
+    if list.is_empty() {
+        return format!("{indent}Tolerations:\t<none>\n");
+    }
+    let mut texts: Vec<String> = list
+        .iter()
+        .map(|toleration| {
+            let mut shown = text(toleration, "/key").to_string();
+            if !text(toleration, "/value").is_empty() {
+                shown += &format!("={}", text(toleration, "/value"));
+            }
+            if !text(toleration, "/effect").is_empty() {
+                shown += &format!(":{}", text(toleration, "/effect"));
+            }
+            if toleration["operator"] == "Exists" && text(toleration, "/value").is_empty() {
+                if text(toleration, "/key").is_empty() && text(toleration, "/effect").is_empty() {
+                    shown += "op=Exists";
+                } else {
+                    shown += " op=Exists";
+                }
+            }
+            if let Some(seconds) = toleration["tolerationSeconds"].as_i64() {
+                shown += &format!(" for {seconds}s");
+            }
+            shown
+        })
+        .collect();
+    texts.sort();
+    let mut out = String::new();
+    for (at, line) in texts.iter().enumerate() {
+        let first = if at == 0 { "Tolerations:" } else { "" };
+        out += &format!("{indent}{first}\t{line}\n");
+    }
+    out
+}
+
+pub fn spread(list: &[Value], indent: &str) -> String {
+    let mut out = String::new();
+    for (at, constraint) in list.iter().enumerate() {
+        let first = if at == 0 { "Topology Spread Constraints:" } else { "" };
+        let mut line = format!(
+            "{}:{} when max skew {} is exceeded",
+            text(constraint, "/topologyKey"),
+            text(constraint, "/whenUnsatisfiable"),
+            number(constraint, "/maxSkew")
+        );
+        if constraint["labelSelector"].is_object() {
+            line += &format!(" for selector {}", super::selector(&constraint["labelSelector"]));
+        }
+        out += &format!("{indent}{first}\t{line}\n");
+    }
+    out
+}

@@ -1,0 +1,212 @@
+//! Namespaces, quotas, limits, roles, bindings, network policies, priorities, disruption budgets.
+
+use serde_json::Value;
+
+use super::{Context, head, items, map, number, or, plain, tags, text};
+use crate::failure::Result;
+use crate::resource::select::Query;
+
+pub async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
+    let name = text(object, "/metadata/name");
+    let mut out = format!("Name:\t{name}\n") + &tags(object);
+    out += &format!("Status:\t{}\n", text(object, "/status/phase"));
+    let query = Query { chunk: 500, ..Query::default() };
+    let quotas = cx.session.list(&cx.session.mapping("resourcequotas").await?, name, &query).await.unwrap_or_default();
+    if quotas.is_empty() {
+        out += "\nNo resource quota.\n";
+    } else {
+        out += "\nResource Quotas\n";
+        for quota in &quotas {
+            out += &format!("  Name:\t{}\n", text(quota, "/metadata/name"));
+            out += "  Resource\tUsed\tHard\n  --------\t---\t---\n";
+            for (resource, hard) in map(quota, "/status/hard") {
+                out += &format!("  {resource}\t{}\t{}\n", plain(&quota["status"]["used"][&resource]), plain(&hard));
+            }
+        }
+    }
+    let ranges = cx.session.list(&cx.session.mapping("limitranges").await?, name, &query).await.unwrap_or_default();
+    if ranges.is_empty() {
+        out += "\nNo LimitRange resource.\n";
+    } else {
+        out += "\nResource Limits\n";
+        out += " Type\tResource\tMin\tMax\tDefault Request\tDefault Limit\tMax Limit/Request Ratio\n";
+        out += " ----\t--------\t---\t---\t---------------\t-------------\t-----------------------\n";
+        ranges.iter().for_each(|range| out += &limits(range, " "));
+    }
+    Ok(out)
+}
+
+fn limits(range: &Value, indent: &str) -> String {
+    let mut out = String::new();
+    for limit in items(range, "/spec/limits") {
+        let mut resources: Vec<String> = Vec::new();
+        for list in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+            for (resource, _) in map(limit, &format!("/{list}")) {
+                if !resources.contains(&resource) {
+                    resources.push(resource);
+                }
+            }
+        }
+        resources.sort();
+        for resource in resources {
+            let cell = |list: &str| or(&plain(&limit[list][&resource]), "-").to_string();
+            out += &format!(
+                "{indent}{}\t{resource}\t{}\t{}\t{}\t{}\t{}\n",
+                text(limit, "/type"),
+                cell("min"),
+                cell("max"),
+                cell("defaultRequest"),
+                cell("default"),
+                cell("maxLimitRequestRatio")
+            );
+        }
+    }
+    out
+}
+
+pub fn limit_range(object: &Value) -> String {
+    let mut out = head(object);
+    out += "Type\tResource\tMin\tMax\tDefault Request\tDefault Limit\tMax Limit/Request Ratio\n";
+    out += "----\t--------\t---\t---\t---------------\t-------------\t-----------------------\n";
+    out + &limits(object, "")
+}
+
+pub fn quota(object: &Value) -> String {
+    let mut out = head(object);
+    let scopes: Vec<String> = items(object, "/spec/scopes").iter().map(plain).collect();
+    if !scopes.is_empty() {
+        out += &format!("Scopes:\t{}\n", scopes.join(", "));
+    }
+    out += "Resource\tUsed\tHard\n--------\t----\t----\n";
+    for (resource, hard) in map(object, "/status/hard") {
+        out += &format!("{resource}\t{}\t{}\n", plain(&object["status"]["used"][&resource]), plain(&hard));
+    }
+    out
+}
+
+pub fn role(object: &Value) -> String {
+    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
+    out += "PolicyRule:\n  Resources\tNon-Resource URLs\tResource Names\tVerbs\n  ---------\t-----------------\t--------------\t-----\n";
+    let listed = |value: &Value| {
+        let texts: Vec<String> = value.as_array().into_iter().flatten().map(plain).collect();
+        format!("[{}]", texts.join(" "))
+    };
+    // One line for each resource, those with the same verbs and names together.
+    let mut rows: Vec<(String, String, String, Vec<String>)> = Vec::new();
+    for rule in items(object, "/rules") {
+        let verbs: Vec<String> = items(rule, "/verbs").iter().map(plain).collect();
+        for group in items(rule, "/apiGroups") {
+            for resource in items(rule, "/resources") {
+                let (group, resource) = (plain(group), plain(resource));
+                let shown = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+                let names = listed(&rule["resourceNames"]);
+                match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
+                    Some(row) => row.3.extend(verbs.iter().filter(|verb| !row.3.contains(verb)).cloned().collect::<Vec<_>>()),
+                    None => rows.push((shown, "[]".into(), names, verbs.clone())),
+                }
+            }
+        }
+        for url in items(rule, "/nonResourceURLs") {
+            rows.push((String::new(), format!("[{}]", plain(url)), "[]".into(), verbs.clone()));
+        }
+    }
+    rows.sort();
+    for (resource, urls, names, verbs) in rows {
+        out += &format!("  {resource}\t{urls}\t{names}\t[{}]\n", verbs.join(" "));
+    }
+    out
+}
+
+pub fn binding(object: &Value) -> String {
+    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
+    out += &format!("Role:\n  Kind:\t{}\n  Name:\t{}\n", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+    out += "Subjects:\n  Kind\tName\tNamespace\n  ----\t----\t---------\n";
+    for subject in items(object, "/subjects") {
+        out += &format!("  {}\t{}\t{}\n", text(subject, "/kind"), text(subject, "/name"), text(subject, "/namespace"));
+    }
+    out
+}
+
+pub fn priority_class(object: &Value) -> String {
+    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
+    out += &format!("Value:\t{}\n", number(object, "/value"));
+    out += &format!("GlobalDefault:\t{}\n", object["globalDefault"] == true);
+    out += &format!("PreemptionPolicy:\t{}\n", text(object, "/preemptionPolicy"));
+    out += &format!("Description:\t{}\n", text(object, "/description"));
+    let notes: Vec<String> = map(object, "/metadata/annotations").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    out + &format!("Annotations:\t{}\n", or(&notes.join(","), "<none>"))
+}
+
+pub fn disruption_budget(object: &Value) -> String {
+    let mut out = head(object);
+    for (title, key) in [("Max unavailable", "maxUnavailable"), ("Min available", "minAvailable")] {
+        if !object["spec"][key].is_null() {
+            out += &format!("{title}:\t{}\n", plain(&object["spec"][key]));
+        }
+    }
+    out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
+    out += "Status:\n";
+    for (title, key) in [
+        ("Allowed disruptions", "/status/disruptionsAllowed"),
+        ("Current", "/status/currentHealthy"),
+        ("Desired", "/status/desiredHealthy"),
+        ("Total", "/status/expectedPods"),
+    ] {
+        out += &format!("    {title}:\t{}\n", number(object, key));
+    }
+    out
+}
+
+pub fn network_policy(object: &Value) -> String {
+    let mut out = head(object);
+    out += &format!("Created on:\t{}\n", text(object, "/metadata/creationTimestamp").replace('T', " ").replace('Z', " +0000 UTC"));
+    out += &tags(object);
+    out += "Spec:\n";
+    let selector = super::selector(&object["spec"]["podSelector"]);
+    out += &format!("  PodSelector:\t{}\n", match selector.as_str() {
+        "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)",
+        other => other,
+    });
+    let types: Vec<String> = items(object, "/spec/policyTypes").iter().map(plain).collect();
+    for (kind, title, key, peers, word) in [("Ingress", "ingress", "/spec/ingress", "/from", "From"), ("Egress", "egress", "/spec/egress", "/to", "To")] {
+        if !types.iter().any(|known| known == kind) {
+            out += &format!("  Not affecting {title} traffic\n");
+            continue;
+        }
+        out += &format!("  Allowing {title} traffic:\n");
+        let rules = items(object, key);
+        if rules.is_empty() {
+            out += &format!("    <none> (Selected pods are isolated for {title} connectivity)\n");
+        }
+        for (at, rule) in rules.iter().enumerate() {
+            let ports = items(rule, "/ports");
+            if ports.is_empty() {
+                out += "    To Port: <any> (traffic allowed to all ports)\n";
+            }
+            for port in ports {
+                out += &format!("    To Port: {}/{}\n", or(&plain(&port["port"]), "<any>"), or(text(port, "/protocol"), "TCP"));
+            }
+            let from = items(rule, peers);
+            if from.is_empty() {
+                out += &format!("    {word}: <any> (traffic not restricted by {})\n", if word == "From" { "source" } else { "destination" });
+            }
+            for peer in from {
+                out += &format!("    {word}:\n");
+                if peer["namespaceSelector"].is_object() {
+                    out += &format!("      NamespaceSelector: {}\n", super::selector(&peer["namespaceSelector"]));
+                }
+                if peer["podSelector"].is_object() {
+                    out += &format!("      PodSelector: {}\n", super::selector(&peer["podSelector"]));
+                }
+                if peer["ipBlock"].is_object() {
+                    let except: Vec<String> = items(peer, "/ipBlock/except").iter().map(plain).collect();
+                    out += &format!("      IPBlock:\n        CIDR: {}\n        Except: {}\n", text(peer, "/ipBlock/cidr"), except.join(", "));
+                }
+            }
+            if at + 1 < rules.len() {
+                out += "    ----------\n";
+            }
+        }
+    }
+    out + &format!("  Policy Types: {}\n", types.join(", "))
+}

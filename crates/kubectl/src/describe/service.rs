@@ -1,0 +1,164 @@
+//! Services and Ingresses.
+
+use serde_json::Value;
+
+use super::{Context, head, items, map, number, or, plain, tags, text};
+use crate::failure::Result;
+use crate::resource::select::Query;
+
+/// How many endpoints of a port are named before they are only counted.
+const ENDPOINTS_MAX: usize = 3;
+
+async fn slices(cx: &Context<'_>, namespace: &str, service: &str) -> Vec<Value> {
+    let Ok(mapping) = cx.session.mapping("endpointslices").await else { return Vec::new() };
+    let query = Query { selector: format!("kubernetes.io/service-name={service}"), chunk: 500, ..Query::default() };
+    cx.session.list(&mapping, namespace, &query).await.unwrap_or_default()
+}
+
+/// The ready addresses behind a port, by its name.
+fn endpoints(slices: &[Value], port_name: &str) -> String {
+    let mut found: Vec<String> = Vec::new();
+    for slice in slices {
+        for port in items(slice, "/ports").iter().filter(|port| text(port, "/name") == port_name) {
+            for endpoint in items(slice, "/endpoints").iter().filter(|endpoint| endpoint["conditions"]["ready"] != false) {
+                for address in items(endpoint, "/addresses") {
+                    let address = plain(address);
+                    let port = number(port, "/port");
+                    found.push(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") });
+                }
+            }
+        }
+    }
+    if found.len() > ENDPOINTS_MAX {
+        let more = found.len() - ENDPOINTS_MAX;
+        return format!("{} + {more} more...", found[..ENDPOINTS_MAX].join(","));
+    }
+    found.join(",")
+}
+
+pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
+    let slices = slices(cx, text(object, "/metadata/namespace"), text(object, "/metadata/name")).await;
+    let mut out = head(object) + &tags(object);
+    out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
+    out += &format!("Type:\t{}\n", text(object, "/spec/type"));
+    if !object["spec"]["ipFamilyPolicy"].is_null() {
+        out += &format!("IP Family Policy:\t{}\n", text(object, "/spec/ipFamilyPolicy"));
+    }
+    let list = |path: &str| items(object, path).iter().map(plain).collect::<Vec<_>>().join(",");
+    if !items(object, "/spec/ipFamilies").is_empty() {
+        out += &format!("IP Families:\t{}\n", list("/spec/ipFamilies"));
+    }
+    out += &format!("IP:\t{}\n", text(object, "/spec/clusterIP"));
+    out += &format!("IPs:\t{}\n", or(&list("/spec/clusterIPs"), "<none>"));
+    if !items(object, "/spec/externalIPs").is_empty() {
+        out += &format!("External IPs:\t{}\n", list("/spec/externalIPs"));
+    }
+    if !text(object, "/spec/loadBalancerIP").is_empty() {
+        out += &format!("Desired LoadBalancer IP:\t{}\n", text(object, "/spec/loadBalancerIP"));
+    }
+    if !text(object, "/spec/externalName").is_empty() {
+        out += &format!("External Name:\t{}\n", text(object, "/spec/externalName"));
+    }
+    let ingress: Vec<String> = items(object, "/status/loadBalancer/ingress")
+        .iter()
+        .map(|entry| match text(entry, "/ip") {
+            "" => text(entry, "/hostname").to_string(),
+            ip if !text(entry, "/ipMode").is_empty() => format!("{ip} ({})", text(entry, "/ipMode")),
+            ip => ip.to_string(),
+        })
+        .collect();
+    if !ingress.is_empty() {
+        out += &format!("LoadBalancer Ingress:\t{}\n", ingress.join(", "));
+    }
+    for port in items(object, "/spec/ports") {
+        let name = or(text(port, "/name"), "<unset>");
+        let protocol = text(port, "/protocol");
+        out += &format!("Port:\t{name}\t{}/{protocol}\n", number(port, "/port"));
+        out += &format!("TargetPort:\t{}/{protocol}\n", plain(&port["targetPort"]));
+        if number(port, "/nodePort") != 0 {
+            out += &format!("NodePort:\t{name}\t{}/{protocol}\n", number(port, "/nodePort"));
+        }
+        out += &format!("Endpoints:\t{}\n", endpoints(&slices, text(port, "/name")));
+    }
+    out += &format!("Session Affinity:\t{}\n", text(object, "/spec/sessionAffinity"));
+    for (title, key) in [
+        ("External Traffic Policy", "/spec/externalTrafficPolicy"),
+        ("Internal Traffic Policy", "/spec/internalTrafficPolicy"),
+        ("Traffic Distribution", "/spec/trafficDistribution"),
+    ] {
+        if !text(object, key).is_empty() {
+            out += &format!("{title}:\t{}\n", text(object, key));
+        }
+    }
+    if number(object, "/spec/healthCheckNodePort") != 0 {
+        out += &format!("HealthCheck NodePort:\t{}\n", number(object, "/spec/healthCheckNodePort"));
+    }
+    if !items(object, "/spec/loadBalancerSourceRanges").is_empty() {
+        out += &format!("LoadBalancer Source Ranges:\t{}\n", list("/spec/loadBalancerSourceRanges"));
+    }
+    Ok(out)
+}
+
+async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
+    if backend["resource"].is_object() {
+        let resource = &backend["resource"];
+        return format!("APIGroup: {}, Kind: {}, Name: {}", text(resource, "/apiGroup"), text(resource, "/kind"), text(resource, "/name"));
+    }
+    let service = text(backend, "/service/name");
+    let port = &backend["service"]["port"];
+    let shown = if port["number"].is_number() { plain(&port["number"]) } else { plain(&port["name"]) };
+    let found = cx.session.mapping("services").await;
+    let Ok(mapping) = found else { return format!("{service}:{shown}") };
+    match cx.session.send(&crate::session::Call::get(mapping.object(namespace, service))).await {
+        Err(_) => format!("{service}:{shown} (<error: services {service:?} not found>)"),
+        Ok(object) => {
+            let port_name = items(&object, "/spec/ports")
+                .iter()
+                .find(|candidate| plain(&candidate["port"]) == shown || text(candidate, "/name") == shown)
+                .map(|port| text(port, "/name").to_string())
+                .unwrap_or_default();
+            format!("{service}:{shown} ({})", endpoints(&slices(cx, namespace, service).await, &port_name))
+        }
+    }
+}
+
+pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
+    let namespace = text(object, "/metadata/namespace");
+    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
+    out += &super::pairs("Labels", "", &map(object, "/metadata/labels"));
+    out += &format!("Namespace:\t{namespace}\n");
+    let addresses: Vec<&str> = items(object, "/status/loadBalancer/ingress").iter().map(|entry| or(text(entry, "/ip"), text(entry, "/hostname"))).collect();
+    out += &format!("Address:\t{}\n", addresses.join(","));
+    out += &format!("Ingress Class:\t{}\n", or(text(object, "/spec/ingressClassName"), "<none>"));
+    out += &match object["spec"]["defaultBackend"].is_object() {
+        true => format!("Default backend:\t{}\n", backend(cx, namespace, &object["spec"]["defaultBackend"]).await),
+        false => "Default backend:\t<default>\n".into(),
+    };
+    let tls = items(object, "/spec/tls");
+    if !tls.is_empty() {
+        out += "TLS:\n";
+        for entry in tls {
+            let hosts: Vec<String> = items(entry, "/hosts").iter().map(plain).collect();
+            out += &match text(entry, "/secretName") {
+                "" => format!("  SNI routes {}\n", hosts.join(",")),
+                secret => format!("  {secret} terminates {}\n", hosts.join(",")),
+            };
+        }
+    }
+    out += "Rules:\n  Host\tPath\tBackends\n  ----\t----\t--------\n";
+    let rules = items(object, "/spec/rules");
+    for rule in rules {
+        out += &format!("  {}\t\n", or(text(rule, "/host"), "*"));
+        for path in items(rule, "/http/paths") {
+            out += &format!("    \t{} \t{}\n", text(path, "/path"), backend(cx, namespace, &path["backend"]).await);
+        }
+    }
+    if rules.is_empty() {
+        out += &match object["spec"]["defaultBackend"].is_object() {
+            true => format!("  *\t* \t{}\n", backend(cx, namespace, &object["spec"]["defaultBackend"]).await),
+            false => "  *\t* \t<default>\n".into(),
+        };
+    }
+    out += &super::annotations("Annotations", "", &map(object, "/metadata/annotations"));
+    Ok(out)
+}

@@ -1,0 +1,325 @@
+//! Command lines as upstream's flag library reads them: `--name=value`, `--name value`, `-n=value`, `-nvalue`, bundled
+//! switches, `--` for what is left alone. One table of flags per command gives parsing, help and completion.
+
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Text,
+    Switch,
+    /// May be given several times, and one value may hold several between commas.
+    List,
+    /// May be given several times; commas mean nothing.
+    Array,
+    Integer,
+    Duration,
+    /// A text that may be left out: `--dry-run` is `--dry-run=unchanged`, and no other argument is taken as its value.
+    Optional(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    pub name: &'static str,
+    pub short: Option<char>,
+    pub kind: Kind,
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+impl Flag {
+    pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Text, default, help }
+    }
+
+    pub const fn switch(name: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Switch, default: "false", help }
+    }
+
+    pub const fn on(name: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Switch, default: "true", help }
+    }
+
+    pub const fn list(name: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::List, default: "", help }
+    }
+
+    pub const fn array(name: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Array, default: "", help }
+    }
+
+    pub const fn integer(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Integer, default, help }
+    }
+
+    pub const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Duration, default, help }
+    }
+
+    pub const fn optional(
+        name: &'static str,
+        default: &'static str,
+        without_value: &'static str,
+        help: &'static str,
+    ) -> Flag {
+        Flag { name, short: None, kind: Kind::Optional(without_value), default, help }
+    }
+
+    pub const fn short(mut self, letter: char) -> Flag {
+        self.short = Some(letter);
+        self
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parsed {
+    values: BTreeMap<&'static str, Vec<String>>,
+    defaults: BTreeMap<&'static str, &'static str>,
+    /// Names that a command gives another meaning than they have for all commands.
+    shadowed: Vec<&'static str>,
+    pub arguments: Vec<String>,
+    /// How many arguments stood before `--`, where there was one.
+    pub dash: Option<usize>,
+}
+
+impl Parsed {
+    pub fn parse(flags: &[&[Flag]], line: &[String]) -> Result<Parsed, String> {
+        let all = || flags.iter().flat_map(|table| table.iter());
+        let mut parsed = Parsed::default();
+        for flag in all() {
+            if parsed.defaults.contains_key(flag.name) {
+                parsed.shadowed.push(flag.name);
+            } else {
+                parsed.defaults.insert(flag.name, flag.default);
+            }
+        }
+        let mut rest = line.iter();
+        while let Some(argument) = rest.next() {
+            if argument == "--" {
+                parsed.dash = Some(parsed.arguments.len());
+                parsed.arguments.extend(rest.by_ref().cloned());
+            } else if let Some(long) = argument.strip_prefix("--") {
+                let (name, value) = match long.split_once('=') {
+                    Some((name, value)) => (name, Some(value.to_string())),
+                    None => (long, None),
+                };
+                if name.is_empty() || name.starts_with('-') {
+                    return Err(format!("bad flag syntax: {argument}"));
+                }
+                let flag = all().find(|flag| flag.name == name).ok_or_else(|| format!("unknown flag: --{name}"))?;
+                let value = match (value, flag.kind) {
+                    (Some(value), _) => value,
+                    (None, Kind::Switch) => "true".into(),
+                    (None, Kind::Optional(default)) => default.into(),
+                    (None, _) => match rest.next() {
+                        Some(value) => value.clone(),
+                        None => return Err(format!("flag needs an argument: --{name}")),
+                    },
+                };
+                parsed.set(flag, value)?;
+            } else if argument.len() > 1 && argument.starts_with('-') {
+                let mut letters = argument[1..].chars();
+                while let Some(letter) = letters.next() {
+                    let flag = all()
+                        .find(|flag| flag.short == Some(letter))
+                        .ok_or_else(|| format!("unknown shorthand flag: {letter:?} in {argument}"))?;
+                    let more = letters.as_str();
+                    let value = match (more.strip_prefix('='), flag.kind) {
+                        (Some(value), _) => value.to_string(),
+                        (None, Kind::Switch) => {
+                            parsed.set(flag, "true".into())?;
+                            continue;
+                        }
+                        (None, Kind::Optional(default)) => {
+                            parsed.set(flag, default.into())?;
+                            continue;
+                        }
+                        (None, _) if !more.is_empty() => more.to_string(),
+                        (None, _) => match rest.next() {
+                            Some(value) => value.clone(),
+                            None => return Err(format!("flag needs an argument: {letter:?} in {argument}")),
+                        },
+                    };
+                    parsed.set(flag, value)?;
+                    break;
+                }
+            } else {
+                parsed.arguments.push(argument.clone());
+            }
+        }
+        Ok(parsed)
+    }
+
+    fn set(&mut self, flag: &Flag, value: String) -> Result<(), String> {
+        let shown = match flag.short {
+            Some(letter) => format!("-{letter}, --{}", flag.name),
+            None => format!("--{}", flag.name),
+        };
+        let invalid = |why: String| Err(format!("invalid argument {value:?} for {shown:?} flag: {why}"));
+        match flag.kind {
+            Kind::Switch if switch(&value).is_none() => {
+                return invalid(format!("strconv.ParseBool: parsing {value:?}: invalid syntax"));
+            }
+            Kind::Integer if value.parse::<i64>().is_err() => {
+                return invalid(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"));
+            }
+            Kind::Duration if duration(&value).is_none() => {
+                return invalid(format!("time: invalid duration {value:?}"));
+            }
+            _ => {}
+        }
+        let values = self.values.entry(flag.name).or_default();
+        match flag.kind {
+            Kind::List => values.extend(split_list(&value)),
+            Kind::Array => values.push(value),
+            _ => *values = vec![value],
+        }
+        Ok(())
+    }
+
+    /// Was it given on the command line?
+    pub fn given(&self, name: &str) -> bool {
+        self.values.contains_key(name)
+    }
+
+    /// What was given for a flag that means the same for all commands.
+    pub fn global(&self, name: &str) -> Option<&str> {
+        Some(self.text(name)).filter(|value| !value.is_empty() && !self.shadowed.contains(&name))
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.defaults.contains_key(name)
+    }
+
+    pub fn text(&self, name: &str) -> &str {
+        match self.values.get(name).and_then(|values| values.last()) {
+            Some(value) => value,
+            None => self.defaults.get(name).copied().unwrap_or_default(),
+        }
+    }
+
+    pub fn on(&self, name: &str) -> bool {
+        switch(self.text(name)).unwrap_or(false)
+    }
+
+    pub fn list(&self, name: &str) -> Vec<String> {
+        match self.values.get(name) {
+            Some(values) => values.clone(),
+            None => split_list(self.defaults.get(name).copied().unwrap_or_default()),
+        }
+    }
+
+    pub fn integer(&self, name: &str) -> i64 {
+        self.text(name).parse().unwrap_or_default()
+    }
+
+    /// Negative for a negative duration.
+    pub fn seconds(&self, name: &str) -> f64 {
+        duration(self.text(name)).unwrap_or_default()
+    }
+}
+
+fn split_list(text: &str) -> Vec<String> {
+    if text.is_empty() { Vec::new() } else { text.split(',').map(str::to_string).collect() }
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Go's notation of durations, in seconds: `1h30m`, `500ms`, `-1s`, `0`.
+pub fn duration(text: &str) -> Option<f64> {
+    let (sign, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (-1.0, rest),
+        None => (1.0, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0.0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut seconds = 0.0;
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+        let number: f64 = rest[..digits].parse().ok()?;
+        rest = &rest[digits..];
+        let letters = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
+        seconds += number
+            * match &rest[..letters] {
+                "h" => 3600.0,
+                "m" => 60.0,
+                "s" => 1.0,
+                "ms" => 1e-3,
+                "us" | "µs" => 1e-6,
+                "ns" => 1e-9,
+                _ => return None,
+            };
+        rest = &rest[letters..];
+    }
+    Some(sign * seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FLAGS: &[Flag] = &[
+        Flag::text("output", "", "").short('o'),
+        Flag::switch("watch", "").short('w'),
+        Flag::switch("all", "").short('A'),
+        Flag::list("label", "").short('l'),
+        Flag::array("rule", ""),
+        Flag::integer("tail", "-1", ""),
+        Flag::optional("dry-run", "none", "unchanged", ""),
+        Flag::duration("since", "0s", ""),
+    ];
+
+    fn parse(line: &str) -> Result<Parsed, String> {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Parsed::parse(&[FLAGS], &line)
+    }
+
+    #[test]
+    fn all_notations_mean_the_same() {
+        for line in ["-o yaml", "-o=yaml", "-oyaml", "--output yaml", "--output=yaml", "-woyaml", "-o json -oyaml"] {
+            assert_eq!(parse(line).unwrap().text("output"), "yaml", "{line}");
+        }
+        let parsed = parse("pods -wA x --dry-run y -l a,b -l c --rule a,b -- -o json").unwrap();
+        assert_eq!(parsed.arguments, ["pods", "x", "y", "-o", "json"]);
+        assert_eq!(parsed.dash, Some(3));
+        assert!(parsed.on("watch") && parsed.on("all") && parsed.given("dry-run"));
+        assert_eq!(parsed.text("dry-run"), "unchanged");
+        assert_eq!((parsed.list("label").len(), parsed.list("rule").len(), parsed.integer("tail")), (3, 1, -1));
+        assert!(!parse("--watch=false").unwrap().on("watch"));
+    }
+
+    #[test]
+    fn refusals_have_upstreams_words() {
+        let check = |line: &str, error: &str| assert_eq!(parse(line).unwrap_err(), error);
+        check("--foo", "unknown flag: --foo");
+        check("--foo=x", "unknown flag: --foo");
+        check("-wz", "unknown shorthand flag: 'z' in -wz");
+        check("--output", "flag needs an argument: --output");
+        check("-o", "flag needs an argument: 'o' in -o");
+        check(
+            "--tail=x",
+            "invalid argument \"x\" for \"--tail\" flag: strconv.ParseInt: parsing \"x\": invalid syntax",
+        );
+        check(
+            "-w=x",
+            "invalid argument \"x\" for \"-w, --watch\" flag: strconv.ParseBool: parsing \"x\": invalid syntax",
+        );
+    }
+
+    #[test]
+    fn durations_are_gos() {
+        for (text, seconds) in [("1h30m", Some(5400.0)), ("500ms", Some(0.5)), ("-1s", Some(-1.0)), ("0", Some(0.0))] {
+            assert_eq!(duration(text), seconds);
+        }
+        assert_eq!((duration("5"), duration("x"), duration("")), (None, None, None));
+    }
+}

@@ -1,0 +1,2 @@
+pub mod hash;
+pub fn build(_: &std::path::Path) -> crate::failure::Result<Vec<serde_json::Value>> { Ok(Vec::new()) }

@@ -1,0 +1,214 @@
+//! kubectl inside of knarr: the same commands, flags, texts and exit codes as upstream's, as a plain client of the API.
+
+mod flags;
+mod command;
+mod commands;
+mod session;
+mod config;
+mod resource;
+mod output;
+mod describe;
+mod merge;
+mod kustomize;
+mod failure;
+mod terminal;
+
+use command::{Command, GLOBAL};
+use failure::Failure;
+use flags::{Flag, Kind, Parsed};
+use session::Session;
+
+/// The version of the API this client was made for.
+pub const VERSION: &str = concat!("v1.36.4+knarr", env!("CARGO_PKG_VERSION"));
+
+/// Runs a command line, without the program's own name, and answers with the exit code.
+pub fn main(line: Vec<String>) -> i32 {
+    let root = &commands::ROOT;
+    let (command, path, line) = match find(root, &line) {
+        Found::Command(command, path, line) => (command, path, line),
+        Found::Unknown(name) => {
+            if let Some(code) = commands::plugin::run(&line) {
+                return code;
+            }
+            terminal::err(&unknown_command(root, &name));
+            return 1;
+        }
+    };
+    let tables: Vec<&[Flag]> = command.flags.iter().copied().chain([GLOBAL]).collect();
+    let flags = match Parsed::parse(&tables, &line) {
+        Ok(flags) => flags,
+        // Help is given even where the rest of the line makes no sense.
+        Err(_) if line.iter().any(|word| word == "--help" || word == "-h") => {
+            terminal::out(&command::help(command, &path));
+            return 0;
+        }
+        Err(error) => {
+            terminal::errln(&format!("error: {error}\nSee '{path} --help' for usage."));
+            return 1;
+        }
+    };
+    if flags.on("help") {
+        terminal::out(&command::help(command, &path));
+        return 0;
+    }
+    let Some(run) = command.run else {
+        if flags.arguments.is_empty() {
+            terminal::out(&command::help(command, &path));
+            return 0;
+        }
+        terminal::errln(&format!("error: unknown command {:?}\nSee '{path} -h' for help and examples", flags.arguments.join(" ")));
+        return 1;
+    };
+    // One thread is enough for one question, and starting more would take longer than asking it.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            terminal::errln(&format!("error: {error}"));
+            return 1;
+        }
+    };
+    let session = Session::new(path.clone(), flags);
+    let done = runtime.block_on(run(&session));
+    // A thread that still reads from the terminal must not keep the program.
+    runtime.shutdown_background();
+    let strict = session.flags.on("warnings-as-errors");
+    match done {
+        Ok(()) if strict && session.warned() > 0 => {
+            let count = session.warned();
+            let plural = if count == 1 { "warning" } else { "warnings" };
+            terminal::errln(&format!("error: {count} {plural} received"));
+            1
+        }
+        Ok(()) => 0,
+        Err(failure) => {
+            let (text, code) = failure.report(&path);
+            terminal::err(&text);
+            code
+        }
+    }
+}
+
+enum Found {
+    Command(&'static Command, String, Vec<String>),
+    Unknown(String),
+}
+
+/// Takes the words that name the command out of the line. Global flags may stand before them.
+fn find(root: &'static Command, line: &[String]) -> Found {
+    let mut command = root;
+    let mut path = "kubectl".to_string();
+    let mut rest = line.to_vec();
+    while !command.subcommands.is_empty() {
+        let Some(at) = first_word(command, &rest) else { break };
+        match command.find(&rest[at]) {
+            Some(found) => {
+                path = format!("{path} {}", found.name);
+                rest.remove(at);
+                command = found;
+            }
+            None if std::ptr::eq(command, root) => return Found::Unknown(rest[at].clone()),
+            None => break,
+        }
+    }
+    Found::Command(command, path, rest)
+}
+
+/// Where the first argument stands that is no flag and no flag's value.
+fn first_word(command: &Command, line: &[String]) -> Option<usize> {
+    let known = || command.flags.iter().flat_map(|table| table.iter()).chain(GLOBAL);
+    let mut at = 0;
+    while at < line.len() {
+        let word = &line[at];
+        if word == "--" {
+            return None;
+        }
+        let takes_next = |flag: Option<&Flag>| flag.is_none_or(|flag| !matches!(flag.kind, Kind::Switch | Kind::Optional(_)));
+        if let Some(name) = word.strip_prefix("--") {
+            let flag = known().find(|flag| flag.name == name);
+            at += if !name.contains('=') && flag.is_some() && takes_next(flag) { 2 } else { 1 };
+        } else if word.len() > 1 && word.starts_with('-') {
+            let mut letters = word[1..].chars();
+            let flag = letters.next().and_then(|letter| known().find(|flag| flag.short == Some(letter)));
+            at += if word.len() == 2 && flag.is_some() && takes_next(flag) { 2 } else { 1 };
+        } else {
+            return Some(at);
+        }
+    }
+    None
+}
+
+fn unknown_command(root: &Command, name: &str) -> String {
+    let close = |known: &&&Command| distance(known.name, name) <= 2 || known.name.starts_with(name);
+    let similar: Vec<&str> = root.subcommands.iter().filter(close).map(|command| command.name).collect();
+    let mut text = format!("error: unknown command {name:?} for \"kubectl\"\n");
+    if !similar.is_empty() {
+        text += "\nDid you mean this?\n";
+        similar.iter().for_each(|name| text += &format!("\t{name}\n"));
+    }
+    text
+}
+
+/// How many letters must change for one word to become the other.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, letter) in one.chars().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, with) in other.iter().enumerate() {
+            let change = before + usize::from(letter != *with);
+            before = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(before + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// Shorthand for commands that end with what they have said already.
+pub(crate) fn exit<T>(code: i32) -> failure::Result<T> {
+    Err(Failure::Exit(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn the_command_is_found_among_flags() {
+        let check = |line: &str, path: &str, rest: &str| match find(&commands::ROOT, &words(line)) {
+            Found::Command(_, found, line) => assert_eq!((found.as_str(), line), (path, words(rest))),
+            Found::Unknown(name) => panic!("{line}: {name}"),
+        };
+        check("get pods", "kubectl get", "pods");
+        check("-n x get pods", "kubectl get", "-n x pods");
+        check("--server=y --token z auth whoami", "kubectl auth whoami", "--server=y --token z");
+        check("create secret generic a", "kubectl create secret generic", "a");
+        check("create -f x", "kubectl create", "-f x");
+        check("rollout status deployment/x", "kubectl rollout status", "deployment/x");
+        assert!(matches!(find(&commands::ROOT, &words("gte pods")), Found::Unknown(_)));
+        assert!(unknown_command(&commands::ROOT, "gte").contains("Did you mean this?\n\tget\n"));
+    }
+
+    #[test]
+    fn no_command_has_a_flag_twice() {
+        fn check(command: &Command) {
+            let mut names: Vec<&str> = Vec::new();
+            let mut letters: Vec<char> = Vec::new();
+            for flag in command.flags.iter().flat_map(|table| table.iter()).chain(GLOBAL) {
+                assert!(!names.contains(&flag.name) || flag.name == "user", "{} --{}", command.name, flag.name);
+                names.push(flag.name);
+                if let Some(letter) = flag.short {
+                    assert!(!letters.contains(&letter), "{} -{letter}", command.name);
+                    letters.push(letter);
+                }
+            }
+            assert!(command.run.is_some() || !command.subcommands.is_empty(), "{} does nothing", command.name);
+            command.subcommands.iter().for_each(|command| check(command));
+        }
+        check(&commands::ROOT);
+    }
+}

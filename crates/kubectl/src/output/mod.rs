@@ -1,0 +1,153 @@
+//! How objects are printed: `-o`.
+
+pub mod columns;
+pub mod custom_columns;
+pub mod json;
+pub mod jsonpath;
+pub mod kyaml;
+pub mod table;
+pub mod template;
+
+use serde_json::Value;
+
+use crate::failure::{Failure, Result};
+use crate::flags::{Flag, Parsed};
+
+pub const FLAGS: &[Flag] = &[
+    Flag::text("output", "", "Output format: json, yaml, kyaml, name, jsonpath=..., go-template=..., custom-columns=...").short('o'),
+    Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
+    Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
+    Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
+];
+
+pub enum Format {
+    /// Tables for `get`, a sentence for commands that change things.
+    Human { wide: bool },
+    Yaml,
+    Json,
+    Kyaml,
+    Name,
+    JsonPath(jsonpath::Template),
+    JsonPathAsJson(jsonpath::Template),
+    Template(template::Template),
+    CustomColumns(custom_columns::CustomColumns),
+}
+
+impl Format {
+    pub fn from(flags: &Parsed, tables: bool) -> Result<Format> {
+        let output = flags.text("output");
+        let given = flags.text("template");
+        let (name, argument) = output.split_once('=').unwrap_or((output, ""));
+        let argument = if argument.is_empty() { given } else { argument };
+        let from_file = |path: &str| {
+            std::fs::read_to_string(path)
+                .map(|text| text.trim_end_matches('\n').to_string())
+                .map_err(|error| Failure::message(format!("error reading template {path}, open {path}: {}", crate::failure::go_io_error(&error))))
+        };
+        let need = |argument: &str| {
+            if argument.is_empty() {
+                return Err(Failure::message(format!("template format specified but no template given")));
+            }
+            Ok(argument.to_string())
+        };
+        let path = |text: &str| {
+            jsonpath::Template::parse(text).map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
+        };
+        let template = |text: &str| {
+            template::Template::parse(text).map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
+        };
+        Ok(match name {
+            "" if !given.is_empty() => Format::Template(template(given)?),
+            "" => Format::Human { wide: false },
+            "wide" if tables => Format::Human { wide: true },
+            "yaml" => Format::Yaml,
+            "json" => Format::Json,
+            "kyaml" => Format::Kyaml,
+            "name" => Format::Name,
+            "jsonpath" => Format::JsonPath(path(&need(argument)?)?),
+            "jsonpath-as-json" => Format::JsonPathAsJson(path(&need(argument)?)?),
+            "jsonpath-file" => Format::JsonPath(path(&from_file(&need(argument)?)?)?),
+            "go-template" | "template" => Format::Template(template(&need(argument)?)?),
+            "go-template-file" | "templatefile" => Format::Template(template(&from_file(&need(argument)?)?)?),
+            "custom-columns" if tables => {
+                if argument.is_empty() {
+                    return Err(Failure::message("custom-columns format specified but no custom columns given"));
+                }
+                Format::CustomColumns(custom_columns::CustomColumns::parse(argument)?)
+            }
+            "custom-columns-file" if tables => {
+                Format::CustomColumns(custom_columns::CustomColumns::parse_file(&from_file(&need(argument)?)?)?)
+            }
+            _ => {
+                let formats = if tables {
+                    "custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml"
+                } else {
+                    "go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,yaml"
+                };
+                return Err(Failure::message(format!(
+                    "unable to match a printer suitable for the output format {output:?}, allowed formats are: {formats}"
+                )));
+            }
+        })
+    }
+
+    pub fn is_human(&self) -> bool {
+        matches!(self, Format::Human { .. })
+    }
+
+    /// The text of one object, or of a list, for every format but the human one.
+    pub fn text(&self, object: &Value) -> Result<String> {
+        Ok(match self {
+            Format::Human { .. } => String::new(),
+            Format::Yaml => machinery::codec::to_yaml(object),
+            Format::Json => format!("{}\n", json::pretty(object)),
+            Format::Kyaml => kyaml::text(object),
+            Format::Name => {
+                let items = crate::resource::flatten(object.clone());
+                items.iter().map(|item| format!("{}\n", name_of(item))).collect()
+            }
+            Format::JsonPath(template) => {
+                template.print(object).map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?
+            }
+            Format::JsonPathAsJson(template) => {
+                let values = template.values(object).map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?;
+                let values: Vec<Value> = values.into_iter().cloned().collect();
+                format!("{}\n", json::pretty(&Value::from(values)))
+            }
+            Format::Template(template) => template.print(object).map_err(|error| Failure::message(format!("error executing template: {error}")))?,
+            Format::CustomColumns(columns) => columns.text(object, true)?,
+        })
+    }
+}
+
+fn explained(engine: &str, template: &str, error: &str, object: &Value) -> String {
+    format!(
+        "error executing {engine} {template:?}: Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\tobject given to {engine} engine was:\n\t\t{}\n\n",
+        template_shown(object)
+    )
+}
+
+fn template_shown(object: &Value) -> String {
+    json::compact(object)
+}
+
+/// `deployment.apps/web`, from the object itself.
+pub fn name_of(object: &Value) -> String {
+    let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+    let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    match group {
+        Some(group) if !group.is_empty() => format!("{kind}.{group}/{name}"),
+        _ => format!("{kind}/{name}"),
+    }
+}
+
+/// Who manages which field is left out unless it is asked for.
+pub fn without_managed_fields(object: &mut Value) {
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    for item in object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        without_managed_fields(item);
+    }
+}

@@ -1,0 +1,139 @@
+//! The server's tables: which columns are shown, and what is added before and behind them.
+
+use serde_json::Value;
+
+/// What `kubectl get` adds to a table, besides its columns.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    pub wide: bool,
+    pub namespace: bool,
+    /// `pod/` before each name, where several kinds are shown.
+    pub kind: String,
+    pub labels: bool,
+    pub label_columns: Vec<String>,
+    pub headers: bool,
+    /// `EVENT` before all columns.
+    pub events: bool,
+}
+
+/// The lines of a table, cells between tabs.
+pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> String {
+    let columns = table["columnDefinitions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let shown: Vec<usize> =
+        (0..columns.len()).filter(|at| shape.wide || columns[*at]["priority"].as_i64().unwrap_or(0) == 0).collect();
+    let mut text = String::new();
+    if with_header && shape.headers {
+        let mut cells: Vec<String> = Vec::new();
+        if shape.events {
+            cells.push("EVENT".into());
+        }
+        if shape.namespace {
+            cells.push("NAMESPACE".into());
+        }
+        cells.extend(shown.iter().map(|at| columns[*at]["name"].as_str().unwrap_or_default().to_uppercase()));
+        cells.extend(shape.label_columns.iter().map(|label| {
+            label.rsplit('/').next().unwrap_or(label).to_uppercase()
+        }));
+        if shape.labels {
+            cells.push("LABELS".into());
+        }
+        text += &format!("{}\n", cells.join("\t"));
+    }
+    for row in table["rows"].as_array().into_iter().flatten() {
+        let metadata = &row["object"]["metadata"];
+        let mut cells: Vec<String> = Vec::new();
+        if shape.events {
+            cells.push(event.into());
+        }
+        if shape.namespace {
+            cells.push(metadata["namespace"].as_str().unwrap_or_default().into());
+        }
+        for (place, at) in shown.iter().enumerate() {
+            let cell = cell(&row["cells"][*at]);
+            let is_name = place == 0 && !shape.kind.is_empty();
+            cells.push(if is_name { format!("{}/{cell}", shape.kind) } else { cell });
+        }
+        let labels = metadata["labels"].as_object();
+        for label in &shape.label_columns {
+            let value = labels.and_then(|labels| labels.get(label)).and_then(Value::as_str);
+            cells.push(value.unwrap_or_default().into());
+        }
+        if shape.labels {
+            cells.push(labels_text(labels));
+        }
+        text += &format!("{}\n", cells.join("\t"));
+    }
+    text
+}
+
+pub fn labels_text(labels: Option<&serde_json::Map<String, Value>>) -> String {
+    match labels.filter(|labels| !labels.is_empty()) {
+        None => "<none>".into(),
+        Some(labels) => {
+            let texts: Vec<String> =
+                labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+            texts.join(",")
+        }
+    }
+}
+
+/// One line, whatever the value has.
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "<none>".into(),
+        other => other.to_string(),
+    };
+    let text = match text.find(['\n', '\r', '\x0c']) {
+        Some(end) => format!("{}...", &text[..end]),
+        None => text,
+    };
+    // A terminal would obey these.
+    text.replace('\x1b', "^[").replace('\t', " ")
+}
+
+/// A table for objects whose server does not make tables.
+pub fn made(items: &[Value], now: jiff::Timestamp) -> Value {
+    let rows: Vec<Value> = items
+        .iter()
+        .map(|item| {
+            let created = item["metadata"]["creationTimestamp"].as_str().unwrap_or_default();
+            serde_json::json!({"cells": [item["metadata"]["name"], machinery::kind::since(created, now)], "object": item})
+        })
+        .collect();
+    serde_json::json!({
+        "columnDefinitions": [{"name": "Name", "type": "string"}, {"name": "Age", "type": "string"}],
+        "rows": rows,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn tables_have_what_was_asked_for() {
+        let table = json!({
+            "columnDefinitions": [{"name": "Name", "priority": 0}, {"name": "IP", "priority": 1}],
+            "rows": [{"cells": ["a", "1.2.3.4"], "object": {"metadata": {"namespace": "x", "labels": {"app": "web", "t/z": "1"}}}}],
+        });
+        let plain = Shape { headers: true, ..Shape::default() };
+        assert_eq!(lines(&table, &plain, true, ""), "NAME\na\n");
+        let all = Shape {
+            wide: true,
+            namespace: true,
+            kind: "pod".into(),
+            labels: true,
+            label_columns: vec!["t/z".into(), "none".into()],
+            headers: true,
+            events: true,
+        };
+        assert_eq!(
+            lines(&table, &all, true, "ADDED"),
+            "EVENT\tNAMESPACE\tNAME\tIP\tZ\tNONE\tLABELS\nADDED\tx\tpod/a\t1.2.3.4\t1\t\tapp=web,t/z=1\n"
+        );
+        assert_eq!(cell(&json!("a\nb")), "a...");
+    }
+}

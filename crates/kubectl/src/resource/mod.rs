@@ -1,0 +1,56 @@
+//! What a command works on: types and names on the command line, manifests in files, and where the server keeps them.
+
+pub mod files;
+pub mod mapping;
+pub mod select;
+
+use serde_json::Value;
+
+use crate::resource::mapping::Mapping;
+
+/// One object that a command works on.
+#[derive(Clone, Debug)]
+pub struct Info {
+    pub mapping: Mapping,
+    /// Empty where the kind has none.
+    pub namespace: String,
+    pub name: String,
+    pub object: Value,
+    /// The file it was read from, as messages name it.
+    pub source: String,
+}
+
+impl Info {
+    pub fn path(&self) -> String {
+        self.mapping.object(&self.namespace, &self.name)
+    }
+
+    pub fn collection(&self) -> String {
+        self.mapping.collection(&self.namespace)
+    }
+
+    /// `deployment.apps/web`.
+    pub fn shown(&self) -> String {
+        format!("{}/{}", self.mapping.shown(), self.name)
+    }
+}
+
+/// The items of a list, each with its own kind and version; any other object as it is.
+pub fn flatten(object: Value) -> Vec<Value> {
+    let is_list = object["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && object["items"].is_array();
+    if !is_list {
+        return vec![object];
+    }
+    let kind = object["kind"].as_str().unwrap_or_default().trim_end_matches("List").to_string();
+    let version = object["apiVersion"].clone();
+    let Value::Object(mut object) = object else { return Vec::new() };
+    let Some(Value::Array(items)) = object.remove("items") else { return Vec::new() };
+    let typed = |mut item: Value| {
+        if item["kind"].is_null() && item.is_object() && !kind.is_empty() {
+            item["kind"] = kind.clone().into();
+            item["apiVersion"] = version.clone();
+        }
+        item
+    };
+    items.into_iter().map(typed).flat_map(flatten).collect()
+}

@@ -1,0 +1,325 @@
+//! One run of one command: its arguments, the connection to the server, and what is asked of it.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::Value;
+
+use crate::config::{self, Settings};
+use crate::failure::{Failure, Result};
+use crate::flags::Parsed;
+use crate::resource::mapping::Mapping;
+use crate::terminal;
+
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+pub const JSON: &str = "application/json";
+
+/// A line of a watch or a log may be as long as the largest object, and not longer.
+const LINE_MAX: usize = 64 << 20;
+
+pub struct Session {
+    /// `kubectl create secret`.
+    pub path: String,
+    pub flags: Parsed,
+    settings: OnceCell<Settings>,
+    client: OnceCell<kube::Client>,
+    warned: RefCell<BTreeSet<String>>,
+    pub(crate) discovered: RefCell<Option<Vec<Mapping>>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub method: http::Method,
+    pub path: String,
+    pub query: Vec<(String, String)>,
+    pub body: Option<(Vec<u8>, &'static str)>,
+    pub accept: &'static str,
+}
+
+impl Call {
+    pub fn new(method: http::Method, path: impl Into<String>) -> Call {
+        Call { method, path: path.into(), query: Vec::new(), body: None, accept: JSON }
+    }
+
+    pub fn get(path: impl Into<String>) -> Call {
+        Call::new(http::Method::GET, path)
+    }
+
+    pub fn post(path: impl Into<String>, body: &Value) -> Call {
+        Call::new(http::Method::POST, path).with_body(body.to_string().into_bytes(), JSON)
+    }
+
+    pub fn put(path: impl Into<String>, body: &Value) -> Call {
+        Call::new(http::Method::PUT, path).with_body(body.to_string().into_bytes(), JSON)
+    }
+
+    pub fn patch(path: impl Into<String>, kind: &'static str, body: &Value) -> Call {
+        Call::new(http::Method::PATCH, path).with_body(body.to_string().into_bytes(), kind)
+    }
+
+    pub fn delete(path: impl Into<String>, options: &Value) -> Call {
+        Call::new(http::Method::DELETE, path).with_body(options.to_string().into_bytes(), JSON)
+    }
+
+    pub fn with_body(mut self, body: Vec<u8>, content_type: &'static str) -> Call {
+        self.body = Some((body, content_type));
+        self
+    }
+
+    /// Adds a parameter, unless its value is empty.
+    pub fn with(mut self, key: &str, value: impl Into<String>) -> Call {
+        let value = value.into();
+        if !value.is_empty() {
+            self.query.push((key.into(), value));
+        }
+        self
+    }
+
+    pub fn accept(mut self, accept: &'static str) -> Call {
+        self.accept = accept;
+        self
+    }
+}
+
+impl Session {
+    pub fn new(path: String, flags: Parsed) -> Session {
+        Session {
+            path,
+            flags,
+            settings: OnceCell::new(),
+            client: OnceCell::new(),
+            warned: RefCell::default(),
+            discovered: RefCell::default(),
+        }
+    }
+
+    pub fn arguments(&self) -> &[String] {
+        &self.flags.arguments
+    }
+
+    /// A refusal that points at the command's help.
+    pub fn usage<T>(&self, text: impl Into<String>) -> Result<T> {
+        Err(Failure::Usage(text.into()))
+    }
+
+    pub fn settings(&self) -> Result<&Settings> {
+        if self.settings.get().is_none() {
+            let _ = self.settings.set(config::settings(&self.flags)?);
+        }
+        self.settings.get().ok_or_else(|| Failure::message("no settings"))
+    }
+
+    pub fn namespace(&self) -> Result<&str> {
+        Ok(&self.settings()?.namespace)
+    }
+
+    pub fn client(&self) -> Result<&kube::Client> {
+        if self.client.get().is_none() {
+            let settings = self.settings()?;
+            // Every TLS connection of the process uses the one provider that is compiled in.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let client = kube::Client::try_from(settings.client.clone()).map_err(|error| self.connection(&error))?;
+            let _ = self.client.set(client);
+        }
+        self.client.get().ok_or_else(|| Failure::message("no client"))
+    }
+
+    pub fn request_timeout(&self) -> Result<Option<Duration>> {
+        let text = self.flags.text("request-timeout");
+        let seconds = match text.parse::<u64>() {
+            Ok(seconds) => seconds as f64,
+            Err(_) => crate::flags::duration(text).ok_or_else(|| {
+                Failure::message(format!("invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a corresponding time unit (e.g. 1s | 2m | 3h)"))
+            })?,
+        };
+        Ok(Some(seconds).filter(|seconds| *seconds > 0.0).map(Duration::from_secs_f64))
+    }
+
+    /// The answer, whatever its code.
+    async fn answer(&self, call: &Call) -> Result<http::Response<Body>> {
+        let mut url = call.path.clone();
+        if !call.query.is_empty() {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            call.query.iter().for_each(|(key, value)| _ = query.append_pair(key, value));
+            url += if url.contains('?') { "&" } else { "?" };
+            url += &query.finish();
+        }
+        let mut request = http::Request::builder().method(call.method.clone()).uri(&url);
+        request = request.header("accept", call.accept).header("user-agent", user_agent());
+        let body = match &call.body {
+            Some((body, content_type)) => {
+                request = request.header("content-type", *content_type);
+                Body::from(body.clone())
+            }
+            None => Body::empty(),
+        };
+        let request = request.body(body).map_err(|error| Failure::message(error.to_string()))?;
+        let sending = self.client()?.send(request);
+        let answer = match self.request_timeout()? {
+            Some(limit) => tokio::time::timeout(limit, sending).await.map_err(|_| self.timed_out(&call.path))?,
+            None => sending.await,
+        };
+        let answer = answer.map_err(|error| self.connection(&error))?;
+        self.show_warnings(answer.headers());
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        Err(Failure::status(refusal(code, &body, call)))
+    }
+
+    fn timed_out(&self, path: &str) -> Failure {
+        let server = self.settings().map(|settings| settings.server.clone()).unwrap_or_default();
+        Failure::Plain(format!(
+            "Unable to connect to the server: Get \"{server}{path}\": net/http: request canceled (Client.Timeout exceeded while awaiting headers)"
+        ))
+    }
+
+    pub async fn bytes(&self, call: &Call) -> Result<Vec<u8>> {
+        let answer = self.answer(call).await?;
+        let reading = answer.into_body().collect();
+        let body = match self.request_timeout()? {
+            Some(limit) => tokio::time::timeout(limit, reading).await.map_err(|_| self.timed_out(&call.path))?,
+            None => reading.await,
+        };
+        let body = body.map_err(|error| Failure::Plain(format!("Unable to connect to the server: {error}")))?;
+        Ok(body.to_bytes().to_vec())
+    }
+
+    pub async fn send(&self, call: &Call) -> Result<Value> {
+        let body = self.bytes(call).await?;
+        serde_json::from_slice(&body).map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
+    }
+
+    /// The bytes of an answer as they come.
+    pub async fn chunks(&self, call: &Call) -> Result<Chunks> {
+        Ok(Chunks { body: self.answer(call).await?.into_body(), rest: Vec::new(), ended: false })
+    }
+
+    fn show_warnings(&self, headers: &http::HeaderMap) {
+        for header in headers.get_all("warning") {
+            let Ok(header) = header.to_str() else { continue };
+            let Some((_, quoted)) = header.split_once('"') else { continue };
+            let text = quoted.trim_end().trim_end_matches('"').replace("\\\"", "\"").replace("\\\\", "\\");
+            if self.warned.borrow_mut().insert(text.clone()) {
+                terminal::warn(&text);
+            }
+        }
+    }
+
+    pub fn warned(&self) -> usize {
+        self.warned.borrow().len()
+    }
+
+    /// What upstream says of a connection that cannot be made.
+    pub fn connection(&self, error: &kube::Error) -> Failure {
+        if let kube::Error::Api(status) = error {
+            return Failure::status(serde_json::to_value(status).unwrap_or_default());
+        }
+        let server = self.settings().map(|settings| settings.server.clone()).unwrap_or_default();
+        let host = server.split("://").nth(1).unwrap_or(&server).split('/').next().unwrap_or_default().to_string();
+        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+        let mut last = error.to_string();
+        while let Some(current) = source {
+            let refused = current
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+            if refused {
+                return Failure::Plain(format!(
+                    "The connection to the server {host} was refused - did you specify the right host or port?"
+                ));
+            }
+            last = current.to_string();
+            source = current.source();
+        }
+        Failure::Plain(format!("Unable to connect to the server: {last}"))
+    }
+}
+
+/// An answer that goes on: a watch, a log.
+pub struct Chunks {
+    body: Body,
+    rest: Vec<u8>,
+    ended: bool,
+}
+
+impl Chunks {
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+        if !self.rest.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.rest)));
+        }
+        loop {
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) if !data.is_empty() => return Ok(Some(data.to_vec())),
+                    _ => continue,
+                },
+                Some(Err(error)) => return Err(Failure::message(error.to_string())),
+            }
+        }
+    }
+
+    /// The next line, without its end.
+    pub async fn line(&mut self) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let rest = self.rest.split_off(end + 1);
+                let mut line = std::mem::replace(&mut self.rest, rest);
+                line.pop();
+                return Ok(Some(line));
+            }
+            if self.ended {
+                return Ok(Some(std::mem::take(&mut self.rest)).filter(|line| !line.is_empty()));
+            }
+            let mut collected = std::mem::take(&mut self.rest);
+            match self.next().await? {
+                Some(more) if collected.len() + more.len() <= LINE_MAX => collected.extend(more),
+                Some(_) => return Err(Failure::message("a line of the answer is too long")),
+                None => self.ended = true,
+            }
+            self.rest = collected;
+        }
+    }
+}
+
+fn user_agent() -> String {
+    format!("kubectl/{} ({}/{}) knarr", crate::VERSION, std::env::consts::OS, go_architecture())
+}
+
+pub fn go_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// The server's Status, or one made of the code where the body is none, in the words of upstream's client.
+fn refusal(code: u16, body: &[u8], call: &Call) -> Value {
+    if let Ok(status) = serde_json::from_slice::<Value>(body)
+        && status["kind"] == "Status"
+    {
+        return status;
+    }
+    let text = String::from_utf8_lossy(body).trim().to_string();
+    let (reason, message) = match code {
+        400 => ("BadRequest", "the server rejected our request for an unknown reason".to_string()),
+        401 => ("Unauthorized", "the server has asked for the client to provide credentials".into()),
+        403 => ("Forbidden", if text.is_empty() { "forbidden".into() } else { text }),
+        404 => ("NotFound", "the server could not find the requested resource".into()),
+        405 => ("MethodNotAllowed", "the server does not allow this method on the requested resource".into()),
+        409 => ("Conflict", "the server reported a conflict".into()),
+        429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later".into()),
+        500 => ("InternalError", format!("an error on the server ({text:?}) has prevented the request from succeeding")),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request".into()),
+        504 => ("Timeout", format!("the server was unable to return a response in the time allotted, but may still be processing the request")),
+        _ => ("", format!("the server responded with the status code {code} but did not return more information")),
+    };
+    let _ = call;
+    serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+}
