@@ -326,6 +326,25 @@ async fn controllers_run_alone_and_outlive_the_server() {
 }
 
 #[tokio::test]
+async fn a_class_of_volume_attributes_goes_when_nobody_uses_it() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let classes = "/apis/storage.k8s.io/v1/volumeattributesclasses";
+    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
+    create(&client, classes, json!({"metadata": {"name": "gold"}, "driverName": "d", "parameters": {"iops": "9"}}))
+        .await;
+    let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}},
+        "volumeAttributesClassName": "gold", "storageClassName": "other"});
+    create(&client, claims, json!({"metadata": {"name": "data"}, "spec": spec})).await;
+    delete(&client, &format!("{classes}/gold"), "Background").await;
+    let held = client.get(&format!("{classes}/gold")).await.unwrap().json();
+    assert_eq!(held["metadata"]["finalizers"], json!(["kubernetes.io/vac-protection"]));
+    delete(&client, &format!("{claims}/data"), "Background").await;
+    gone(&client, &format!("{claims}/data"), LATER).await;
+    gone(&client, &format!("{classes}/gold"), LATER).await;
+}
+
+#[tokio::test]
 async fn an_aggregated_role_takes_in_new_rules() {
     let server = Server::start().unwrap();
     let client = server.client().unwrap();

@@ -166,6 +166,19 @@ fn passwords_come_from_the_pods_secrets() {
     }
     assert_eq!(word(&node, "good-secret", with_secrets(&["good"])), "private");
     assert_eq!(word(&node, "either-secret", with_secrets(&["bad", "good"])), "private");
+    // It is here now, and still only for those whose secrets open it.
+    node.pod("no-secret-present", says(&image, "IfNotPresent"));
+    let message = waits_for(&node, "no-secret-present", "ImagePullBackOff");
+    assert!(message.contains("401 Unauthorized") || message.contains("no basic auth credentials"), "{message}");
+    node.pod("no-secret-never", says(&image, "Never"));
+    let message = waits_for(&node, "no-secret-never", "ErrImageNeverPull");
+    assert_eq!(message, format!("Container image {image:?} is not present with pull policy of Never"));
+    let never = with(says(&image, "Never"), json!({"imagePullSecrets": [{"name": "good"}]}));
+    assert_eq!(word(&node, "good-secret-never", never), "private");
+    node.until_event(
+        "good-secret-never",
+        &format!("Normal Pulled Container image {image:?} already present on machine"),
+    );
     // The account's secrets are the pod's.
     let secrets = json!({"metadata": {"name": "puller"}, "imagePullSecrets": [{"name": "good"}]});
     node.create("serviceaccounts", secrets);

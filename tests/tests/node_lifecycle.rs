@@ -227,7 +227,10 @@ fn hooks_run_after_the_start_and_before_the_end() {
     );
     serve("hook-fails", json!({"postStart": exec("echo oh no; exit 7")}));
     serve("hook-sleeps", json!({"preStop": {"sleep": {"seconds": 2}}}));
-    serve("hook-asks", json!({"preStop": {"httpGet": {"path": "/readyz", "port": 8080}}}));
+    // It says so when it is asked to exit, and only the hook asks.
+    serve("hook-asks", json!({"preStop": {"httpGet": {"path": "/exit?code=7", "port": 8080}}}));
+    let refuses = json!({"preStop": {"httpGet": {"path": "/readyz", "port": 9}}});
+    serve("hook-refused", refuses);
     node.until_ready("hooks");
     assert_eq!(std::fs::read_to_string(folder.join("log")).unwrap(), "started\n");
     node.delete("hooks", None);
@@ -252,13 +255,19 @@ fn hooks_run_after_the_start_and_before_the_end() {
         begun.elapsed()
     );
     node.until_ready("hook-asks");
+    // Held until we have seen what it said.
+    node.patch(&pod_path("hook-asks"), json!({"metadata": {"finalizers": ["example.com/look"]}}));
     node.delete("hook-asks", None);
+    node.until("hook-asks", "ended", |pod| !terminated(pod, "main").is_null());
+    node.until_log("hook-asks", "main", "asked to exit with 7");
+    node.patch(&pod_path("hook-asks"), json!({"metadata": {"finalizers": null}}));
     node.until_gone("hook-asks");
-    assert!(
-        !node.events("hook-asks").iter().any(|event| event.contains("FailedPreStopHook")),
-        "{:?}",
-        node.events("hook-asks")
-    );
+    let failed = |name: &str| node.events(name).iter().any(|event| event.contains("FailedPreStopHook"));
+    assert!(!failed("hook-asks"), "{:?}", node.events("hook-asks"));
+    node.until_ready("hook-refused");
+    node.delete("hook-refused", None);
+    node.until_event("hook-refused", "Warning FailedPreStopHook PreStopHook failed");
+    node.until_gone("hook-refused");
 }
 
 #[test]

@@ -89,7 +89,8 @@ fn a_stateful_set_finds_its_data_again() {
     world.ok("rollout status statefulset/db --timeout=90s");
     let log = |world: &World, pod: &str| world.ok(&format!("exec {pod} -- cat /data/log"));
     assert_eq!((log(&world, "db-0"), log(&world, "db-1")), ("db-0\n".to_owned(), "db-1\n".to_owned()));
-    let volume = |world: &World, ordinal: usize| world.get(&format!("pvc data-db-{ordinal}"))["spec"]["volumeName"].clone();
+    let volume =
+        |world: &World, ordinal: usize| world.get(&format!("pvc data-db-{ordinal}"))["spec"]["volumeName"].clone();
     let before = (volume(&world, 0), volume(&world, 1));
 
     world.ok("rollout restart statefulset/db");
@@ -120,7 +121,10 @@ fn jobs_fail_and_are_tried_again_and_cron_jobs_start_at_their_minute() {
 
     world.apply(job("good", "echo done", json!({"completions": 3, "parallelism": 2})));
     world.ok("wait --for=condition=complete job/good --timeout=90s");
-    assert_eq!(world.ok("get job good --no-headers").split_whitespace().take(3).collect::<Vec<_>>(), ["good", "Complete", "3/3"]);
+    assert_eq!(
+        world.ok("get job good --no-headers").split_whitespace().take(3).collect::<Vec<_>>(),
+        ["good", "Complete", "3/3"]
+    );
     assert_eq!(world.ok("logs job/good"), "done\n");
 
     world.apply(job("bad", "exit 1", json!({"backoffLimit": 1})));
@@ -151,7 +155,9 @@ fn jobs_fail_and_are_tried_again_and_cron_jobs_start_at_their_minute() {
     world.ok("wait --for=condition=failed job/once --timeout=90s");
 
     world.until("the minute has come", |world| {
-        world.names("jobs").iter().any(|name| name.starts_with("tick-") && world.conditions(name).contains(&"Complete CompletionsReached".to_owned()))
+        world.names("jobs").iter().any(|name| {
+            name.starts_with("tick-") && world.conditions(name).contains(&"Complete CompletionsReached".to_owned())
+        })
     });
     let ticked = world.names("jobs").into_iter().find(|name| name.starts_with("tick-")).unwrap();
     assert!(world.ok(&format!("logs job/{ticked}")).ends_with("ticked\n"));

@@ -232,6 +232,8 @@ async fn important_pods_take_the_place_of_others_but_budgets_are_kept() {
     assert_eq!(cluster.placed("important").await, "n2");
     assert_eq!(cluster.client.get(&format!("{PODS}/guarded")).await.unwrap().code, 200);
     let important = cluster.get(&format!("{PODS}/important")).await;
+    // It was promised the node while it waited; now that it is there nothing speaks of a promise.
+    assert_eq!(important["status"]["nominatedNodeName"], Value::Null);
     let uid = important["metadata"]["uid"].as_str().unwrap_or_default();
     cluster.told("free", "Preempted", &format!("Preempted by pod {uid} on node n2")).await;
 }
@@ -345,6 +347,64 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A port that nobody uses now.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// What a path answers over plain HTTP; nothing while nobody listens.
+async fn asked(port: u16, path: &str) -> String {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let Ok(mut stream) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await else { return String::new() };
+    let mut answer = String::new();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let _ = stream.write_all(request.as_bytes()).await;
+    let _ = stream.read_to_string(&mut answer).await;
+    answer
+}
+
+#[tokio::test]
+async fn monitoring_reads_how_the_scheduler_is_doing() {
+    let cluster = Cluster::start(&["--disable=kube-scheduler"]).await;
+    let port = free_port();
+    let address = format!("--health-address=127.0.0.1:{port}");
+    let _scheduler = testkit::Component::start(&cluster.server, "scheduler", "kube-scheduler", &[&address]).unwrap();
+    cluster.node("n1", json!({}), json!([])).await;
+    for name in ["one", "two"] {
+        cluster.pod(name, json!({}), "100m", json!({})).await;
+        cluster.placed(name).await;
+    }
+    cluster.pod("large", json!({}), "100", json!({})).await;
+    cluster.pod("gated", json!({}), "100m", json!({"schedulingGates": [{"name": "example.com/wait"}]})).await;
+    let expected = [
+        r#"scheduler_pending_pods{queue="active"} 0"#,
+        r#"scheduler_pending_pods{queue="unschedulable"} 1"#,
+        r#"scheduler_pending_pods{queue="gated"} 1"#,
+        r#"scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 1"#,
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 2"#,
+        r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="unschedulable"} 1"#,
+        r#"scheduler_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="scheduled"} 2"#,
+        r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="1"} 2"#,
+        "scheduler_pod_scheduling_attempts_count 2",
+        "scheduler_preemption_attempts_total 1",
+        r#"scheduler_cache_size{type="nodes"} 1"#,
+        r#"scheduler_cache_size{type="pods"} 2"#,
+        r#"scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 3"#,
+    ];
+    let deadline = Instant::now() + SOON;
+    loop {
+        let page = asked(port, "/metrics").await;
+        let missing: Vec<&&str> = expected.iter().filter(|line| !page.lines().any(|one| one == **line)).collect();
+        if missing.is_empty() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{missing:#?} in {page}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(asked(port, "/healthz").await.ends_with("\r\n\r\nok"));
 }
 
 #[tokio::test]

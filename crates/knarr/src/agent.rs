@@ -32,7 +32,7 @@ pub struct Flags {
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     #[command(flatten)]
-    dns: crate::dns::NodeFlags,
+    parts: crate::parts::Flags,
     #[command(flatten)]
     node: crate::node::Flags,
 }
@@ -60,20 +60,24 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     node.cluster_domain = joined.settings.cluster_domain.clone();
     node.cluster_dns = joined.settings.cluster_dns.clone();
     let certificate = serving_certificate(&joined, &node, &shutdown).await?;
+    let caches = Caches::new(joined.client.clone(), shutdown.clone());
     let membership = Membership {
         client: joined.client.clone(),
-        caches: reconcile::Caches::new(joined.client.clone(), shutdown.clone()),
+        caches: caches.clone(),
         client_authority: joined.authority.clone(),
         certificate,
         service_cidr: joined.settings.service_cidr,
         gives_ranges: true,
     };
-    if !flags.disable.iter().any(|part| part == "dns" || part == "coredns") {
-        let service_cidr = joined.settings.service_cidr;
-        let config = flags.dns.config(crate::dns::Node { flags: &node, data_dir: &flags.data_dir, service_cidr });
-        let caches = Caches::new(joined.client.clone(), shutdown.clone());
-        crate::dns::start(config, Cluster::with_client(joined.client.clone(), caches), shutdown.clone());
-    }
+    let parts = crate::parts::Node {
+        flags: &node,
+        data_dir: &flags.data_dir,
+        service_cidr: joined.settings.service_cidr,
+        disabled: &flags.disable,
+    };
+    // They all ask as the node, and share one copy of each kind.
+    let cluster = Cluster::with_client(joined.client.clone(), caches);
+    flags.parts.start(parts, |_| cluster.clone(), shutdown.clone())?;
     let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
     println!(
         "knarr is a node of the cluster at {} after {} ms",

@@ -10,9 +10,11 @@ use kube_controller_manager::{Config, PrivateKey, SigningAuthority};
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 
 use crate::leader::Election;
+use crate::parts::Part;
 
 const COMPONENT: &str = "system:kube-controller-manager";
 const SCHEDULER: &str = "system:kube-scheduler";
+const PROXY: &str = "system:kube-proxy";
 /// The name of the controllers' lease.
 const LEASE: &str = "kube-controller-manager";
 const CLOUD_LEASE: &str = "cloud-controller-manager";
@@ -149,6 +151,11 @@ impl Local {
         kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")
     }
 
+    /// What the ingress gets to work with.
+    pub fn ingress_cluster(&self) -> Cluster {
+        Cluster::new(crate::ingress::COMPONENT, self.connect.clone(), self.caches.clone())
+    }
+
     /// Starts the scheduler; the handle ends when it has stopped.
     pub fn start_scheduler(&self, config: kube_scheduler::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let app = self.app.clone();
@@ -189,10 +196,16 @@ impl Local {
         })
     }
 
-    /// Starts the cluster's DNS for this node; the handle ends when it has stopped. Every node has one, whoever leads.
-    pub fn start_dns(&self, config: dns::Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
-        let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
-        crate::dns::start(config, cluster, shutdown)
+    /// How a part of this machine's node asks: as itself, and with the copies that everything here shares.
+    pub fn cluster_of(&self, part: Part) -> Cluster {
+        let (user, agent) = match part {
+            Part::Proxy => (PROXY, crate::kube_proxy::AGENT),
+            Part::Dns => (COMPONENT, crate::dns::AGENT),
+        };
+        let app = self.app.clone();
+        let connect: Connect =
+            Arc::new(move |_| kube::Client::new(Loopback::component(app.clone(), user, agent), "default"));
+        Cluster::new(user, connect, self.caches.clone())
     }
 
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.

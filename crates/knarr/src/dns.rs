@@ -11,7 +11,7 @@ use reconcile::{Cluster, Shutdown};
 
 pub use objects::objects;
 
-const AGENT: &str = concat!("coredns/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+pub const AGENT: &str = concat!("coredns/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
 /// What a server and an agent can be told about their DNS.
 #[derive(clap::Args, Clone)]
@@ -101,7 +101,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT, &shutdown).await?;
+        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         let config = Config {
             node_name: flags.node_name.unwrap_or_else(crate::server::host_name),

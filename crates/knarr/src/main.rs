@@ -13,7 +13,10 @@ mod leader;
 mod tuning;
 mod node;
 mod network;
+mod parts;
 mod dns;
+mod kube_proxy;
+mod ingress;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -52,6 +55,11 @@ enum Command {
     KubeScheduler(scheduler::Flags),
     /// Run the cluster's DNS for one node alone, against any Kubernetes API.
     Dns(dns::Flags),
+    /// Run the proxy of Services alone, against any Kubernetes API.
+    #[command(name = "kube-proxy")]
+    KubeProxy(kube_proxy::Flags),
+    /// Run the ingress controller alone, against any Kubernetes API.
+    Ingress(ingress::AloneFlags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -103,6 +111,8 @@ fn main() -> anyhow::Result<()> {
         Command::KubeControllerManager(flags) => controllers::run(flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::Dns(flags) => dns::run(flags),
+        Command::KubeProxy(flags) => kube_proxy::run(flags),
+        Command::Ingress(flags) => ingress::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),

@@ -73,7 +73,8 @@ pub struct Flags {
     /// How many seconds an Event is kept.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage, dns.
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage,
+    /// kube-proxy, dns, ingress.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -85,9 +86,11 @@ pub struct Flags {
     #[command(flatten)]
     tuning: crate::tuning::Flags,
     #[command(flatten)]
-    dns: crate::dns::NodeFlags,
+    parts: crate::parts::Flags,
     #[command(flatten)]
     node: crate::node::Flags,
+    #[command(flatten)]
+    ingress: crate::ingress::Flags,
     /// Whether every server runs a member of etcd, as the first one's --cluster-init decided.
     #[arg(skip)]
     runs_etcd: bool,
@@ -114,11 +117,6 @@ impl Flags {
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
-
-    /// Also by the name it has elsewhere.
-    fn disables_dns(&self) -> bool {
-        self.disables("dns") || self.disables("coredns")
-    }
 }
 
 pub fn run(flags: Flags) -> anyhow::Result<()> {
@@ -143,7 +141,10 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
         https_port: flags.https_port,
-        advertise_address: flags.advertise_address.or(flags.node.node_ip.first().copied()),
+        // A node's pods reach the server where they reach the node, unless it listens elsewhere.
+        advertise_address: flags
+            .advertise_address
+            .or_else(|| flags.node.node_ip.first().copied().filter(|_| flags.bind_address.is_unspecified())),
         service_cidr: flags.service_cidr,
         tls_sans: flags.tls_san.clone(),
         host_name: host_name(),
@@ -158,7 +159,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
         made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))?;
     }
-    if !flags.disables_dns() {
+    if !crate::parts::is_disabled(&flags.disable, crate::parts::Part::Dns) {
         make_dns(&flags, &server).await;
     }
     let stop_components = CancellationToken::new();
@@ -200,12 +201,30 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             Some(started.await.context("start the node")?)
         }
     };
-    let dns = match flags.disable_agent || flags.disables_dns() {
+    let parts = match flags.disable_agent {
+        true => Vec::new(),
+        false => {
+            let node = crate::parts::Node {
+                flags: &flags.node,
+                data_dir: &flags.data_dir,
+                service_cidr: flags.service_cidr,
+                disabled: &flags.disable,
+            };
+            let parts = flags.parts.start(node, |part| local.cluster_of(part), stop_components.clone());
+            parts.context("start the parts of the node")?
+        }
+    };
+    // Like the node it belongs to this machine: a server without a node has no requests from outside. Agents have none,
+    // because it reads every certificate's key.
+    let ingress = match flags.disable_agent || flags.disables("ingress") {
         true => None,
         false => {
-            let (flags, data_dir) = (&flags, &flags.data_dir);
-            let node = crate::dns::Node { flags: &flags.node, data_dir, service_cidr: flags.service_cidr };
-            Some(local.start_dns(flags.dns.config(node), stop_components.clone()))
+            for object in crate::ingress::permissions() {
+                let made = kube_apiserver::bootstrap::ensure(&server.app, object).await;
+                made.map_err(|status| anyhow::anyhow!("make the role of the ingress: {}", status.message))?;
+            }
+            let cluster = local.ingress_cluster();
+            Some(crate::ingress::start(&flags.ingress, flags.node.name(), cluster, stop_components.clone()))
         }
     };
     // Nobody can connect to "all addresses"; here it is reached by this one.
@@ -226,7 +245,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, dns, node].into_iter().flatten() {
+    for running in [controllers, scheduler, cloud, node, ingress].into_iter().flatten().chain(parts) {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }

@@ -8,6 +8,7 @@ use futures::future::join_all;
 use ipnet::IpNet;
 use reconcile::{Clock, Cluster, Shutdown};
 
+mod aliases;
 mod common;
 mod clusterroleaggregation;
 mod garbagecollector;
@@ -169,7 +170,8 @@ impl Config {
 
     /// Whether every controller that is named exists.
     pub fn check(&self) -> Result<(), Error> {
-        let known = |name: &str| name == "*" || CONTROLLERS.iter().any(|controller| controller.name == name);
+        let is_there = |name: &str| CONTROLLERS.iter().any(|controller| controller.name == aliases::current(name));
+        let known = |name: &str| name == "*" || is_there(name);
         match self.controllers.iter().find(|name| !known(name.trim_start_matches('-'))) {
             Some(unknown) => Err(Error::UnknownController(unknown.clone())),
             None => Ok(()),
@@ -177,8 +179,9 @@ impl Config {
     }
 
     fn runs(&self, name: &str) -> bool {
-        let said = |word: &str| self.controllers.iter().any(|one| one == word);
-        said(name) || (said("*") && !self.controllers.iter().any(|one| one.strip_prefix('-') == Some(name)))
+        let said = |word: &str| self.controllers.iter().any(|one| aliases::current(one) == word);
+        let denied = |one: &String| one.strip_prefix('-').is_some_and(|one| aliases::current(one) == name);
+        said(name) || (said("*") && !self.controllers.iter().any(denied))
     }
 }
 
@@ -223,5 +226,7 @@ mod tests {
         check("*,-a", "b", true);
         check("a", "b", false);
         check("a", "a", true);
+        check("*,-podgc", "pod-garbage-collector-controller", false);
+        check("podgc", "pod-garbage-collector-controller", true);
     }
 }

@@ -69,8 +69,6 @@ pub enum Error {
     Rules(#[from] nftables::Error),
     #[error("hear of changes to the rules: {0}")]
     Watch(std::io::Error),
-    #[error("listen on {address}: {source}")]
-    Listen { address: SocketAddr, source: std::io::Error },
 }
 
 /// Keeps the rules as the Services are, until told to stop. The rules stay.

@@ -31,7 +31,7 @@ const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
     let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
-    serve(&config, &health, &metrics, &shutdown)?;
+    serve(&config, &health, &metrics, &shutdown);
     let own_node: &'static str = format!("metadata.name={}", config.node_name).leak();
     let caches = cluster.caches();
     let (services, slices, nodes) =
@@ -60,15 +60,16 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     }
 }
 
-fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown: &Shutdown) -> Result<(), Error> {
+fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown: &Shutdown) {
     let start = |address: Option<SocketAddr>, answers: Answers| {
-        let Some(address) = address else { return Ok(()) };
-        let listener = http::listen(address, config.node_namespace.as_deref());
-        let listener = listener.map_err(|source| Error::Listen { address, source })?;
-        tokio::spawn(http::serve(listener, answers, shutdown.clone()));
-        Ok(())
+        let Some(address) = address else { return };
+        match http::listen(address, config.node_namespace.as_deref()) {
+            Ok(listener) => _ = tokio::spawn(http::serve(listener, answers, shutdown.clone())),
+            // Packets matter more than questions about them.
+            Err(error) => tracing::error!(%address, %error, "the proxy cannot be asked how it is"),
+        }
     };
-    start(config.health_address, health::answers(health.clone(), metrics.clone()))?;
+    start(config.health_address, health::answers(health.clone(), metrics.clone()));
     let metrics = metrics.clone();
     let answers: Answers = Arc::new(move |path| match path {
         "/metrics" => Answer::text(metrics.text()),
@@ -76,7 +77,7 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
         "/proxyMode" => Answer::text("nftables".into()),
         _ => Answer::not_found(),
     });
-    start(config.metrics_address, answers)
+    start(config.metrics_address, answers);
 }
 
 struct Proxy {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
 use reconcile::Key;
 
 use crate::objects::Objects;
@@ -123,6 +124,19 @@ pub struct Reservation {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// Claims that must be bound in the end.
     pub awaited: Vec<Key>,
+    /// Claims for devices, with what they get and the pod as their user.
+    pub devices: Vec<Arc<ResourceClaim>>,
+}
+
+impl Reservation {
+    /// What both want.
+    pub fn and(mut self, other: Reservation) -> Reservation {
+        self.volumes.extend(other.volumes);
+        self.claims.extend(other.claims);
+        self.awaited.extend(other.awaited);
+        self.devices.extend(other.devices);
+        self
+    }
 }
 
 pub trait Plugin: Send + Sync {

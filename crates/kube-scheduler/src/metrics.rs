@@ -1,55 +1,226 @@
-//! How the scheduler is doing, in upstream's names.
+//! How the scheduler is doing, in upstream's names and buckets.
 
+mod histogram;
+
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use histogram::Histogram;
+
+/// From this attempt on they are counted together.
+const ATTEMPTS_SHOWN_MAX: u32 = 15;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    Error,
+    Scheduled,
+    Unschedulable,
+}
+
+/// One try to place a pod, from the decision to its end.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub profile: String,
+    pub began: Instant,
+    /// When the pod was first tried.
+    pub first: Instant,
+    pub number: u32,
+}
+
+#[derive(Clone, Debug)]
 pub struct Metrics {
     /// Pods to be tried, in back-off, that no node takes, and gated.
     pub pending: [usize; 4],
-    pub attempts: Attempts,
+    /// Pods that wait, by the plugin that refused them and their profile.
+    pub unschedulable: BTreeMap<(&'static str, String), usize>,
+    /// Nodes, pods, and pods that are assumed to be placed.
+    pub cache: [usize; 3],
+    /// Pods that came into a queue, by why and into which.
+    pub incoming: BTreeMap<(&'static str, &'static str), u64>,
+    attempts: BTreeMap<(String, Outcome), Histogram>,
+    algorithm: Histogram,
+    tries: Histogram,
+    sli: BTreeMap<u32, Histogram>,
+    preemptions: u64,
+    victims: Histogram,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attempts {
-    pub scheduled: u64,
-    pub unschedulable: u64,
-    pub error: u64,
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            pending: [0; 4],
+            unschedulable: BTreeMap::new(),
+            cache: [0; 3],
+            incoming: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            algorithm: Histogram::exponential(0.001, 2.0, 15),
+            tries: Histogram::exponential(1.0, 2.0, 5),
+            sli: BTreeMap::new(),
+            preemptions: 0,
+            victims: Histogram::exponential(1.0, 2.0, 7),
+        }
+    }
+}
+
+impl Metrics {
+    /// An attempt has ended, well or not.
+    pub fn ended(&mut self, attempt: &Attempt, outcome: Outcome, now: Instant) {
+        let took = now.saturating_duration_since(attempt.began);
+        let durations = self.attempts.entry((attempt.profile.clone(), outcome));
+        durations.or_insert_with(|| Histogram::exponential(0.001, 2.0, 15)).observe(took.as_secs_f64());
+        if outcome == Outcome::Scheduled {
+            let all = now.saturating_duration_since(attempt.first);
+            self.tries.observe(f64::from(attempt.number));
+            let sli = self.sli.entry(attempt.number.min(ATTEMPTS_SHOWN_MAX));
+            sli.or_insert_with(|| Histogram::exponential(0.01, 2.0, 20)).observe(all.as_secs_f64());
+        }
+    }
+
+    /// Filters and scores took so long.
+    pub fn decided(&mut self, took: Duration) {
+        self.algorithm.observe(took.as_secs_f64());
+    }
+
+    /// Room was looked for by ending other pods; so many would go.
+    pub fn preempted(&mut self, victims: Option<usize>) {
+        self.preemptions += 1;
+        if let Some(victims) = victims {
+            self.victims.observe(victims as f64);
+        }
+    }
 }
 
 /// The text that monitoring reads.
 pub fn text(metrics: &Metrics) -> String {
-    let mut text = String::new();
-    let mut family = |name: &str, help: &str, kind: &str, label: &str, values: &[(&str, u64)]| {
-        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-        for (value, number) in values {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{name}{{{label}=\"{value}\"}} {number}");
-        }
-    };
-    let [active, backoff, waiting, gated] = metrics.pending.map(|count| count as u64);
-    family(
+    let mut page = Page::default();
+    let [active, backoff, waiting, gated] = metrics.pending;
+    page.family(
         "scheduler_pending_pods",
         "[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of \
          pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule \
          and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they \
          are gated.",
         "gauge",
-        "queue",
-        &[("active", active), ("backoff", backoff), ("gated", gated), ("unschedulable", waiting)],
     );
-    family(
+    for (queue, count) in [("active", active), ("backoff", backoff), ("gated", gated), ("unschedulable", waiting)] {
+        page.line(&format!("{{queue=\"{queue}\"}}"), count);
+    }
+    page.family(
+        "scheduler_unschedulable_pods",
+        "[ALPHA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins \
+         that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+        "gauge",
+    );
+    for ((plugin, profile), count) in &metrics.unschedulable {
+        page.line(&format!("{{plugin=\"{plugin}\",profile=\"{}\"}}", escaped(profile)), count);
+    }
+    page.family(
         "scheduler_schedule_attempts_total",
         "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while \
          'error' means an internal scheduler problem.",
         "counter",
-        "result",
-        &[
-            ("error", metrics.attempts.error),
-            ("scheduled", metrics.attempts.scheduled),
-            ("unschedulable", metrics.attempts.unschedulable),
-        ],
     );
-    text
+    for ((profile, outcome), durations) in &metrics.attempts {
+        page.line(&attempt_labels(profile, *outcome), durations.count());
+    }
+    page.family(
+        "scheduler_scheduling_attempt_duration_seconds",
+        "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+        "histogram",
+    );
+    for ((profile, outcome), durations) in &metrics.attempts {
+        page.histogram(&attempt_labels(profile, *outcome), durations);
+    }
+    page.family(
+        "scheduler_scheduling_algorithm_duration_seconds",
+        "[ALPHA] Scheduling algorithm latency in seconds",
+        "histogram",
+    );
+    page.histogram("", &metrics.algorithm);
+    page.family(
+        "scheduler_pod_scheduling_sli_duration_seconds",
+        "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve \
+         multiple scheduling attempts.",
+        "histogram",
+    );
+    for (number, durations) in &metrics.sli {
+        let plus = if *number == ATTEMPTS_SHOWN_MAX { "+" } else { "" };
+        page.histogram(&format!("{{attempts=\"{number}{plus}\"}}"), durations);
+    }
+    page.family(
+        "scheduler_pod_scheduling_attempts",
+        "[STABLE] Number of attempts to successfully schedule a pod.",
+        "histogram",
+    );
+    page.histogram("", &metrics.tries);
+    page.family(
+        "scheduler_preemption_attempts_total",
+        "[STABLE] Total preemption attempts in the cluster till now",
+        "counter",
+    );
+    page.line("", metrics.preemptions);
+    page.family("scheduler_preemption_victims", "[STABLE] Number of selected preemption victims", "histogram");
+    page.histogram("", &metrics.victims);
+    page.family(
+        "scheduler_queue_incoming_pods_total",
+        "[STABLE] Number of pods added to scheduling queues by event and queue type.",
+        "counter",
+    );
+    for ((event, queue), count) in &metrics.incoming {
+        page.line(&format!("{{event=\"{event}\",queue=\"{queue}\"}}"), count);
+    }
+    page.family(
+        "scheduler_cache_size",
+        "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+        "gauge",
+    );
+    for (kind, count) in ["nodes", "pods", "assumed_pods"].iter().zip(metrics.cache) {
+        page.line(&format!("{{type=\"{kind}\"}}"), count);
+    }
+    page.text
+}
+
+fn attempt_labels(profile: &str, outcome: Outcome) -> String {
+    let outcome = match outcome {
+        Outcome::Error => "error",
+        Outcome::Scheduled => "scheduled",
+        Outcome::Unschedulable => "unschedulable",
+    };
+    format!("{{profile=\"{}\",result=\"{outcome}\"}}", escaped(profile))
+}
+
+/// Names of profiles come from a file, so they may hold anything.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Writing to a string cannot fail, so what it answers is not looked at.
+#[derive(Default)]
+struct Page {
+    text: String,
+    name: &'static str,
+}
+
+impl Page {
+    fn family(&mut self, name: &'static str, help: &str, kind: &str) {
+        self.name = name;
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, labels: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.text, "{}{labels} {value}", self.name);
+    }
+
+    fn histogram(&mut self, labels: &str, histogram: &Histogram) {
+        let inner = labels.trim_matches(['{', '}']);
+        let comma = if inner.is_empty() { "" } else { "," };
+        for (bound, count) in histogram.buckets() {
+            let _ = writeln!(self.text, "{}_bucket{{{inner}{comma}le=\"{bound}\"}} {count}", self.name);
+        }
+        let _ = writeln!(self.text, "{}_sum{labels} {}", self.name, histogram.sum());
+        let _ = writeln!(self.text, "{}_count{labels} {}", self.name, histogram.count());
+    }
 }
 
 #[cfg(test)]
@@ -58,14 +229,38 @@ mod tests {
 
     #[test]
     fn numbers_have_upstreams_names() {
-        let attempts = Attempts { scheduled: 7, unschedulable: 2, error: 1 };
-        let text = text(&Metrics { pending: [1, 2, 3, 4], attempts });
+        let began = Instant::now();
+        let attempt = Attempt { profile: "default-scheduler".into(), began, first: began, number: 2 };
+        let mut metrics = Metrics { pending: [1, 2, 3, 4], cache: [5, 6, 7], ..Metrics::default() };
+        metrics.ended(&attempt, Outcome::Scheduled, began + Duration::from_millis(3));
+        metrics.ended(&attempt, Outcome::Unschedulable, began + Duration::from_millis(3));
+        metrics.ended(&Attempt { number: 99, ..attempt }, Outcome::Scheduled, began + Duration::from_secs(40));
+        metrics.decided(Duration::from_millis(1));
+        metrics.preempted(Some(3));
+        metrics.preempted(None);
+        metrics.incoming.insert(("PodAdd", "active"), 8);
+        metrics.unschedulable.insert(("NodeResourcesFit", "default-scheduler".into()), 3);
+        let text = text(&metrics);
         for line in [
             r#"scheduler_pending_pods{queue="active"} 1"#,
             r#"scheduler_pending_pods{queue="backoff"} 2"#,
             r#"scheduler_pending_pods{queue="unschedulable"} 3"#,
             r#"scheduler_pending_pods{queue="gated"} 4"#,
-            r#"scheduler_schedule_attempts_total{result="scheduled"} 7"#,
+            r#"scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="default-scheduler"} 3"#,
+            r#"scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"} 2"#,
+            r#"scheduler_scheduling_attempt_duration_seconds_bucket{profile="default-scheduler",result="scheduled",le="0.002"} 0"#,
+            r#"scheduler_scheduling_attempt_duration_seconds_bucket{profile="default-scheduler",result="scheduled",le="0.004"} 1"#,
+            r#"scheduler_scheduling_attempt_duration_seconds_bucket{profile="default-scheduler",result="scheduled",le="+Inf"} 2"#,
+            r#"scheduler_scheduling_attempt_duration_seconds_count{profile="default-scheduler",result="unschedulable"} 1"#,
+            r#"scheduler_pod_scheduling_sli_duration_seconds_count{attempts="2"} 1"#,
+            r#"scheduler_pod_scheduling_sli_duration_seconds_sum{attempts="15+"} 40"#,
+            r#"scheduler_pod_scheduling_attempts_bucket{le="2"} 1"#,
+            "scheduler_scheduling_algorithm_duration_seconds_count 1",
+            "scheduler_preemption_attempts_total 2",
+            r#"scheduler_preemption_victims_bucket{le="4"} 1"#,
+            r#"scheduler_queue_incoming_pods_total{event="PodAdd",queue="active"} 8"#,
+            r#"scheduler_cache_size{type="assumed_pods"} 7"#,
+            "# TYPE scheduler_pod_scheduling_sli_duration_seconds histogram",
             "# TYPE scheduler_schedule_attempts_total counter",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in {text}");

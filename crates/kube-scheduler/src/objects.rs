@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, ReplicationController, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use reconcile::{Cache, Caches, Key};
 
@@ -25,6 +26,9 @@ pub struct Objects {
     pub replica_sets: Arc<Cache<ReplicaSet>>,
     pub stateful_sets: Arc<Cache<StatefulSet>>,
     pub replication_controllers: Arc<Cache<ReplicationController>>,
+    pub device_claims: Arc<Cache<ResourceClaim>>,
+    pub device_classes: Arc<Cache<DeviceClass>>,
+    pub slices: Arc<Cache<ResourceSlice>>,
     assumed: Assumed,
 }
 
@@ -34,6 +38,8 @@ pub struct Objects {
 struct Assumed {
     volumes: HashMap<String, Arc<PersistentVolume>>,
     claims: HashMap<Key, Arc<PersistentVolumeClaim>>,
+    /// These hold until they are forgotten: they are written in two steps.
+    device_claims: HashMap<Key, Arc<ResourceClaim>>,
 }
 
 impl Objects {
@@ -52,6 +58,25 @@ impl Objects {
         self.volumes.list().into_iter().map(|known| self.as_assumed(known))
     }
 
+    /// A claim for devices.
+    pub fn device_claim(&self, key: &Key) -> Option<Arc<ResourceClaim>> {
+        self.device_claims.get(key).map(|known| self.allocated_as_assumed(known))
+    }
+
+    pub fn device_claims(&self) -> impl Iterator<Item = Arc<ResourceClaim>> {
+        self.device_claims.list().into_iter().map(|known| self.allocated_as_assumed(known))
+    }
+
+    fn allocated_as_assumed(&self, known: Arc<ResourceClaim>) -> Arc<ResourceClaim> {
+        if self.assumed.device_claims.is_empty() {
+            return known;
+        }
+        let has_devices = known.status.as_ref().is_some_and(|status| status.allocation.is_some());
+        let assumed = self.assumed.device_claims.get(&Key::of(&known.metadata));
+        let assumed = assumed.filter(|one| !has_devices && one.metadata.uid == known.metadata.uid);
+        assumed.cloned().unwrap_or(known)
+    }
+
     fn as_assumed(&self, known: Arc<PersistentVolume>) -> Arc<PersistentVolume> {
         let assumed = self.assumed.volumes.get(known.metadata.name.as_deref().unwrap_or_default());
         let assumed = assumed.filter(|one| one.metadata.resource_version == known.metadata.resource_version);
@@ -65,6 +90,9 @@ impl Objects {
         for claim in &reservation.claims {
             self.assumed.claims.insert(Key::of(&claim.metadata), claim.clone());
         }
+        for claim in &reservation.devices {
+            self.assumed.device_claims.insert(Key::of(&claim.metadata), claim.clone());
+        }
     }
 
     /// It was written, or it will not be.
@@ -74,6 +102,9 @@ impl Objects {
         }
         for claim in &reservation.claims {
             self.assumed.claims.remove(&Key::of(&claim.metadata));
+        }
+        for claim in &reservation.devices {
+            self.assumed.device_claims.remove(&Key::of(&claim.metadata));
         }
     }
 
@@ -92,6 +123,9 @@ impl Objects {
             replica_sets: caches.start(""),
             stateful_sets: caches.start(""),
             replication_controllers: caches.start(""),
+            device_claims: caches.start(""),
+            device_classes: caches.start(""),
+            slices: caches.start(""),
             assumed: Assumed::default(),
         }
     }
@@ -109,6 +143,9 @@ impl Objects {
         self.replica_sets.synced().await;
         self.stateful_sets.synced().await;
         self.replication_controllers.synced().await;
+        self.device_claims.synced().await;
+        self.device_classes.synced().await;
+        self.slices.synced().await;
     }
 }
 
@@ -128,6 +165,9 @@ impl Objects {
             replica_sets: reconcile::Cache::holding([]),
             stateful_sets: reconcile::Cache::holding([]),
             replication_controllers: reconcile::Cache::holding([]),
+            device_claims: reconcile::Cache::holding([]),
+            device_classes: reconcile::Cache::holding([]),
+            slices: reconcile::Cache::holding([]),
             assumed: Assumed::default(),
         }
     }

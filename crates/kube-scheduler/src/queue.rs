@@ -34,8 +34,18 @@ type Order = (std::cmp::Reverse<i32>, u64);
 struct Entry {
     pod: Arc<PodInfo>,
     attempts: u32,
+    /// When it was first tried.
+    first: Option<Instant>,
     added: u64,
     place: Place,
+}
+
+/// A pod whose turn it is.
+pub struct Popped {
+    pub pod: Arc<PodInfo>,
+    pub attempts: u32,
+    /// When it was first tried.
+    pub first: Instant,
 }
 
 /// How long pods are made to wait between attempts.
@@ -63,6 +73,8 @@ pub struct Queue {
     gated: BTreeSet<String>,
     clock: u64,
     limits: Limits,
+    /// Pods that came into a queue, by why and into which.
+    incoming: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 impl Queue {
@@ -75,9 +87,11 @@ impl Queue {
         let uid = pod.uid.clone();
         self.clock += 1;
         let added = self.clock;
+        let event = if self.entries.contains_key(&uid) { "PodUpdate" } else { "PodAdd" };
         let entry = self.entries.entry(uid.clone()).or_insert_with(|| Entry {
             pod: pod.clone(),
             attempts: 0,
+            first: None,
             added,
             place: Place::Gated,
         });
@@ -86,47 +100,49 @@ impl Queue {
         let place = entry.place.clone();
         match (&place, gated) {
             (Place::Out, _) => {}
-            (_, true) => self.move_to(&uid, Place::Gated),
-            (Place::Gated, false) => self.activate(&uid),
-            (Place::Waiting { .. }, false) if retry => self.retry(&uid, now),
-            (Place::Active(_), false) if priority_changed => self.activate(&uid),
+            (_, true) => self.move_to(&uid, Place::Gated, event),
+            (Place::Gated, false) => self.activate(&uid, event),
+            (Place::Waiting { .. }, false) if retry => self.retry(&uid, event, now),
+            (Place::Active(_), false) if priority_changed => self.activate(&uid, event),
             (Place::Waiting { .. } | Place::Active(_) | Place::Backoff(_), false) => {}
         }
     }
 
     pub fn remove(&mut self, uid: &str) {
         if self.entries.contains_key(uid) {
-            self.move_to(uid, Place::Out);
+            self.move_to(uid, Place::Out, "");
             self.entries.remove(uid);
         }
     }
 
-    /// The next pod to try; it is then out until one of `done` (by `remove`), `failed` or `back_off` says how it went.
-    pub fn pop(&mut self, now: Instant) -> Option<Arc<PodInfo>> {
+    /// The next pod to try and which attempt that is; it is then out until one of `done` (by `remove`), `failed` or `back_off` says how it went.
+    pub fn pop(&mut self, now: Instant) -> Option<Popped> {
         self.wake(now);
         let uid = self.active.values().next()?.clone();
-        self.move_to(&uid, Place::Out);
+        self.move_to(&uid, Place::Out, "");
         let entry = self.entries.get_mut(&uid)?;
         entry.attempts += 1;
-        Some(entry.pod.clone())
+        let first = *entry.first.get_or_insert(now);
+        Some(Popped { pod: entry.pod.clone(), attempts: entry.attempts, first })
     }
 
     /// No node took it; these plugins refused.
     pub fn failed(&mut self, uid: &str, plugins: BTreeSet<&'static str>, now: Instant) {
-        self.move_to(uid, Place::Waiting { plugins, since: now });
+        self.move_to(uid, Place::Waiting { plugins, since: now }, "ScheduleAttemptFailure");
     }
 
     /// Something went wrong that is not the pod's fault: try again soon.
     pub fn back_off(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         let until = now + self.limits.back_off(entry.attempts);
-        self.move_to(uid, Place::Backoff(until));
+        self.move_to(uid, Place::Backoff(until), "ScheduleAttemptFailure");
     }
 
-    /// Something changed: pods that one of the plugins it concerns refused are asked whether it may help them.
+    /// Something changed, which has this name: pods that one of the plugins it concerns refused are asked whether it may help them.
     pub fn changed(
         &mut self,
         now: Instant,
+        event: &'static str,
         concerned: impl Fn(&str) -> bool,
         mut may_help: impl FnMut(&PodInfo, &'static str) -> bool,
     ) {
@@ -138,7 +154,7 @@ impl Queue {
                 .cloned()
                 .collect();
             for uid in helped {
-                self.retry(&uid, now);
+                self.retry(&uid, event, now);
             }
         }
     }
@@ -159,6 +175,27 @@ impl Queue {
         self.entries.get(uid).map(|entry| &entry.pod)
     }
 
+    /// How many are being bound.
+    pub fn in_flight(&self) -> usize {
+        self.entries.len() - self.counts().iter().sum::<usize>()
+    }
+
+    /// Pods that came into a queue, by why and into which.
+    pub fn incoming(&self) -> &BTreeMap<(&'static str, &'static str), u64> {
+        &self.incoming
+    }
+
+    /// How many pods each plugin keeps waiting, by their profile.
+    pub fn refused(&self) -> BTreeMap<(&'static str, String), usize> {
+        let mut counts = BTreeMap::new();
+        for (plugin, uids) in &self.waiting {
+            for entry in uids.iter().filter_map(|uid| self.entries.get(uid)) {
+                *counts.entry((*plugin, entry.pod.scheduler_name().to_owned())).or_default() += 1;
+            }
+        }
+        counts
+    }
+
     /// How many are to be tried, back off, wait and are gated.
     pub fn counts(&self) -> [usize; 4] {
         [self.active.len(), self.backoff.len(), self.waiting_since.len(), self.gated.len()]
@@ -167,35 +204,44 @@ impl Queue {
     fn wake(&mut self, now: Instant) {
         while let Some((until, uid)) = self.backoff.first().cloned().filter(|(until, _)| *until <= now) {
             self.backoff.remove(&(until, uid.clone()));
-            self.activate(&uid);
+            self.activate(&uid, "BackoffComplete");
         }
         while let Some((since, uid)) = self.waiting_since.first().cloned() {
             if since + WAITING_MAX > now {
                 break;
             }
-            self.activate(&uid);
+            self.activate(&uid, "UnschedulableTimeout");
         }
     }
 
     /// Out of waiting: at once if it has waited out its back-off since it failed, else when it has.
-    fn retry(&mut self, uid: &str, now: Instant) {
+    fn retry(&mut self, uid: &str, event: &'static str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         let Place::Waiting { since, .. } = &entry.place else { return };
         let until = *since + self.limits.back_off(entry.attempts);
         match until <= now {
-            true => self.activate(uid),
-            false => self.move_to(uid, Place::Backoff(until)),
+            true => self.activate(uid, event),
+            false => self.move_to(uid, Place::Backoff(until), event),
         }
     }
 
-    fn activate(&mut self, uid: &str) {
+    fn activate(&mut self, uid: &str, event: &'static str) {
         let Some(entry) = self.entries.get(uid) else { return };
         let order = (std::cmp::Reverse(entry.pod.priority), entry.added);
-        self.move_to(uid, Place::Active(order));
+        self.move_to(uid, Place::Active(order), event);
     }
 
-    fn move_to(&mut self, uid: &str, place: Place) {
+    fn move_to(&mut self, uid: &str, place: Place, event: &'static str) {
         let Some(entry) = self.entries.get_mut(uid) else { return };
+        let into = match &place {
+            Place::Active(_) => Some("active"),
+            Place::Backoff(_) => Some("backoff"),
+            Place::Waiting { .. } | Place::Gated => Some("unschedulable"),
+            Place::Out => None,
+        };
+        if let Some(queue) = into.filter(|_| entry.place != place || event == "PodAdd") {
+            *self.incoming.entry((event, queue)).or_default() += 1;
+        }
         match std::mem::replace(&mut entry.place, place.clone()) {
             Place::Active(order) => _ = self.active.remove(&order),
             Place::Backoff(until) => _ = self.backoff.remove(&(until, uid.to_owned())),
@@ -246,7 +292,7 @@ mod tests {
     }
 
     fn popped(queue: &mut Queue, now: Instant) -> Option<String> {
-        queue.pop(now).map(|pod| pod.uid.clone())
+        queue.pop(now).map(|popped| popped.pod.uid.clone())
     }
 
     #[test]
@@ -268,10 +314,13 @@ mod tests {
         queue.put(pod("a", 0), false, false, now);
         assert!(popped(&mut queue, now).is_some());
         queue.failed("a", ["NodePorts"].into(), now);
-        queue.changed(now, |_| true, |_, plugin| plugin == "NodeAffinity");
+        queue.changed(now, "NodeAdd", |_| true, |_, plugin| plugin == "NodeAffinity");
         assert_eq!(queue.counts(), [0, 0, 1, 0]);
-        queue.changed(now, |_| true, |_, plugin| plugin == "NodePorts");
+        queue.changed(now, "NodeAdd", |_| true, |_, plugin| plugin == "NodePorts");
         assert_eq!(queue.counts(), [0, 1, 0, 0]);
+        let incoming: Vec<_> =
+            queue.incoming().iter().map(|((event, queue), count)| format!("{event} {queue} {count}")).collect();
+        assert_eq!(incoming, ["NodeAdd backoff 1", "PodAdd active 1", "ScheduleAttemptFailure unschedulable 1"]);
         assert_eq!(queue.next_wake(), Some(now + BACKOFF_FIRST));
         assert_eq!(popped(&mut queue, now + BACKOFF_FIRST).as_deref(), Some("a"));
         // Nothing helps: it is tried again all the same, but not soon.

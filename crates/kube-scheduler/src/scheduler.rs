@@ -1,10 +1,12 @@
 //! The loop: takes in what changed, decides for one pod after the other, and has the bindings written beside it.
 
-use std::collections::BTreeMap;
+mod bind;
+mod changes;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use reconcile::events::{EventType, Recorder, reference};
@@ -14,15 +16,16 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::Config;
 use crate::cycle::{self, Decision, Failure};
 use crate::framework::{Change, Reservation, View};
-use crate::metrics::Metrics;
+use crate::metrics::{self, Attempt, Metrics};
 use crate::objects::Objects;
-use crate::plugins::volume_binding;
-use crate::pod_info::{Labels, PodInfo};
+use crate::plugins::dynamic_resources;
+use crate::pod_info::PodInfo;
 use crate::preempt::{self, Outcome};
 use crate::profile::Profile;
-use crate::queue::Queue;
+use crate::queue::{Popped, Queue};
 use crate::snapshot::Snapshot;
-use crate::writes::{delete, disruption_status, patch_status, unscheduled_status, write_binding};
+use crate::writes::unscheduled_status;
+use changes::{happened, matters, own_change_matters, pod_matters};
 
 /// So many changes are taken in before the next decision, so that a flood of them does not stop scheduling.
 const CHANGES_PER_DECISION_MAX: usize = 1000;
@@ -34,15 +37,18 @@ enum Message {
     Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
     Node(Option<Arc<Node>>, Option<Arc<Node>>),
     Namespace(Option<Arc<Namespace>>, Option<Arc<Namespace>>),
-    Object(&'static str, Key),
+    /// The kind, what happened to it as upstream calls it, and which one.
+    Object(&'static str, &'static str, Key),
     /// A pod has its binding, and what was written for it is no longer an assumption.
     Bound {
+        attempt: Attempt,
         reservation: Option<Reservation>,
     },
     /// A binding was refused, or could not be written; or what had to be there before it is not.
     NotBound {
         pod: Arc<PodInfo>,
         why: String,
+        attempt: Attempt,
         reservation: Option<Reservation>,
     },
 }
@@ -103,8 +109,8 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
             shown = Instant::now();
             scheduler.show_metrics();
         }
-        if let Some(pod) = scheduler.queue.pop(Instant::now()) {
-            scheduler.schedule(pod);
+        if let Some(popped) = scheduler.queue.pop(Instant::now()) {
+            scheduler.schedule(popped);
             // Others of this thread, the bindings among them, get their turn.
             tokio::task::yield_now().await;
             continue;
@@ -142,7 +148,9 @@ fn listen_to_objects(objects: &Objects, sender: &mpsc::UnboundedSender<Message>)
         let sender = sender.clone();
         cache.listen(move |old, new| {
             let Some(object) = new.or(old) else { return };
-            let message = Message::Object(<K as k8s_openapi::Resource>::KIND, Key::of(object.metadata()));
+            let kind = <K as k8s_openapi::Resource>::KIND;
+            let message =
+                Message::Object(kind, happened(kind, old.is_some(), new.is_some()), Key::of(object.metadata()));
             // A receiver that is gone has stopped scheduling.
             let _ = sender.send(message);
         });
@@ -155,6 +163,9 @@ fn listen_to_objects(objects: &Objects, sender: &mpsc::UnboundedSender<Message>)
     listen(&objects.capacities, sender);
     listen(&objects.attachments, sender);
     listen(&objects.services, sender);
+    listen(&objects.device_claims, sender);
+    listen(&objects.device_classes, sender);
+    listen(&objects.slices, sender);
 }
 
 impl Scheduler {
@@ -169,7 +180,8 @@ impl Scheduler {
                 // Heartbeats of many nodes must not be looked at by every pod that waits.
                 let same = matches!((&old, &new), (Some(old), Some(new)) if !matters(old, new));
                 if !same {
-                    self.changed(&Change::Node { old, new });
+                    let event = happened("Node", old.is_some(), new.is_some());
+                    self.changed(event, &Change::Node { old, new });
                 }
             }
             Message::Pod(old, new) => self.take_in_pod(old, new),
@@ -183,24 +195,25 @@ impl Scheduler {
                     }
                     None => _ = self.snapshot.namespaces.remove(&name),
                 }
-                self.changed(&Change::Object { kind: "Namespace", key: Key::cluster(name) });
+                self.changed("NamespaceUpdate", &Change::Object { kind: "Namespace", key: Key::cluster(name) });
             }
-            Message::Object(kind, key) => self.changed(&Change::Object { kind, key }),
-            Message::Bound { reservation } => {
+            Message::Object(kind, event, key) => self.changed(event, &Change::Object { kind, key }),
+            Message::Bound { attempt, reservation } => {
+                self.metrics.ended(&attempt, metrics::Outcome::Scheduled, Instant::now());
                 reservation.iter().for_each(|reservation| self.objects.forget(reservation));
             }
-            Message::NotBound { pod, why, reservation } => {
+            Message::NotBound { pod, why, attempt, reservation } => {
+                self.metrics.ended(&attempt, metrics::Outcome::Error, Instant::now());
                 reservation.iter().for_each(|reservation| self.objects.forget(reservation));
                 // Gone, or placed by somebody else: then the watch tells, and nothing is to be tried again.
                 let Some(current) = self.queue.get(&pod.uid).cloned() else { return };
                 self.snapshot.remove_pod(&pod.uid);
                 tracing::debug!(pod = %pod.key, why, "a binding was not written");
-                self.metrics.attempts.error += 1;
                 self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", why.as_str());
                 self.write_status(&current, unscheduled_status(&current, "SchedulerError", &why, None));
                 self.queue.back_off(&pod.uid, Instant::now());
                 // The room it was to take is free for others.
-                self.changed(&Change::PlacedPod { old: Some(pod.pod.clone()), new: None });
+                self.changed("AssignedPodDelete", &Change::PlacedPod { old: Some(pod.pod.clone()), new: None });
             }
         }
     }
@@ -226,7 +239,8 @@ impl Scheduler {
                 let before = old.filter(|old| node_of(old).is_some());
                 // Most updates only tell how a pod is doing, which helps nobody who waits.
                 if before.as_ref().is_none_or(|old| pod_matters(old, pod)) {
-                    self.changed(&Change::PlacedPod { old: before, new });
+                    let event = happened("AssignedPod", before.is_some(), true);
+                    self.changed(event, &Change::PlacedPod { old: before, new });
                 }
             }
             None => {
@@ -236,7 +250,8 @@ impl Scheduler {
                     return self.forget(&uid);
                 }
                 let gated = profile.filters.iter().any(|plugin| plugin.admits(&info).is_err());
-                let retry = old.is_some_and(|old| {
+                // What the scheduler itself says of a pod is no reason to try it again.
+                let retry = old.filter(|old| own_change_matters(old, pod)).is_some_and(|old| {
                     let change = Change::OwnUpdate { old, new: pod.clone() };
                     profile.filters.iter().any(|plugin| plugin.may_help(&info, &change))
                 });
@@ -253,7 +268,7 @@ impl Scheduler {
         let placed = self.snapshot.has_pod(uid);
         self.forget(uid);
         if placed {
-            self.changed(&Change::PlacedPod { old, new: None });
+            self.changed("AssignedPodDelete", &Change::PlacedPod { old, new: None });
         }
     }
 
@@ -264,7 +279,7 @@ impl Scheduler {
     }
 
     /// Pods that waited for something like this are tried again.
-    fn changed(&mut self, change: &Change) {
+    fn changed(&mut self, event: &'static str, change: &Change) {
         if !self.queue.any_waiting() {
             return;
         }
@@ -272,46 +287,62 @@ impl Scheduler {
         let concerned = |name: &str| {
             profiles.iter().filter_map(|profile| profile.plugin(name)).any(|plugin| plugin.is_concerned(change))
         };
-        self.queue.changed(Instant::now(), concerned, |pod, plugin| {
+        self.queue.changed(Instant::now(), event, concerned, |pod, plugin| {
             let profile = profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name());
             profile.and_then(|profile| profile.plugin(plugin)).is_none_or(|plugin| plugin.may_help(pod, change))
         });
     }
 
     fn show_metrics(&mut self) {
+        // Nobody may be looking, and then nothing need be counted.
+        if self.config.metrics.receiver_count() == 0 {
+            return;
+        }
         self.metrics.pending = self.queue.counts();
-        self.config.metrics.send_replace(self.metrics);
+        self.metrics.unschedulable = self.queue.refused();
+        self.metrics.incoming.clone_from(self.queue.incoming());
+        self.metrics.cache = [self.snapshot.len(), self.snapshot.pods(), self.queue.in_flight()];
+        self.config.metrics.send_replace(self.metrics.clone());
     }
 
     fn profile(&self, name: &str) -> Option<&Profile> {
         self.config.profiles.iter().find(|profile| profile.scheduler_name == name)
     }
 
-    fn schedule(&mut self, pod: Arc<PodInfo>) {
+    fn schedule(&mut self, Popped { pod, attempts, first }: Popped) {
+        let began = Instant::now();
         self.snapshot.freeze();
         let Some(profile) = self.config.profiles.iter().find(|profile| profile.scheduler_name == pod.scheduler_name())
         else {
             return;
         };
         let view = View { snapshot: &self.snapshot, objects: &self.objects };
-        match cycle::decide(profile, view, &pod, &mut self.start, &mut self.random) {
+        let attempt = Attempt { profile: profile.scheduler_name.clone(), began, first, number: attempts };
+        let decision = cycle::decide(profile, view, &pod, &mut self.start, &mut self.random);
+        self.metrics.decided(began.elapsed());
+        match decision {
             Decision::Node(index) => {
                 let chosen = self.snapshot.node(index);
-                let reservation = profile.filters.iter().find_map(|plugin| plugin.reserve(view, &pod, chosen));
+                let reservation = profile.filters.iter().filter_map(|plugin| plugin.reserve(view, &pod, chosen));
+                let reservation = reservation.reduce(Reservation::and);
                 let timeout = profile.volume_bind_timeout;
                 let node = chosen.name.clone();
                 reservation.iter().for_each(|reservation| self.objects.assume(reservation));
                 self.snapshot.nominated.remove(&pod.uid);
                 self.snapshot.add_pod(pod.clone(), &node);
-                self.metrics.attempts.scheduled += 1;
-                self.bind(pod, node, reservation, timeout);
+                self.bind(pod, node, attempt, reservation, timeout);
             }
             Decision::Unschedulable(failure) => {
                 let outcome = match profile.preempts && !self.snapshot.is_empty() {
                     true => preempt::preempt(profile, view, &pod, &failure, &mut self.random),
                     false => Outcome::Disabled,
                 };
-                self.metrics.attempts.unschedulable += 1;
+                match &outcome {
+                    Outcome::Victims { victims, .. } => self.metrics.preempted(Some(victims.len())),
+                    Outcome::Nothing(_) | Outcome::NotNow(_) => self.metrics.preempted(None),
+                    Outcome::Disabled => {}
+                }
+                self.metrics.ended(&attempt, metrics::Outcome::Unschedulable, Instant::now());
                 self.not_scheduled(&pod, failure, outcome);
             }
         }
@@ -320,6 +351,10 @@ impl Scheduler {
     /// Says why, makes room if that helps, and lets the pod wait.
     fn not_scheduled(&mut self, pod: &Arc<PodInfo>, failure: Failure, outcome: Outcome) {
         let mut message = failure.message();
+        let claims = match failure.plugins.contains(dynamic_resources::NAME) && self.free_claim(pod) {
+            true => "deallocation of ResourceClaim completed",
+            false => "no new claims to deallocate",
+        };
         let before = pod.pod.status.as_ref().and_then(|status| status.nominated_node_name.clone());
         let nominated = match outcome {
             Outcome::Victims { node, victims } => {
@@ -329,13 +364,13 @@ impl Scheduler {
                 Some(node)
             }
             Outcome::Nothing(why) => {
-                message.push_str(&format!(" no new claims to deallocate, preemption: {why}"));
+                message.push_str(&format!(" {claims}, preemption: {why}"));
                 // The node it was promised is of no use to it; others may have the room.
                 self.snapshot.nominated.remove(&pod.uid);
                 None
             }
             Outcome::NotNow(why) => {
-                message.push_str(&format!(" no new claims to deallocate, preemption: {why}"));
+                message.push_str(&format!(" {claims}, preemption: {why}"));
                 before.clone()
             }
             Outcome::Disabled => before.clone(),
@@ -346,94 +381,20 @@ impl Scheduler {
         self.write_status(pod, unscheduled_status(pod, "Unschedulable", &message, changed));
     }
 
-    fn write_status(&self, pod: &Arc<PodInfo>, status: Option<serde_json::Value>) {
-        if let Some(status) = status {
-            let (client, pod) = (self.client.clone(), pod.clone());
-            tokio::spawn(async move {
-                if let Err(error) = patch_status(&client, &pod, &status).await {
-                    tracing::debug!(pod = %pod.key, %error, "a pod's condition was not written");
-                }
-            });
-        }
-    }
-
-    /// Ends the victims; the pod waits for their end.
-    fn make_room(&self, pod: &Arc<PodInfo>, node: &str, victims: Vec<Arc<PodInfo>>) {
-        for victim in victims {
-            let (client, events, pod, node) = (self.client.clone(), self.events.clone(), pod.clone(), node.to_owned());
-            tokio::spawn(async move {
-                let status = disruption_status(pod.scheduler_name());
-                let marked = patch_status(&client, &victim, &status).await;
-                let ended = match marked {
-                    Ok(()) => delete(&client, &victim).await,
-                    Err(error) => Err(error),
-                };
-                match ended {
-                    Ok(()) => {
-                        let message = format!("Preempted by pod {} on node {node}", pod.uid);
-                        events.event(&reference(&*victim.pod), EventType::Normal, "Preempted", message);
-                    }
-                    Err(error) => tracing::warn!(pod = %victim.key, %error, "a pod was not preempted"),
-                }
-            });
-        }
-    }
-
-    /// Beside the loop: volumes first, then the binding.
-    fn bind(&self, pod: Arc<PodInfo>, node: String, reservation: Option<Reservation>, timeout: Duration) {
-        let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
-        let (bindings, objects) = (self.bindings.clone(), reservation.as_ref().map(|_| self.objects.clone()));
+    /// Devices that hold a pod to places that do not take it are given back, if nobody else uses them; it may get others.
+    fn free_claim(&self, pod: &Arc<PodInfo>) -> bool {
+        let view = View { snapshot: &self.snapshot, objects: &self.objects };
+        let Some(claim) = dynamic_resources::to_free(view, pod) else { return false };
+        let client = self.client.clone();
         tokio::spawn(async move {
-            if let (Some(reservation), Some(objects)) = (&reservation, &objects) {
-                let bound = volume_binding::bind::bind(&client, objects, reservation, timeout).await;
-                if let Err(error) = bound {
-                    let why = format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}");
-                    // The loop has ended, and with it the assumption; so below.
-                    let _ = messages.send(Message::NotBound { pod, why, reservation: Some(reservation.clone()) });
-                    return;
-                }
-            }
-            let _permit = bindings.acquire_owned().await;
-            match write_binding(&client, &pod, &node).await {
-                Ok(()) => {
-                    let message = format!("Successfully assigned {} to {node}", pod.key);
-                    events.event(&reference(&*pod.pod), EventType::Normal, "Scheduled", message);
-                    if reservation.is_some() {
-                        let _ = messages.send(Message::Bound { reservation });
-                    }
-                }
-                Err(error) => {
-                    let said = match &error {
-                        kube::Error::Api(status) => status.message.clone(),
-                        other => other.to_string(),
-                    };
-                    let why = format!("running Bind plugin \"DefaultBinder\": {said}");
-                    let _ = messages.send(Message::NotBound { pod, why, reservation });
-                }
+            if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
+                // It has changed, which lets the pod be tried again too.
+                tracing::debug!(claim = claim.metadata.name, %error, "a claim was not freed");
             }
         });
+        true
     }
 }
-
-/// Whether a change of a node can matter to a pod that waits.
-fn matters(old: &Node, new: &Node) -> bool {
-    fn parts(node: &Node) -> (Option<&NodeSpec>, Option<&Amounts>, Option<&Labels>) {
-        let status = node.status.as_ref();
-        let allocatable = status.and_then(|status| status.allocatable.as_ref());
-        (node.spec.as_ref(), allocatable, node.metadata.labels.as_ref())
-    }
-    let images = |node: &Node| node.status.as_ref().and_then(|status| status.images.as_ref()).map(Vec::len);
-    parts(old) != parts(new) || images(old) != images(new)
-}
-
-/// Whether a change of a placed pod can matter to one that waits.
-fn pod_matters(old: &Pod, new: &Pod) -> bool {
-    old.metadata.labels != new.metadata.labels
-        || old.metadata.deletion_timestamp.is_some() != new.metadata.deletion_timestamp.is_some()
-        || component_helpers::resources::requests(old) != component_helpers::resources::requests(new)
-}
-
-type Amounts = BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
 
 fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty())

@@ -128,6 +128,11 @@ impl Snapshot {
         self.order.len()
     }
 
+    /// How many pods are, or are assumed to be, on nodes.
+    pub fn pods(&self) -> usize {
+        self.placed.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

@@ -129,6 +129,7 @@ impl Images {
 
     /// Looks at all images and who uses them; answers those that could go.
     async fn detect(&self, kubelet: &Kubelet) -> Result<Vec<Candidate>, Error> {
+        let asked_at = std::time::SystemTime::now();
         let images = kubelet.runtime.list_images().await.map_err(runtime("list images"))?;
         let containers = kubelet.runtime.list_containers(None).await.map_err(runtime("list containers"))?;
         let mut used = used_by_containers(&containers);
@@ -136,6 +137,8 @@ impl Images {
         for state in self.pods.list().iter().filter(|state| !state.finished) {
             used.extend(used_by_pod(&state.pod));
         }
+        let ids = images.iter().map(|image| image.id.as_str()).collect();
+        crate::images::Pulled::new(&kubelet.config.root_dir).prune(&ids, asked_at);
         let now = Instant::now();
         let mut records = self.records.lock();
         records.retain(|id, _| images.iter().any(|image| image.id == *id));

@@ -1,6 +1,7 @@
 //! Getting images: pull policy, back-off, bounded parallel pulls, and what users are told.
 
 mod credentials;
+mod pulled;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -18,6 +19,10 @@ use crate::pod::backoff::Backoffs;
 use crate::pod::memory::Waiting;
 use crate::pod::spec;
 
+pub(crate) use pulled::Pulled;
+
+use pulled::SecretUse;
+
 /// Tells about one container's image, as an event.
 pub type Tell<'a> = &'a (dyn Fn(EventType, &str, String) + Send + Sync);
 
@@ -31,6 +36,8 @@ pub struct NotThere {
 pub struct Images {
     kubelet: Arc<Kubelet>,
     pulls: Semaphore,
+    /// Who may have what is here.
+    pulled: Pulled,
     /// One pull of an image at a time: the second finds it there.
     turns: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     backoffs: Mutex<Backoffs>,
@@ -44,10 +51,23 @@ struct Failure {
     message: String,
 }
 
+/// Credentials, and the secret that they stand in.
+struct Credential {
+    auth: v1::AuthConfig,
+    source: SecretUse,
+}
+
 impl Images {
     pub fn new(kubelet: Arc<Kubelet>) -> Images {
         let pulls = Semaphore::new(kubelet.config.image_pulls_max.max(1));
-        Images { kubelet, pulls, turns: Mutex::default(), backoffs: Mutex::default(), failures: Mutex::default() }
+        Images {
+            pulled: Pulled::new(&kubelet.config.root_dir),
+            kubelet,
+            pulls,
+            turns: Mutex::default(),
+            backoffs: Mutex::default(),
+            failures: Mutex::default(),
+        }
     }
 
     /// Sees to it that the image is there as the policy wishes, and gives what the runtime knows about it.
@@ -77,20 +97,20 @@ impl Images {
                 return Err(not_there("ImageInspectError", message, later));
             }
         };
-        match (policy.unwrap_or_else(|| default_policy(&reference)), present) {
-            ("Always", _) | ("IfNotPresent", None) => {}
-            ("Never", None) => {
-                let message = format!("Container image \"{image}\" is not present with pull policy of Never");
-                tell(EventType::Warning, "ErrImageNeverPull", message.clone());
-                return Err(not_there("ErrImageNeverPull", message, later));
-            }
-            (_, Some(present)) => {
-                let message =
-                    format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
-                tell(EventType::Normal, "Pulled", message);
-                return Ok(present);
-            }
-            (_, None) => {}
+        let policy = policy.unwrap_or_else(|| default_policy(&reference));
+        if let Some(present) = present.filter(|_| policy != "Always")
+            && self.may_have(pod, &reference, &present.id).await
+        {
+            let message =
+                format!("Container image \"{image}\" already present on machine and can be accessed by the pod");
+            tell(EventType::Normal, "Pulled", message);
+            return Ok(present);
+        }
+        if policy == "Never" {
+            // Also of one that is here, and that the pod's credentials do not open.
+            let message = format!("Container image \"{image}\" is not present with pull policy of Never");
+            tell(EventType::Warning, "ErrImageNeverPull", message.clone());
+            return Err(not_there("ErrImageNeverPull", message, later));
         }
         self.pull(pod, image, &reference, sandbox, tell).await
     }
@@ -164,32 +184,78 @@ impl Images {
         reference: &str,
         sandbox: Option<v1::PodSandboxConfig>,
     ) -> Result<v1::Image, String> {
-        let mut candidates: Vec<Option<v1::AuthConfig>> = Vec::new();
+        let mut candidates: Vec<Option<Credential>> =
+            self.credentials(pod, reference).await.into_iter().map(Some).collect();
+        if candidates.is_empty() {
+            candidates.push(None);
+        }
+        self.pulled.begin(reference).map_err(|error| format!("failed to record image pull intent: {error}"))?;
+        let mut failure = String::new();
+        for credential in candidates {
+            let auth = credential.as_ref().map(|credential| credential.auth.clone());
+            match self.found_by_pull(reference, auth, sandbox.clone()).await {
+                Ok(found) => {
+                    self.remember(reference, Some((&found.id, credential.map(|credential| credential.source))));
+                    return Ok(found);
+                }
+                Err(text) => failure = text,
+            }
+        }
+        self.remember(reference, None);
+        Err(failure)
+    }
+
+    async fn found_by_pull(
+        &self,
+        reference: &str,
+        auth: Option<v1::AuthConfig>,
+        sandbox: Option<v1::PodSandboxConfig>,
+    ) -> Result<v1::Image, String> {
+        let runtime = &self.kubelet.runtime;
+        let id = runtime.pull_image(reference, auth, sandbox).await.map_err(|error| error.message)?;
+        let found = match runtime.image_status(&id).await.map_err(|error| error.message)? {
+            Some(found) => Some(found),
+            None => runtime.image_status(reference).await.map_err(|error| error.message)?,
+        };
+        found.ok_or_else(|| format!("image {reference} vanished after it was pulled"))
+    }
+
+    /// What is not written down is asked of the registry again, which is slower and nothing worse.
+    fn remember(&self, reference: &str, pulled: Option<(&str, Option<SecretUse>)>) {
+        if let Err(error) = self.pulled.end(reference, pulled, &self.kubelet.now().to_string()) {
+            tracing::warn!(image = reference, %error, "with whose credentials an image was pulled is not written down");
+        }
+    }
+
+    /// Whether the pod may have an image that is here: its credentials once opened it, or none were needed.
+    async fn may_have(&self, pod: &Pod, reference: &str, id: &str) -> bool {
+        if self.pulled.is_anybodys(reference, id) {
+            return true;
+        }
+        let own = self.credentials(pod, reference).await;
+        let own: Vec<SecretUse> = own.into_iter().map(|credential| credential.source).collect();
+        !self.pulled.must_pull(reference, id, &own)
+    }
+
+    /// What the pod's secrets hold for this image.
+    async fn credentials(&self, pod: &Pod, reference: &str) -> Vec<Credential> {
+        let mut all = Vec::new();
         for secret in spec::wishes(pod).image_pull_secrets.iter().flatten() {
             match self.kubelet.objects.secret(spec::namespace(pod), &secret.name).await {
-                Ok(found) => candidates.extend(credentials::matching(&found, reference).into_iter().map(Some)),
+                Ok(found) => all.extend(credentials::matching(&found, reference).into_iter().map(|auth| Credential {
+                    source: SecretUse {
+                        uid: found.metadata.uid.clone().unwrap_or_default(),
+                        namespace: spec::namespace(pod).to_owned(),
+                        name: secret.name.clone(),
+                        credential_hash: credentials::hash(&auth),
+                    },
+                    auth,
+                })),
                 // A missing pull secret is no error by itself: the registry may not need it.
                 Err(error) => tracing::warn!(secret = secret.name, %error, "image pull secret is not usable"),
             }
         }
-        if candidates.is_empty() {
-            candidates.push(None);
-        }
-        let mut failure = String::new();
-        for auth in candidates {
-            match self.kubelet.runtime.pull_image(reference, auth, sandbox.clone()).await {
-                Ok(id) => {
-                    let found = self.kubelet.runtime.image_status(&id).await.map_err(|error| error.message)?;
-                    let found = match found {
-                        Some(found) => Some(found),
-                        None => self.kubelet.runtime.image_status(reference).await.map_err(|error| error.message)?,
-                    };
-                    return found.ok_or_else(|| format!("image {reference} vanished after it was pulled"));
-                }
-                Err(error) => failure = error.message,
-            }
-        }
-        Err(failure)
+        all
     }
 
     fn turn(&self, reference: &str) -> Arc<tokio::sync::Mutex<()>> {

@@ -275,8 +275,9 @@ fn selected(collection: &str, query: &BTreeMap<String, String>, path: &str, obje
     inside
         && fields.split(',').filter(|term| !term.is_empty()).all(|term| {
             let (field, value) = term.split_once('=').unwrap_or((term, ""));
+            let (field, equal) = field.strip_suffix('!').map_or((field, true), |field| (field, false));
             let pointer = format!("/{}", field.replace('.', "/"));
-            object.pointer(&pointer).and_then(Value::as_str).unwrap_or("") == value
+            (object.pointer(&pointer).and_then(Value::as_str).unwrap_or("") == value) == equal
         })
 }
 

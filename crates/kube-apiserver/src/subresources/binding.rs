@@ -98,6 +98,8 @@ fn bound(pod: &Value, node: &str, binding: &Value, now: &str) -> Value {
     }
     let condition = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": now, "lastProbeTime": null});
     let status = child_mut(&mut next, "status");
+    // The promise of a node is kept, so it need not stand there any more.
+    status.remove("nominatedNodeName");
     let conditions = status.entry("conditions").or_insert_with(|| Value::Array(Vec::new()));
     if let Some(list) = conditions.as_array_mut() {
         match list.iter_mut().find(|entry| entry["type"] == "PodScheduled") {

@@ -13,6 +13,7 @@ pub mod volume_binding;
 pub mod volume_zone;
 pub mod pod_topology_spread;
 pub mod inter_pod_affinity;
+pub mod dynamic_resources;
 pub mod balanced_allocation;
 pub mod image_locality;
 
@@ -36,6 +37,7 @@ pub fn standard() -> Vec<(Arc<dyn Plugin>, i64)> {
         (Arc::new(volume_zone::VolumeZone), 0),
         (Arc::new(pod_topology_spread::PodTopologySpread::default()), 2),
         (Arc::new(inter_pod_affinity::InterPodAffinity::default()), 2),
+        (Arc::new(dynamic_resources::DynamicResources), 0),
         (Arc::new(balanced_allocation::BalancedAllocation::default()), 1),
         (Arc::new(image_locality::ImageLocality), 1),
     ]

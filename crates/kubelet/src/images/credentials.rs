@@ -14,6 +14,14 @@ pub(super) fn matching(secret: &Secret, image: &str) -> Vec<v1::AuthConfig> {
     fitting.into_iter().filter_map(|(key, entry)| credential(key, entry)).collect()
 }
 
+/// What credentials come down to, for comparing them without keeping them.
+pub(super) fn hash(auth: &v1::AuthConfig) -> String {
+    let parts = [&auth.username, &auth.password, &auth.identity_token, &auth.registry_token, &auth.server_address];
+    // Lengths between the parts, so that no part runs into the next.
+    let text: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
+    super::pulled::hash(text.as_bytes())
+}
+
 fn entries(secret: &Secret) -> Map<String, Value> {
     let data = |key: &str| secret.data.as_ref().and_then(|data| data.get(key));
     let parse = |bytes: &[u8]| serde_json::from_slice::<Map<String, Value>>(bytes).ok();

@@ -1,0 +1,134 @@
+//! The proxy of Services: beside the node in the server's process, or alone against any Kubernetes API.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use kube_proxy::{Config, Family, HEALTH_PORT, METRICS_PORT, NodePortAddresses};
+use reconcile::{Cluster, Shutdown};
+
+pub const AGENT: &str = concat!("kube-proxy/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Options {
+    /// Addresses by which node ports are reached: ranges, or `primary` for those of the Node object; all unless told otherwise.
+    #[arg(long, env = "KNARR_NODEPORT_ADDRESSES", value_delimiter = ',')]
+    nodeport_addresses: Vec<String>,
+    /// Let Services take over the addresses in their `externalIPs`.
+    #[arg(long, env = "KNARR_ALLOW_EXTERNAL_IPS")]
+    allow_external_ips: bool,
+    /// Where the proxy answers /metrics; `none` for nowhere.
+    #[arg(long, env = "KNARR_PROXY_METRICS_ADDRESS", default_value_t = format!("127.0.0.1:{METRICS_PORT}"))]
+    proxy_metrics_address: String,
+    /// Where the proxy answers /healthz and /livez; `none` for nowhere.
+    #[arg(long, env = "KNARR_PROXY_HEALTHZ_ADDRESS", default_value_t = format!("0.0.0.0:{HEALTH_PORT}"))]
+    proxy_healthz_address: String,
+}
+
+impl Options {
+    pub fn config(&self, node_name: String, cluster_cidrs: Vec<ipnet::IpNet>) -> anyhow::Result<Config> {
+        let node_port_addresses = match self.nodeport_addresses.as_slice() {
+            [] => NodePortAddresses::All,
+            [one] if one == "primary" => NodePortAddresses::Primary,
+            ranges => {
+                let parse = |text: &String| {
+                    text.parse().map_err(|_| anyhow::anyhow!("--nodeport-addresses: {text:?} is no address range"))
+                };
+                NodePortAddresses::Ranges(ranges.iter().map(parse).collect::<anyhow::Result<_>>()?)
+            }
+        };
+        let has = |is_v4: bool| cluster_cidrs.iter().any(|range| range.addr().is_ipv4() == is_v4);
+        let families = [(Family::V4, has(true) || !has(false)), (Family::V6, has(false))];
+        Ok(Config {
+            node_port_addresses,
+            external_ips: self.allow_external_ips,
+            families: families.into_iter().filter(|(_, is_used)| *is_used).map(|(family, _)| family).collect(),
+            metrics_address: address("--proxy-metrics-address", &self.proxy_metrics_address)?,
+            health_address: address("--proxy-healthz-address", &self.proxy_healthz_address)?,
+            cluster_cidrs,
+            ..Config::new(node_name)
+        })
+    }
+}
+
+fn address(flag: &str, text: &str) -> anyhow::Result<Option<SocketAddr>> {
+    match text {
+        "none" | "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| anyhow::anyhow!("{flag}: {text:?} is no address with a port")),
+    }
+}
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// How to reach the cluster.
+    #[arg(long, env = "KNARR_KUBECONFIG")]
+    kubeconfig: PathBuf,
+    /// The node's name; this host's name unless told otherwise.
+    #[arg(long, env = "KNARR_NODE_NAME")]
+    hostname_override: Option<String>,
+    /// Addresses of pods, in the whole cluster, one range per family.
+    #[arg(long, env = "KNARR_CLUSTER_CIDR", value_delimiter = ',')]
+    cluster_cidr: Vec<ipnet::IpNet>,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// `knarr kube-proxy`, until it is told to stop.
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let name = flags.hostname_override.unwrap_or_else(crate::server::host_name);
+    let config = flags.options.config(name, flags.cluster_cidr)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    runtime.block_on(async {
+        let shutdown = Shutdown::new();
+        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        crate::alone::cancel_on_signal(&shutdown)?;
+        Ok(kube_proxy::run(config, cluster, shutdown).await?)
+    })
+}
+
+/// Keeps the rules until told to stop.
+pub async fn work(config: Config, cluster: Cluster, stop: Shutdown) {
+    if let Err(error) = kube_proxy::run(config, cluster, stop).await {
+        tracing::error!(%error, "the proxy of Services does not run");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Arguments {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn config(arguments: &[&str], ranges: &[&str]) -> anyhow::Result<Config> {
+        let arguments = Arguments::parse_from(["x"].iter().chain(arguments));
+        arguments.options.config("n".into(), ranges.iter().map(|range| range.parse().unwrap()).collect())
+    }
+
+    #[test]
+    fn flags_become_a_configuration() {
+        let plain = config(&[], &["10.42.0.0/16"]).unwrap();
+        assert_eq!(plain.node_port_addresses, NodePortAddresses::All);
+        assert_eq!((plain.external_ips, plain.families), (false, vec![Family::V4]));
+        assert_eq!(plain.health_address.unwrap().to_string(), "0.0.0.0:10256");
+        assert_eq!(plain.metrics_address.unwrap().to_string(), "127.0.0.1:10249");
+        let told = config(
+            &["--nodeport-addresses=10.0.0.0/8,fd00::/8", "--allow-external-ips", "--proxy-metrics-address=none"],
+            &["10.42.0.0/16", "fd42::/48"],
+        )
+        .unwrap();
+        let ranges = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
+        assert_eq!(told.node_port_addresses, NodePortAddresses::Ranges(ranges));
+        assert_eq!((told.external_ips, told.families), (true, vec![Family::V4, Family::V6]));
+        assert_eq!(told.metrics_address, None);
+        let primary = config(&["--nodeport-addresses=primary"], &[]).unwrap();
+        assert_eq!(primary.node_port_addresses, NodePortAddresses::Primary);
+        assert!(config(&["--nodeport-addresses=nonsense"], &[]).is_err());
+        assert!(config(&["--proxy-healthz-address=nonsense"], &[]).is_err());
+    }
+}

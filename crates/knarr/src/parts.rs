@@ -1,0 +1,72 @@
+//! What runs on every node beside the kubelet. A server and an agent start them alike; only who they ask as differs.
+
+use std::path::Path;
+
+use reconcile::{Cluster, Shutdown};
+use tokio::task::JoinHandle;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Proxy,
+    Dns,
+}
+
+impl Part {
+    /// What `--disable` calls it, the first name being ours.
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Part::Proxy => &["kube-proxy"],
+            Part::Dns => &["dns", "coredns"],
+        }
+    }
+}
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    #[command(flatten)]
+    dns: crate::dns::NodeFlags,
+    #[command(flatten)]
+    proxy: crate::kube_proxy::Options,
+}
+
+/// The node they belong to.
+pub struct Node<'a> {
+    pub flags: &'a crate::node::Flags,
+    pub data_dir: &'a Path,
+    pub service_cidr: ipnet::IpNet,
+    /// What `--disable` names.
+    pub disabled: &'a [String],
+}
+
+impl Node<'_> {
+    fn runs(&self, part: Part) -> bool {
+        !is_disabled(self.disabled, part)
+    }
+}
+
+pub fn is_disabled(disabled: &[String], part: Part) -> bool {
+    disabled.iter().any(|name| part.names().contains(&name.as_str()))
+}
+
+impl Flags {
+    /// Starts what is not disabled; each handle ends when its part has stopped.
+    pub fn start(
+        &self,
+        node: Node,
+        cluster_of: impl Fn(Part) -> Cluster,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<Vec<JoinHandle<()>>> {
+        let mut running = Vec::new();
+        if node.runs(Part::Proxy) {
+            let config = self.proxy.config(node.flags.name(), vec![node.flags.cluster_cidr])?;
+            running.push(tokio::spawn(crate::kube_proxy::work(config, cluster_of(Part::Proxy), shutdown.clone())));
+        }
+        if node.runs(Part::Dns) {
+            let (flags, data_dir, service_cidr) = (node.flags, node.data_dir, node.service_cidr);
+            let config = self.dns.config(crate::dns::Node { flags, data_dir, service_cidr });
+            running.push(crate::dns::start(config, cluster_of(Part::Dns), shutdown.clone()));
+        }
+        Ok(running)
+    }
+}

@@ -1,0 +1,124 @@
+//! Which devices drivers offer, where, and which of them are taken.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use component_helpers::node_affinity::selector_matches;
+use k8s_openapi::api::core::v1::NodeSelector;
+use k8s_openapi::api::resource::v1::{Device, DeviceTaint, DeviceToleration, ResourceSlice};
+
+use crate::objects::Objects;
+use crate::snapshot::NodeInfo;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceId {
+    pub driver: String,
+    pub pool: String,
+    pub device: String,
+}
+
+/// Everything that is offered, of pools that are complete.
+#[derive(Default)]
+pub struct Offers {
+    slices: Vec<Arc<ResourceSlice>>,
+    pub taken: HashSet<DeviceId>,
+}
+
+/// A device on a node.
+#[derive(Clone, Copy)]
+pub struct Offer<'a> {
+    pub slice: &'a ResourceSlice,
+    pub device: &'a Device,
+}
+
+impl Offer<'_> {
+    pub fn id(&self) -> DeviceId {
+        let spec = &self.slice.spec;
+        DeviceId { driver: spec.driver.clone(), pool: spec.pool.name.clone(), device: self.device.name.clone() }
+    }
+
+    /// Where it can be reached from: a node, a selector of nodes, or everywhere.
+    pub fn place(&self) -> (Option<&str>, Option<&NodeSelector>) {
+        let spec = &self.slice.spec;
+        match spec.per_device_node_selection {
+            Some(true) => (self.device.node_name.as_deref(), self.device.node_selector.as_ref()),
+            _ => (spec.node_name.as_deref(), spec.node_selector.as_ref()),
+        }
+    }
+
+    /// Whether nothing about it keeps claims away that tolerate only this.
+    pub fn is_open_to(&self, tolerations: &[DeviceToleration]) -> bool {
+        let taints = self.device.taints.iter().flatten();
+        taints.filter(|taint| taint.effect != "None").all(|taint| tolerations.iter().any(|one| tolerates(one, taint)))
+    }
+
+    fn is_on(&self, node: &NodeInfo) -> bool {
+        let everywhere = match self.slice.spec.per_device_node_selection {
+            Some(true) => self.device.all_nodes,
+            _ => self.slice.spec.all_nodes,
+        };
+        match self.place() {
+            (Some(name), _) => name == node.name,
+            (None, Some(selector)) => selector_matches(selector, &node.name, &node.labels),
+            (None, None) => everywhere == Some(true),
+        }
+    }
+}
+
+impl Offers {
+    pub fn new(objects: &Objects) -> Offers {
+        let mut taken = HashSet::new();
+        for claim in objects.device_claims() {
+            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+            let results = allocation.and_then(|one| one.devices.as_ref()).and_then(|devices| devices.results.as_ref());
+            // Who only looks after a device takes nothing away.
+            let exclusive = results.into_iter().flatten().filter(|result| result.admin_access != Some(true));
+            taken.extend(exclusive.map(|result| DeviceId {
+                driver: result.driver.clone(),
+                pool: result.pool.clone(),
+                device: result.device.clone(),
+            }));
+        }
+        Offers { slices: complete(objects.slices.list()), taken }
+    }
+
+    /// The devices that can be reached from a node.
+    pub fn on<'a>(&'a self, node: &'a NodeInfo) -> Vec<Offer<'a>> {
+        let all = self.slices.iter().flat_map(|slice| {
+            let devices = slice.spec.devices.iter().flatten();
+            devices.map(move |device| Offer { slice, device })
+        });
+        all.filter(|offer| offer.is_on(node) && is_whole(offer.device)).collect()
+    }
+}
+
+/// A part of another device, or one for several claims at once, is not offered.
+fn is_whole(device: &Device) -> bool {
+    device.consumes_counters.iter().flatten().next().is_none() && device.allow_multiple_allocations != Some(true)
+}
+
+/// The slices of the newest generation of each pool, where all of them are there: a driver may be in the middle of an update.
+fn complete(slices: Vec<Arc<ResourceSlice>>) -> Vec<Arc<ResourceSlice>> {
+    let mut pools: BTreeMap<(String, String), Vec<Arc<ResourceSlice>>> = BTreeMap::new();
+    for slice in slices {
+        let pool = pools.entry((slice.spec.driver.clone(), slice.spec.pool.name.clone())).or_default();
+        match pool.first().map_or(slice.spec.pool.generation, |first| first.spec.pool.generation) {
+            newest if slice.spec.pool.generation > newest => *pool = vec![slice],
+            newest if slice.spec.pool.generation == newest => pool.push(slice),
+            _ => {}
+        }
+    }
+    let whole = |pool: &Vec<Arc<ResourceSlice>>| {
+        pool.first().is_some_and(|first| i64::try_from(pool.len()) == Ok(first.spec.pool.resource_slice_count))
+    };
+    pools.into_values().filter(whole).flatten().collect()
+}
+
+fn tolerates(toleration: &DeviceToleration, taint: &DeviceTaint) -> bool {
+    let any = |field: &Option<String>, value: &str| field.as_deref().is_none_or(|one| one.is_empty() || one == value);
+    let value = match toleration.operator.as_deref() {
+        Some("Exists") => true,
+        _ => toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default(),
+    };
+    any(&toleration.effect, &taint.effect) && any(&toleration.key, &taint.key) && value
+}

@@ -1,0 +1,194 @@
+//! DynamicResources: pods that claim devices go where drivers offer them, and get them for themselves.
+//!
+//! `devices.rs` says which devices there are and which are taken, `selector.rs` which of them fit, `allocate.rs` chooses, and
+//! `bind.rs` writes what was chosen. Devices that are parts of others (shared counters) or that several claims share are left to
+//! nobody: upstream offers them only behind features that are not on by default.
+
+mod allocate;
+pub mod bind;
+mod devices;
+mod selector;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use component_helpers::node_affinity::selector_matches;
+use k8s_openapi::api::core::v1::{Pod, PodResourceClaim};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimConsumerReference};
+use reconcile::Key;
+
+use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, Reservation, View};
+use crate::pod_info::PodInfo;
+use crate::snapshot::NodeInfo;
+use allocate::Wanted;
+use devices::Offers;
+
+/// Keeps a claim that is allocated from going.
+pub const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// So many pods may share a claim.
+const CONSUMERS_MAX: usize = 256;
+
+pub const NAME: &str = "DynamicResources";
+
+pub struct DynamicResources;
+
+impl Plugin for DynamicResources {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    /// A pod waits until each of its templates has become a claim.
+    fn admits(&self, pod: &PodInfo) -> Result<(), String> {
+        match claims(&pod.pod).find(|one| claim_name(&pod.pod, one).is_none()) {
+            Some(missing) => Err(format!("pod claim {:?} is not created yet", missing.name)),
+            None => Ok(()),
+        }
+    }
+
+    fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
+        if claims(&pod.pod).next().is_none() {
+            return Filtering::Skip;
+        }
+        match Question::new(view, pod) {
+            Ok(question) => Filtering::Ask(Box::new(question)),
+            Err(why) => Filtering::Refused(Refusal::final_(why)),
+        }
+    }
+
+    fn reserve(&self, view: View, pod: &PodInfo, node: &NodeInfo) -> Option<Reservation> {
+        claims(&pod.pod).next()?;
+        let question = Question::new(view, pod).ok()?;
+        // The node has just passed, and nothing changed since.
+        let mut devices: Vec<Arc<ResourceClaim>> = Vec::new();
+        for (wanted, allocation) in question.wanted.iter().zip(question.allocate(node).ok()?) {
+            let mut claim = ResourceClaim::clone(&wanted.claim);
+            claim.status.get_or_insert_default().allocation = Some(allocation);
+            devices.push(Arc::new(reserved(claim, pod)));
+        }
+        let shared = question.allocated.iter().filter(|claim| !is_reserved(claim, pod));
+        devices.extend(shared.map(|claim| Arc::new(reserved(ResourceClaim::clone(claim), pod))));
+        (!devices.is_empty()).then(|| Reservation { devices, ..Reservation::default() })
+    }
+
+    fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
+        match change {
+            Change::Node { new, .. } => new.is_some(),
+            Change::OwnUpdate { .. } => true,
+            Change::PlacedPod { .. } => false,
+            // Any claim may have let go of what this one waits for.
+            Change::Object { kind, .. } => {
+                matches!(*kind, "ResourceClaim" | "ResourceSlice" | "DeviceClass") && claims(&pod.pod).next().is_some()
+            }
+        }
+    }
+}
+
+fn claims(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
+    pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten())
+}
+
+/// The name of the object; none while it is not made.
+fn claim_name<'a>(pod: &'a Pod, claim: &'a PodResourceClaim) -> Option<&'a str> {
+    let made = || {
+        let statuses = pod.status.iter().flat_map(|status| status.resource_claim_statuses.iter().flatten());
+        statuses.into_iter().find(|one| one.name == claim.name).and_then(|one| one.resource_claim_name.as_deref())
+    };
+    claim.resource_claim_name.as_deref().or_else(made)
+}
+
+fn is_reserved(claim: &ResourceClaim, pod: &PodInfo) -> bool {
+    users(claim).iter().any(|user| user.uid == pod.uid)
+}
+
+fn users(claim: &ResourceClaim) -> &[ResourceClaimConsumerReference] {
+    claim.status.as_ref().and_then(|status| status.reserved_for.as_deref()).unwrap_or_default()
+}
+
+/// The claim with the pod among its users, and what keeps it while it has any.
+fn reserved(mut claim: ResourceClaim, pod: &PodInfo) -> ResourceClaim {
+    claim.status.get_or_insert_default().reserved_for.get_or_insert_default().push(ResourceClaimConsumerReference {
+        api_group: None,
+        resource: "pods".into(),
+        name: pod.key.name.clone(),
+        uid: pod.uid.clone(),
+    });
+    claim
+}
+
+/// A claim of the pod that holds it to nodes that do not take it, and that nobody else uses: without its devices it may get others.
+pub fn to_free(view: View, pod: &PodInfo) -> Option<Arc<ResourceClaim>> {
+    let named = claims(&pod.pod).filter_map(|one| claim_name(&pod.pod, one));
+    let mut found = named.filter_map(|name| view.objects.device_claim(&Key::new(pod.key.namespace.clone(), name)));
+    found.find(|claim| {
+        let allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
+        allocated && users(claim).iter().all(|user| user.uid == pod.uid)
+    })
+}
+
+/// What is asked of every node.
+struct Question {
+    /// Claims that have their devices already.
+    allocated: Vec<Arc<ResourceClaim>>,
+    wanted: Vec<Wanted>,
+    offers: Offers,
+}
+
+impl Question {
+    /// Fails where no node can help: the words say why.
+    fn new(view: View, pod: &PodInfo) -> Result<Question, String> {
+        let (mut allocated, mut wanted) = (Vec::new(), Vec::new());
+        for one in claims(&pod.pod) {
+            let name =
+                claim_name(&pod.pod, one).ok_or_else(|| format!("pod claim {:?} is not created yet", one.name))?;
+            let claim = view.objects.device_claim(&Key::new(pod.key.namespace.clone(), name));
+            let claim = claim.ok_or_else(|| format!("resourceclaim {name:?} not found"))?;
+            if claim.metadata.deletion_timestamp.is_some() {
+                return Err(format!("resourceclaim {name:?} is being deleted"));
+            }
+            if one.resource_claim_template_name.is_some() && !is_owned(&claim, pod) {
+                return Err(format!("resourceclaim {name:?} was not created for pod {}", pod.key));
+            }
+            match claim.status.as_ref().and_then(|status| status.allocation.as_ref()) {
+                Some(_) if !is_reserved(&claim, pod) && users(&claim).len() >= CONSUMERS_MAX => {
+                    return Err("resourceclaim in use".into());
+                }
+                Some(_) => allocated.push(claim),
+                None => wanted.push(Wanted::new(view.objects, claim)?),
+            }
+        }
+        // Who needs nothing new need not know what there is.
+        let offers = if wanted.is_empty() { Offers::default() } else { Offers::new(view.objects) };
+        Ok(Question { allocated, wanted, offers })
+    }
+
+    fn allocate(
+        &self,
+        node: &NodeInfo,
+    ) -> Result<Vec<k8s_openapi::api::resource::v1::AllocationResult>, allocate::Failure> {
+        allocate::allocate(&self.wanted, &self.offers, node)
+    }
+}
+
+fn is_owned(claim: &ResourceClaim, pod: &PodInfo) -> bool {
+    component_helpers::pods::is_controlled_by(&claim.metadata, &pod.uid)
+}
+
+impl Filter for Question {
+    fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
+        for claim in &self.allocated {
+            let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+            let place = allocation.and_then(|allocation| allocation.node_selector.as_ref());
+            if place.is_some_and(|place| !selector_matches(place, &node.name, &node.labels)) {
+                return Err(Refusal::resolvable("resourceclaim not available on the node"));
+            }
+        }
+        if self.wanted.is_empty() {
+            return Ok(());
+        }
+        self.allocate(node).map(|_| ()).map_err(|failure| match failure {
+            allocate::Failure::NoDevices => Refusal::resolvable("cannot allocate all claims"),
+            allocate::Failure::Selector(why) => Refusal::final_(why),
+        })
+    }
+}

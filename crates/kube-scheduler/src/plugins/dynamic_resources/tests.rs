@@ -1,0 +1,145 @@
+//! Claims and devices on two nodes, from small objects.
+
+use reconcile::Cache;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::objects::Objects;
+use crate::snapshot::Snapshot;
+
+fn read<T: serde::de::DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).expect("an object")
+}
+
+fn nodes() -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for (name, zone) in [("n1", "x"), ("n2", "y")] {
+        let metadata = json!({"name": name, "labels": {"zone": zone}});
+        snapshot.set_node(Arc::new(read(json!({"metadata": metadata, "status": {}}))));
+    }
+    snapshot.freeze();
+    snapshot
+}
+
+/// `name model memory numa [taint]` each, on a node.
+fn slice(node: &str, devices: &str) -> Value {
+    let devices: Vec<Value> = devices
+        .split(';')
+        .map(|text| {
+            let words: Vec<&str> = text.split_whitespace().collect();
+            let attributes = json!({"model": {"string": words[1]}, "example.com/numa": {"int": words[3].parse::<i64>().expect("a number")},
+                "driverVersion": {"version": "1.2.3"}});
+            let taints: Vec<Value> =
+                words.get(4).map(|key| json!({"key": key, "effect": "NoSchedule"})).into_iter().collect();
+            json!({"name": words[0], "attributes": attributes, "capacity": {"memory": {"value": words[2]}}, "taints": taints})
+        })
+        .collect();
+    json!({"metadata": {"name": node}, "spec": {"driver": "gpu.example.com", "nodeName": node,
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1}, "devices": devices}})
+}
+
+/// What the claim's devices are on each node: `n1: request=device,...`, or why there are none.
+fn check(slices: &[Value], others: &[Value], claim: Value, expected: &[(&str, &str)]) {
+    let claim: ResourceClaim =
+        read(json!({"metadata": {"name": "c", "namespace": "a", "uid": "c"}, "spec": {"devices": claim}}));
+    let others = others.iter().map(|one| read(one.clone()));
+    let class = json!({"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}});
+    let mut objects = Objects::empty();
+    objects.device_claims = Cache::holding(others.chain([claim]));
+    objects.device_classes = Cache::holding([read(class)]);
+    objects.slices = Cache::holding(slices.iter().map(|one| read(one.clone())));
+    let pod = json!({"metadata": {"name": "p", "namespace": "a", "uid": "p"},
+        "spec": {"containers": [], "resourceClaims": [{"name": "d", "resourceClaimName": "c"}]}});
+    let pod = PodInfo::new(Arc::new(read(pod)));
+    let snapshot = nodes();
+    let view = View { snapshot: &snapshot, objects: &objects };
+    let question = match Question::new(view, &pod) {
+        Ok(question) => question,
+        Err(why) => return assert_eq!([("", why.as_str())], expected),
+    };
+    for (node, expected) in expected {
+        let info = snapshot.by_name(node).expect("a node");
+        let found = match question.check(info) {
+            Err(refusal) => refusal.reasons.join(", "),
+            Ok(()) => {
+                let reservation = DynamicResources.reserve(view, &pod, info).expect("something is to be written");
+                let status = reservation.devices[0].status.clone().expect("a status");
+                assert_eq!(status.reserved_for.expect("users")[0].uid, "p");
+                let devices = status.allocation.and_then(|one| one.devices).and_then(|devices| devices.results);
+                let devices = devices.unwrap_or_default();
+                devices.iter().map(|one| format!("{}={}", one.request, one.device)).collect::<Vec<_>>().join(",")
+            }
+        };
+        assert_eq!(found, *expected, "{node}");
+    }
+}
+
+fn exactly(name: &str, more: Value) -> Value {
+    let mut request = json!({"deviceClassName": "gpu"});
+    for (key, value) in more.as_object().into_iter().flatten() {
+        request[key] = value.clone();
+    }
+    json!({"name": name, "exactly": request})
+}
+
+fn selecting(expression: &str) -> Value {
+    json!({"selectors": [{"cel": {"expression": expression}}]})
+}
+
+const NONE: &str = "cannot allocate all claims";
+
+#[test]
+fn devices_are_chosen_by_what_they_are() {
+    let slices = [slice("n1", "g0 a 40Gi 0; g1 b 80Gi 1"), slice("n2", "g0 a 40Gi 0")];
+    let one = |more: Value| json!({"requests": [exactly("r", more)]});
+    check(&slices, &[], one(json!({})), &[("n1", "r=g0"), ("n2", "r=g0")]);
+    let large = "device.capacity['gpu.example.com'].memory.compareTo(quantity('60Gi')) > 0";
+    check(&slices, &[], one(selecting(large)), &[("n1", "r=g1"), ("n2", NONE)]);
+    let model = "device.attributes['gpu.example.com'].model == 'b'";
+    check(&slices, &[], one(selecting(model)), &[("n1", "r=g1"), ("n2", NONE)]);
+    let version = "device.attributes['gpu.example.com'].driverVersion.isGreaterThan(semver('1.2.0'))";
+    check(&slices, &[], one(selecting(version)), &[("n2", "r=g0")]);
+    check(&slices, &[], one(json!({"count": 2})), &[("n1", "r=g0,r=g1"), ("n2", NONE)]);
+    check(&slices, &[], one(json!({"allocationMode": "All"})), &[("n1", "r=g0,r=g1"), ("n2", "r=g0")]);
+    let wrong = "device.attributes['gpu.example.com'].size == 1";
+    check(&slices, &[], one(selecting(wrong)), &[("n1", "selector: runtime error: no such key: size")]);
+    let unknown = json!({"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]});
+    check(&slices, &[], unknown, &[("", "request r: device class none does not exist")]);
+}
+
+#[test]
+fn what_is_taken_or_incomplete_is_not_given() {
+    let result = json!({"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "g0"});
+    let other = json!({"metadata": {"name": "o", "namespace": "b", "uid": "o"}, "spec": {},
+        "status": {"allocation": {"devices": {"results": [result]}}}});
+    let slices = [slice("n1", "g0 a 1Gi 0; g1 a 1Gi 1; g2 a 1Gi 1 broken"), slice("n2", "g0 a 1Gi 0")];
+    let taken = [other];
+    check(&slices, &taken, json!({"requests": [exactly("r", json!({}))]}), &[("n1", "r=g1"), ("n2", "r=g0")]);
+    let watches = exactly("r", json!({"adminAccess": true}));
+    check(&slices, &taken, json!({"requests": [watches]}), &[("n1", "r=g0")]);
+    let tolerant = exactly("r", json!({"count": 2, "tolerations": [{"key": "broken", "operator": "Exists"}]}));
+    check(&slices, &taken, json!({"requests": [tolerant]}), &[("n1", "r=g1,r=g2")]);
+    // A driver is in the middle of an update: the old generation counts no more, the new one not yet.
+    let mut newer = slice("n2", "g0 a 1Gi 0");
+    newer["metadata"]["name"] = "newer".into();
+    newer["spec"]["pool"] = json!({"name": "n2", "generation": 2, "resourceSliceCount": 2});
+    let updating = [slices[1].clone(), newer];
+    check(&updating, &[], json!({"requests": [exactly("r", json!({}))]}), &[("n2", NONE)]);
+}
+
+#[test]
+fn requests_hold_together() {
+    let slices = [slice("n1", "g0 a 1Gi 0; g1 a 1Gi 1; g2 b 1Gi 1"), slice("n2", "g0 a 1Gi 0; g1 b 1Gi 1")];
+    let both = |constraint: Value| {
+        json!({"requests": [exactly("a", selecting("device.attributes['gpu.example.com'].model == 'a'")),
+            exactly("b", selecting("device.attributes['gpu.example.com'].model == 'b'"))], "constraints": [constraint]})
+    };
+    let same = json!({"matchAttribute": "example.com/numa"});
+    check(&slices, &[], both(same), &[("n1", "a=g1,b=g2"), ("n2", NONE)]);
+    let different = json!({"distinctAttribute": "example.com/numa"});
+    check(&slices, &[], both(different), &[("n1", "a=g0,b=g2"), ("n2", "a=g0,b=g1")]);
+    // The first way that goes.
+    let way = |name: &str, count: usize| json!({"name": name, "deviceClassName": "gpu", "count": count});
+    let first = json!({"requests": [{"name": "r", "firstAvailable": [way("three", 3), way("two", 2)]}]});
+    check(&slices, &[], first, &[("n1", "r/three=g0,r/three=g1,r/three=g2"), ("n2", "r/two=g0,r/two=g1")]);
+}

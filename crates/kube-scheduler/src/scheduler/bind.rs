@@ -1,0 +1,107 @@
+//! What is written for a decision, beside the loop: volumes and devices first, then the binding; or why there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reconcile::events::{EventType, reference};
+
+use super::{Message, Scheduler};
+use crate::framework::Reservation;
+use crate::metrics::Attempt;
+use crate::objects::Objects;
+use crate::plugins::{dynamic_resources, volume_binding};
+use crate::pod_info::PodInfo;
+use crate::writes::{delete, disruption_status, patch_status, write_binding};
+
+impl Scheduler {
+    pub(super) fn write_status(&self, pod: &Arc<PodInfo>, status: Option<serde_json::Value>) {
+        if let Some(status) = status {
+            let (client, pod) = (self.client.clone(), pod.clone());
+            tokio::spawn(async move {
+                if let Err(error) = patch_status(&client, &pod, &status).await {
+                    tracing::debug!(pod = %pod.key, %error, "a pod's condition was not written");
+                }
+            });
+        }
+    }
+
+    /// Ends the victims; the pod waits for their end.
+    pub(super) fn make_room(&self, pod: &Arc<PodInfo>, node: &str, victims: Vec<Arc<PodInfo>>) {
+        for victim in victims {
+            let (client, events, pod, node) = (self.client.clone(), self.events.clone(), pod.clone(), node.to_owned());
+            tokio::spawn(async move {
+                let status = disruption_status(pod.scheduler_name());
+                let marked = patch_status(&client, &victim, &status).await;
+                let ended = match marked {
+                    Ok(()) => delete(&client, &victim).await,
+                    Err(error) => Err(error),
+                };
+                match ended {
+                    Ok(()) => {
+                        let message = format!("Preempted by pod {} on node {node}", pod.uid);
+                        events.event(&reference(&*victim.pod), EventType::Normal, "Preempted", message);
+                    }
+                    Err(error) => tracing::warn!(pod = %victim.key, %error, "a pod was not preempted"),
+                }
+            });
+        }
+    }
+
+    /// Beside the loop: volumes first, then the binding.
+    pub(super) fn bind(
+        &self,
+        pod: Arc<PodInfo>,
+        node: String,
+        attempt: Attempt,
+        reservation: Option<Reservation>,
+        timeout: Duration,
+    ) {
+        let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
+        let bindings = self.bindings.clone();
+        let objects = reservation.as_ref().map(|_| self.objects.clone());
+        tokio::spawn(async move {
+            // Where the loop has ended, so has the assumption, and nobody reads the message; so below.
+            if let (Some(reservation), Some(objects)) = (&reservation, &objects)
+                && let Err(why) = prepare(&client, objects, reservation, timeout).await
+            {
+                dynamic_resources::bind::unreserve(&client, &pod, &reservation.devices).await;
+                let _ = messages.send(Message::NotBound { pod, why, attempt, reservation: Some(reservation.clone()) });
+                return;
+            }
+            let _permit = bindings.acquire_owned().await;
+            match write_binding(&client, &pod, &node).await {
+                Ok(()) => {
+                    let message = format!("Successfully assigned {} to {node}", pod.key);
+                    events.event(&reference(&*pod.pod), EventType::Normal, "Scheduled", message);
+                    let _ = messages.send(Message::Bound { attempt, reservation });
+                }
+                Err(error) => {
+                    let said = match &error {
+                        kube::Error::Api(status) => status.message.clone(),
+                        other => other.to_string(),
+                    };
+                    let why = format!("running Bind plugin \"DefaultBinder\": {said}");
+                    let devices = reservation.as_ref().map(|one| one.devices.as_slice()).unwrap_or_default();
+                    dynamic_resources::bind::unreserve(&client, &pod, devices).await;
+                    let _ = messages.send(Message::NotBound { pod, why, attempt, reservation });
+                }
+            }
+        });
+    }
+}
+
+/// Everything that must be so before the pod may be bound.
+async fn prepare(
+    client: &kube::Client,
+    objects: &Objects,
+    reservation: &Reservation,
+    timeout: Duration,
+) -> Result<(), String> {
+    let bound = volume_binding::bind::bind(client, objects, reservation, timeout).await;
+    bound.map_err(|error| format!("running PreBind plugin \"VolumeBinding\": binding volumes: {error}"))?;
+    if reservation.devices.is_empty() {
+        return Ok(());
+    }
+    let bound = dynamic_resources::bind::bind(client, objects, reservation, timeout).await;
+    bound.map_err(|error| format!("running PreBind plugin \"DynamicResources\": {error}"))
+}

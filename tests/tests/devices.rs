@@ -1,0 +1,191 @@
+//! Devices that pods claim (dynamic resource allocation): templates become claims, the scheduler gives each pod devices of its own
+//! where they are, and what a pod had is free again when it has ended. The driver is the test: it offers devices of hollow nodes.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use testkit::{Component, Kubectl, Server};
+
+const LATER: Duration = Duration::from_secs(60);
+
+struct Cluster {
+    kubectl: Kubectl,
+    _nodes: Component,
+    _server: Server,
+}
+
+impl Cluster {
+    fn start() -> Cluster {
+        let server = Server::start().unwrap();
+        server.default_account("default").unwrap();
+        let nodes = Component::start(&server, "nodes", "hollow-nodes", &["--count=2"]).unwrap();
+        let cluster = Cluster { kubectl: server.kubectl(), _nodes: nodes, _server: server };
+        cluster.until("the nodes are ready", |cluster| {
+            cluster.ok("get nodes --no-headers").lines().filter(|line| line.contains(" Ready ")).count() == 2
+        });
+        cluster
+    }
+
+    fn ok(&self, line: &str) -> String {
+        self.kubectl.ok(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    fn create(&self, object: Value) {
+        self.kubectl.ok_with(&["create", "-f", "-"], &object.to_string());
+    }
+
+    fn get(&self, what: &str) -> Value {
+        serde_json::from_str(&self.ok(&format!("get {what} -o json"))).unwrap()
+    }
+
+    fn until(&self, what: &str, mut reached: impl FnMut(&Cluster) -> bool) {
+        let began = Instant::now();
+        while !reached(self) {
+            assert!(
+                began.elapsed() < LATER,
+                "{what}: not within {LATER:?}\n{}\n{}",
+                self.ok("get pods,resourceclaims -o wide"),
+                self.ok("get events")
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn slice(&self, node: &str, devices: &[&str]) {
+        let devices: Vec<Value> = devices
+            .iter()
+            .map(|name| json!({"name": name, "attributes": {"model": {"string": "a"}}, "capacity": {"memory": {"value": "40Gi"}}}))
+            .collect();
+        let pool = json!({"name": node, "generation": 1, "resourceSliceCount": 1});
+        self.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": node},
+            "spec": {"driver": "gpu.example.com", "nodeName": node, "pool": pool, "devices": devices}}));
+    }
+
+    fn pod(&self, name: &str, claim: Value) {
+        let mut claim = claim;
+        claim["name"] = "gpu".into();
+        let container = json!({"name": "c", "image": "demo:1", "resources": {"claims": [{"name": "gpu"}]}});
+        self.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "gpu"}},
+            "spec": {"resourceClaims": [claim], "containers": [container]}}));
+    }
+
+    /// `node/device` of a pod that runs with one.
+    fn device(&self, pod: &str) -> Option<String> {
+        let pod = self.get(&format!("pod {pod}"));
+        let node = pod["spec"]["nodeName"].as_str()?;
+        let claim = pod["status"]["resourceClaimStatuses"][0]["resourceClaimName"].as_str()?;
+        let claim = self.get(&format!("resourceclaim {claim}"));
+        assert_eq!(claim["status"]["reservedFor"][0]["uid"], pod["metadata"]["uid"]);
+        assert_eq!(claim["metadata"]["finalizers"], json!(["resource.kubernetes.io/delete-protection"]));
+        let result = &claim["status"]["allocation"]["devices"]["results"][0];
+        assert_eq!((&result["request"], &result["driver"]), (&json!("one"), &json!("gpu.example.com")));
+        assert_eq!(result["pool"], node);
+        Some(format!("{node}/{}", result["device"].as_str()?))
+    }
+}
+
+#[test]
+fn pods_get_devices_of_their_own_and_give_them_back() {
+    let cluster = Cluster::start();
+    let selector = json!([{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]);
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"},
+        "spec": {"selectors": selector}}));
+    let large = "device.capacity['gpu.example.com'].memory.compareTo(quantity('20Gi')) > 0";
+    let request =
+        json!({"name": "one", "exactly": {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": large}}]}});
+    let devices = json!({"devices": {"requests": [request]}});
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu"}, "spec": {"metadata": {"labels": {"from": "template"}}, "spec": devices}}));
+    cluster.slice("hollow-0", &["a", "b"]);
+    cluster.slice("hollow-1", &["a"]);
+
+    let template = json!({"resourceClaimTemplateName": "gpu"});
+    for name in ["p1", "p2", "p3"] {
+        cluster.pod(name, template.clone());
+    }
+    cluster.ok("wait --for=condition=Ready pod/p1 pod/p2 pod/p3 --timeout=60s");
+    let mut given = BTreeSet::new();
+    for name in ["p1", "p2", "p3"] {
+        given.insert(cluster.device(name).expect("it has a device"));
+    }
+    let all: BTreeSet<String> = ["hollow-0/a", "hollow-0/b", "hollow-1/a"].map(Into::into).into();
+    assert_eq!(given, all, "each has its own");
+    assert_eq!(cluster.get("resourceclaims -l from=template")["items"].as_array().map(Vec::len), Some(3));
+
+    // The fourth waits until one is given back.
+    cluster.pod("p4", template.clone());
+    let waits = "0/2 nodes are available: 2 cannot allocate all claims. no new claims to deallocate, preemption: 0/2 nodes are \
+                 available: 2 No preemption victims found for incoming pod.";
+    cluster.until("it says why it waits", |cluster| {
+        let pod = cluster.get("pod p4");
+        let conditions = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|one| one["type"] == "PodScheduled" && one["message"] == waits)
+    });
+    let freed = cluster.device("p2").unwrap();
+    cluster.ok("delete pod p2 --timeout=60s");
+    cluster.ok("wait --for=condition=Ready pod/p4 --timeout=60s");
+    assert_eq!(cluster.device("p4"), Some(freed));
+    cluster.until("the claim of the one that is gone goes too", |cluster| {
+        cluster.get("resourceclaims")["items"].as_array().is_some_and(|claims| claims.len() == 3)
+    });
+
+    // A claim that several pods share keeps them where its device is.
+    cluster.ok("delete pod p1 p3 p4 --timeout=60s");
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "shared"}, "spec": devices}));
+    for name in ["s1", "s2", "s3"] {
+        cluster.pod(name, json!({"resourceClaimName": "shared"}));
+    }
+    cluster.ok("wait --for=condition=Ready pod/s1 pod/s2 pod/s3 --timeout=60s");
+    let claim = cluster.get("resourceclaim shared");
+    assert_eq!(claim["status"]["reservedFor"].as_array().map(Vec::len), Some(3));
+    let node = cluster.get("pod s1")["spec"]["nodeName"].clone();
+    assert!(["s2", "s3"].iter().all(|pod| cluster.get(&format!("pod {pod}"))["spec"]["nodeName"] == node));
+    let shown = cluster.ok("get resourceclaim shared --no-headers");
+    assert!(shown.contains("allocated,reserved"), "{shown}");
+    // Who deletes it waits for its users; with the last one it goes.
+    cluster.ok("delete resourceclaim shared --wait=false");
+    cluster.ok("delete pod s1 s2 --timeout=60s");
+    assert!(cluster.get("resourceclaim shared")["metadata"]["deletionTimestamp"].is_string());
+    cluster.ok("delete pod s3 --timeout=60s");
+    cluster.ok("wait --for=delete resourceclaim/shared --timeout=60s");
+}
+
+#[test]
+fn a_pod_that_has_ended_lets_go_of_its_device() {
+    let cluster = Cluster::start();
+    cluster.create(
+        json!({"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}),
+    );
+    let request = json!({"name": "one", "exactly": {"deviceClassName": "gpu"}});
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "gpu"}, "spec": {"spec": {"devices": {"requests": [request]}}}}));
+    cluster.slice("hollow-0", &["only"]);
+    cluster.pod("first", json!({"resourceClaimTemplateName": "gpu"}));
+    cluster.ok("wait --for=condition=Ready pod/first --timeout=60s");
+    cluster.pod("second", json!({"resourceClaimTemplateName": "gpu"}));
+    cluster.kubectl.ok(&[
+        "patch",
+        "pod",
+        "first",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        r#"{"status":{"phase":"Succeeded"}}"#,
+    ]);
+    cluster.ok("wait --for=condition=Ready pod/second --timeout=60s");
+    assert_eq!(cluster.device("second").as_deref(), Some("hollow-0/only"));
+    cluster.until("the claim of the first is gone", |cluster| {
+        cluster.get("resourceclaims")["items"].as_array().is_some_and(|claims| claims.len() == 1)
+    });
+    // A template that is missing is told, and used once it is there.
+    cluster.pod("third", json!({"resourceClaimTemplateName": "later"}));
+    cluster.until("what is missing is told", |cluster| {
+        cluster.ok("get events").contains("resourceclaimtemplate.resource.k8s.io \"later\" not found")
+    });
+    cluster.ok("delete pod second --timeout=60s");
+    let request = json!({"name": "one", "exactly": {"deviceClassName": "gpu"}});
+    cluster.create(json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "later"}, "spec": {"spec": {"devices": {"requests": [request]}}}}));
+    cluster.ok("wait --for=condition=Ready pod/third --timeout=60s");
+}
