@@ -145,7 +145,8 @@ fn exposed_deployments_are_reached_from_everywhere() {
     kubectl.ok(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
     kubectl.ok(&["expose", "deployment", "web", "--name=ports", "--port=80", "--target-port=8080", "--type=NodePort"]);
     let front = ["expose", "deployment", "web", "--name=front", "--port=8088", "--target-port=http"];
-    kubectl.ok(&[&front[..], &["--type=LoadBalancer", "--overrides={\"spec\":{\"externalTrafficPolicy\":\"Local\"}}"]].concat());
+    kubectl.ok(&[&front[..], &["--type=LoadBalancer", "--overrides={\"spec\":{\"externalTrafficPolicy\":\"Local\"}}"]]
+        .concat());
 
     let address = format!("{}:80", cluster.field("web", ".spec.clusterIP"));
     cluster.until_answered(|| cluster.from_node(&address));
@@ -217,7 +218,11 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     ask_kept();
     cluster.until_answered(|| cluster.from_node(&address));
     let deadline = Instant::now() + LONG;
-    while !cluster.log().lines().any(|line| line.contains("are taken over") && line.contains("tables=0 chains=0 elements=0")) {
+    while !cluster
+        .log()
+        .lines()
+        .any(|line| line.contains("are taken over") && line.contains("tables=0 chains=0 elements=0"))
+    {
         assert!(Instant::now() < deadline, "the rules were not taken over as they were\n{}", cluster.log());
         std::thread::sleep(Duration::from_millis(50));
     }
