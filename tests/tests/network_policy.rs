@@ -96,3 +96,34 @@ fn not_even_the_first_packet_of_a_pod_escapes() {
         assert!(said.contains(expected), "{name}: {said}");
     }
 }
+
+#[test]
+fn policies_see_the_pods_behind_a_service() {
+    let cluster = start(2, 1, &[]);
+    let kubectl = cluster.server.kubectl();
+    run_pods(&kubectl, &[server_pod("server", 2), server_pod("near", 2), server_pod("far", 1)]);
+    kubectl.ok(&["expose", "pod", "server", "--name=web", "--port=80", "--target-port=8080"]);
+    let address = kubectl.ok(&["get", "service", "web", "-o", "jsonpath={.spec.clusterIP}"]);
+    let reaches = |from: &str| seen(&kubectl, from, &address, 80).is_some();
+    eventually("the service answers both", || reaches("near") && reaches("far"));
+    apply(
+        &kubectl,
+        "one",
+        json!({
+            "podSelector": {"matchLabels": {"app": "server"}},
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"app": "far"}}}], "ports": [{"port": 8080}]}],
+        }),
+    );
+    eventually("the neighbour is refused", || !reaches("near"));
+    assert!(reaches("far"));
+    // Out: the pod behind the Service counts, not the Service's address.
+    apply(
+        &kubectl,
+        "two",
+        json!({
+            "podSelector": {"matchLabels": {"app": "far"}}, "policyTypes": ["Egress"],
+            "egress": [{"to": [{"podSelector": {"matchLabels": {"app": "near"}}}]}],
+        }),
+    );
+    eventually("the caller may not leave", || !reaches("far"));
+}
