@@ -89,7 +89,7 @@ pub fn help(command: &Command, path: &str) -> String {
     if !command.subcommands.is_empty() {
         let mut headings: Vec<&str> = Vec::new();
         for subcommand in command.subcommands {
-            if !headings.contains(&subcommand.group) {
+            if !headings.contains(&subcommand.group) && subcommand.group != "hidden" {
                 headings.push(subcommand.group);
             }
         }

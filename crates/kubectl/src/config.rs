@@ -286,7 +286,7 @@ pub fn write(path: &Path, config: &Value) -> Result<()> {
     // Next to the file and then renamed, so that a reader never sees half of it.
     let new = path.with_extension("knarr-new");
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(machinery::codec::to_yaml(&config).as_bytes())?;
+    file.write_all(crate::output::yaml::text(&config).as_bytes())?;
     std::fs::rename(&new, path)?;
     Ok(())
 }

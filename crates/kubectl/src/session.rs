@@ -204,7 +204,8 @@ impl Session {
         for header in headers.get_all("warning") {
             let Ok(header) = header.to_str() else { continue };
             let Some((_, quoted)) = header.split_once('"') else { continue };
-            let text = quoted.trim_end().trim_end_matches('"').replace("\\\"", "\"").replace("\\\\", "\\");
+            let quoted = quoted.trim_end();
+            let text = quoted.strip_suffix('"').unwrap_or(quoted).replace("\\\"", "\"").replace("\\\\", "\\");
             if self.warned.borrow_mut().insert(text.clone()) {
                 terminal::warn(&text);
             }

@@ -48,7 +48,7 @@ async fn run(session: &Session) -> Result<()> {
         let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
         let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
         let name = name.replace('/', "-");
-        let text = |object: &Value| if object.is_null() { String::new() } else { machinery::codec::to_yaml(object) };
+        let text = |object: &Value| if object.is_null() { String::new() } else { crate::output::yaml::text(object) };
         std::fs::write(live.join(&name), text(&before))?;
         std::fs::write(merged.join(&name), text(&after))?;
     }

@@ -59,7 +59,7 @@ async fn run(session: &Session) -> Result<()> {
 
 async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()> {
     let as_json = matches!(format, Format::Json);
-    let original = if as_json { format!("{}\n", json::pretty(&info.object)) } else { machinery::codec::to_yaml(&info.object) };
+    let original = if as_json { format!("{}\n", json::pretty(&info.object)) } else { crate::output::yaml::text(&info.object) };
     let mut header = HEADER.to_string();
     let mut shown = original.clone();
     loop {
@@ -125,7 +125,7 @@ async fn save(session: &Session, info: &Info, edited: &Value) -> Result<Value> {
 
 /// An object through the editor once, for other commands.
 pub fn edit_text(object: &Value) -> Result<Value> {
-    let edited = in_editor(&format!("{HEADER}{}", machinery::codec::to_yaml(object)), "yaml")?;
+    let edited = in_editor(&format!("{HEADER}{}", crate::output::yaml::text(object)), "yaml")?;
     machinery::codec::decode_yaml(edited.as_bytes())
         .map(|decoded| decoded.value)
         .map_err(|error| Failure::message(format!("The edited file had a syntax error: {error}")))

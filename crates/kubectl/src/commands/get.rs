@@ -9,7 +9,7 @@ use crate::output::columns::Columns;
 use crate::output::table::{self, Shape};
 use crate::output::{self, Format};
 use crate::resource::mapping::Mapping;
-use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::resource::select::{FILES, Query, SELECTOR, Wanted, unable};
 use crate::session::{Call, Session, TABLE};
 use crate::terminal;
 
@@ -189,7 +189,10 @@ async fn tables(session: &Session, query: &Query, wanted: &Wanted) -> Result<Vec
         if matches!(wanted, Wanted::List(_)) && chunk > 0 {
             call = call.with("limit", chunk.to_string()).with("continue", next.as_str());
         }
-        let answer = session.send(&call).await?;
+        let answer = session.send(&call).await.map_err(|failure| match wanted {
+            Wanted::List(mapping) => unable(mapping, query, failure),
+            _ => failure,
+        })?;
         next = answer["metadata"]["continue"].as_str().unwrap_or_default().to_string();
         found.push(as_table(answer));
         if next.is_empty() {

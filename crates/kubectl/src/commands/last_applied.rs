@@ -59,7 +59,7 @@ async fn view(session: &Session) -> Result<()> {
         if format == "json" {
             terminal::outln(&go_json::pretty_with(&value, b"  "));
         } else {
-            terminal::out(&machinery::codec::to_yaml(&value));
+            terminal::out(&crate::output::yaml::text(&value));
         }
     }
     Ok(())

@@ -25,6 +25,16 @@ mod nodes;
 mod auth;
 mod api_resources;
 mod version;
+mod explain;
+mod config;
+mod expose;
+mod run;
+mod set;
+mod port_forward;
+mod cp;
+mod debug;
+mod misc;
+mod completion;
 pub mod events;
 pub mod change;
 pub mod plugin;
@@ -42,6 +52,8 @@ const ADVANCED: &str = "Advanced Commands:";
 const SETTINGS: &str = "Settings Commands:";
 const OTHER: &str = "Other Commands:";
 const OTHER_BASIC: &str = TROUBLE;
+/// Not shown.
+const HIDDEN: &str = "hidden";
 
 pub static ROOT: Command = Command {
     name: "kubectl",
@@ -49,12 +61,19 @@ pub static ROOT: Command = Command {
     usage: "[flags] [options]",
     subcommands: &[
         &create::COMMAND,
+        &expose::COMMAND,
+        &run::COMMAND,
+        &set::COMMAND,
+        &explain::COMMAND,
         &get::COMMAND,
         &edit::COMMAND,
         &delete::COMMAND,
         &rollout::COMMAND,
         &scale::SCALE,
         &scale::AUTOSCALE,
+        &misc::CERTIFICATE,
+        &misc::CLUSTER_INFO,
+        &misc::TOP,
         &nodes::CORDON,
         &nodes::UNCORDON,
         &nodes::DRAIN,
@@ -63,6 +82,9 @@ pub static ROOT: Command = Command {
         &logs::COMMAND,
         &exec::ATTACH,
         &exec::EXEC,
+        &port_forward::COMMAND,
+        &cp::COMMAND,
+        &debug::COMMAND,
         &auth::COMMAND,
         &events::COMMAND,
         &diff::COMMAND,
@@ -70,12 +92,17 @@ pub static ROOT: Command = Command {
         &patch::COMMAND,
         &replace::COMMAND,
         &wait::COMMAND,
+        &misc::KUSTOMIZE,
         &label::LABEL,
         &label::ANNOTATE,
+        &completion::COMMAND,
         &api_resources::RESOURCES,
         &api_resources::VERSIONS,
+        &config::COMMAND,
         &plugin::COMMAND,
         &version::COMMAND,
+        &misc::OPTIONS,
+        &completion::COMPLETE,
     ],
     ..Command::EMPTY
 };

@@ -100,9 +100,6 @@ async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: 
         }
         change.send(Call::patch(path, kind, patch), flags.text("field-manager")).await?
     };
-    let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-    let same = version(&patched) == version(&info.object) && flags.text("subresource").is_empty();
-    let local_same = (change.local() || flags.on("local")) && patched == info.object;
-    let unchanged = if change.local() || flags.on("local") { local_same } else { same };
+    let unchanged = patched == info.object && flags.text("subresource").is_empty();
     change.report(&info.shown(), &patched, if unchanged { "patched (no change)" } else { "patched" })
 }

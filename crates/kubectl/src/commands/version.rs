@@ -54,7 +54,7 @@ async fn run(session: &Session) -> Result<()> {
     }
     match output {
         "json" => terminal::outln(&go_json::pretty_with(&all, b"  ")),
-        "yaml" => terminal::out(&machinery::codec::to_yaml(&all)),
+        "yaml" => terminal::out(&crate::output::yaml::text(&all)),
         _ => {
             terminal::outln(&format!("Client Version: {}", crate::VERSION));
             terminal::outln(&format!("Kustomize Version: {KUSTOMIZE}"));

@@ -7,6 +7,7 @@ pub mod jsonpath;
 pub mod kyaml;
 pub mod table;
 pub mod template;
+pub mod yaml;
 
 use serde_json::Value;
 
@@ -99,7 +100,7 @@ impl Format {
     pub fn text(&self, object: &Value) -> Result<String> {
         Ok(match self {
             Format::Human { .. } => String::new(),
-            Format::Yaml => machinery::codec::to_yaml(object),
+            Format::Yaml => crate::output::yaml::text(object),
             Format::Json => format!("{}\n", json::pretty(object)),
             Format::Kyaml => kyaml::text(object),
             Format::Name => {

@@ -283,13 +283,31 @@ impl Session {
                 .with("fieldSelector", query.fields.as_str())
                 .with("limit", if query.chunk > 0 { query.chunk.to_string() } else { String::new() })
                 .with("continue", next.as_str());
-            let mut page = self.send(&call).await?;
+            let mut page = self.send(&call).await.map_err(|failure| unable(mapping, query, failure))?;
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_string();
             items.extend(flatten(page.take()));
             if next.is_empty() {
                 return Ok(items);
             }
         }
+    }
+}
+
+/// A list that cannot be had is told with the selectors that were asked for.
+pub fn unable(mapping: &Mapping, query: &Query, failure: Failure) -> Failure {
+    match failure {
+        Failure::Status { status, .. } if matches!(status["reason"].as_str(), Some("BadRequest" | "NotFound")) => {
+            let resource = format!("{}, Resource={}", mapping.api_version_with_slash(), mapping.plural);
+            let prefix = match query.selector.is_empty() && query.fields.is_empty() {
+                true => format!("Unable to list {resource:?}: "),
+                false => format!(
+                    "Unable to find {resource:?} that match label selector {:?}, field selector {:?}: ",
+                    query.selector, query.fields
+                ),
+            };
+            Failure::Status { status, prefix }
+        }
+        other => other,
     }
 }
 

@@ -10,6 +10,7 @@ mod secret;
 mod service;
 mod token;
 
+pub(super) use policy::quantities;
 use serde_json::{Value, json};
 
 use super::change::{self, Change, DRY_RUN, VALIDATE};
