@@ -132,12 +132,12 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
     };
     let listed = |texts: &[String]| format!("[{}]", texts.join(" "));
-    let mut rows: Vec<(String, String, String, Vec<String>)> = Vec::new();
+    let mut rows: Vec<((String, String), String, String, Vec<String>)> = Vec::new();
     for rule in answer["status"]["resourceRules"].as_array().into_iter().flatten() {
         let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
         for group in &groups {
             for resource in &resources {
-                let shown = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+                let shown = (group.clone(), resource.clone());
                 let names = listed(&texts(&rule["resourceNames"]));
                 match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
                     Some(row) => {
@@ -152,17 +152,18 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
             }
         }
     }
-    rows.sort();
     for rule in answer["status"]["nonResourceRules"].as_array().into_iter().flatten() {
         for path in texts(&rule["nonResourceURLs"]) {
-            rows.push((String::new(), format!("[{path}]"), "[]".into(), texts(&rule["verbs"])));
+            rows.push((Default::default(), format!("[{path}]"), "[]".into(), texts(&rule["verbs"])));
         }
     }
+    rows.sort_by_key(|row| rule_order(&row.0, &row.1, &row.2, &row.3));
     let mut text = String::new();
     if !session.flags.on("no-headers") {
         text += "Resources\tNon-Resource URLs\tResource Names\tVerbs\n";
     }
-    for (resource, urls, names, verbs) in rows {
+    for ((group, resource), urls, names, verbs) in rows {
+        let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
         text += &format!("{resource}\t{urls}\t{names}\t{}\n", listed(&verbs));
     }
     terminal::out(&Columns::table().align(&text));
@@ -172,6 +173,11 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
         terminal::err(&format!("warning: the list may be incomplete: {error}\n"));
     }
     Ok(())
+}
+
+/// Upstream sorts rules by what they look like when printed, and there the verbs come first.
+pub fn rule_order(what: &(String, String), urls: &str, names: &str, verbs: &[String]) -> (String, String, String, String, String) {
+    (format!("[{}]", verbs.join(" ")), what.0.clone(), what.1.clone(), names.to_string(), urls.to_string())
 }
 
 async fn whoami(session: &Session) -> Result<()> {
@@ -236,10 +242,6 @@ async fn reconcile(session: &Session) -> Result<()> {
             }
         };
         change.report(&info.shown(), &reconciled, "reconciled")?;
-        if change.format.is_human() {
-            let word = if list == "rules" { "rules" } else { "subjects" };
-            let _ = word;
-        }
     }
     Ok(())
 }

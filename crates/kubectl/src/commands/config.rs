@@ -315,7 +315,7 @@ async fn set_context(session: &Session) -> Result<()> {
         ([name], false) => name.clone(),
         ([], true) if current.is_empty() => return Err(Failure::message("no current context is set")),
         ([], true) => current,
-        _ => return session.usage("you must specify a non-empty context name or --current"),
+        _ => return Err(Failure::message("you must specify a non-empty context name or --current")),
     };
     let new = change(session, "contexts", "context", &name, |context| {
         for key in ["cluster", "user", "namespace"] {
@@ -492,7 +492,6 @@ async fn view(session: &Session) -> Result<()> {
     if !flags.on("raw") && !flags.on("flatten") {
         hide(&mut config);
     }
-    config.as_object_mut().map(|map| map.remove("preferences").filter(|preferences| preferences.as_object().is_some_and(|map| !map.is_empty())));
     // Entries in the order of their names, as the merge of maps gives them.
     for key in ["clusters", "contexts", "users"] {
         let mut entries = list(&config, key);

@@ -54,7 +54,7 @@ fn place(text: &str) -> Result<Place> {
 
 async fn run(session: &Session) -> Result<()> {
     let [source, target] = session.arguments() else {
-        return session.usage("source and destination are required");
+        return Err(Failure::message("source and destination are required"));
     };
     let (source, target) = (place(source)?, place(target)?);
     if source.path.is_empty() || target.path.is_empty() {

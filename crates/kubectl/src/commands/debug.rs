@@ -52,7 +52,7 @@ async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let before = flags.dash.unwrap_or(session.arguments().len());
     let [target] = &session.arguments()[..before] else {
-        return session.usage("at least one argument is required for debug");
+        return Err(Failure::message("you must specify --image when not using --copy-to."));
     };
     let command = flags.dash.map(|dash| session.arguments()[dash..].to_vec()).unwrap_or_default();
     if flags.on("tty") && !flags.on("stdin") {
@@ -130,7 +130,7 @@ fn profiled(profile: &str, container: &mut Value) {
 async fn beside(session: &Session, pod: &Value, command: &[String]) -> Result<()> {
     let flags = &session.flags;
     if flags.text("image").is_empty() {
-        return session.usage("must specify --image");
+        return Err(Failure::message("must specify --image"));
     }
     let known = pods::container_names(pod, pods::ALL_LISTS);
     let name = match flags.text("container") {
@@ -253,7 +253,7 @@ async fn in_copy(session: &Session, pod: &Value, command: &[String]) -> Result<(
 async fn on_node(session: &Session, node: &str, command: &[String]) -> Result<()> {
     let flags = &session.flags;
     if flags.text("image").is_empty() {
-        return session.usage("must specify --image");
+        return Err(Failure::message("must specify --image"));
     }
     session.send(&Call::get(format!("/api/v1/nodes/{node}"))).await?;
     let name = format!("node-debugger-{node}-{}", suffix());

@@ -60,13 +60,13 @@ async fn run(session: &Session) -> Result<()> {
         return session.usage(format!("unexpected -o output mode: {output}. We only support '-o name'"));
     }
     if flags.on("all") && !query.selector.is_empty() {
-        return Err(Failure::message("cannot set --all and --selector at the same time"));
+        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
     }
     if flags.on("all") && !query.fields.is_empty() {
-        return Err(Failure::message("cannot set --all and --field-selector at the same time"));
+        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
     }
     if query.arguments.is_empty() && !query.from_files() {
-        return Err(Failure::message("You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'"));
+        return Err(Failure::message(super::NO_RESOURCES));
     }
     let grace = grace(session, dry)?;
     if flags.on("force") && grace > 0 {

@@ -35,7 +35,7 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
     if !query.from_files() {
-        return session.usage("must specify one of -f and -k");
+        return Err(exit_two(Failure::message("must specify one of -f and -k")));
     }
     let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
     crate::failure::all(failures).map_err(exit_two)?;

@@ -40,7 +40,7 @@ const HEADER: &str = "# Please edit the object below. Lines beginning with a '#'
 async fn run(session: &Session) -> Result<()> {
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.from_files() {
-        return session.usage("must specify one of -f and -k, or a resource");
+        return Err(Failure::message(super::NO_RESOURCES));
     }
     let format = Format::from(&session.flags, false)?;
     let (infos, failures) = session.infos(&query).await?;

@@ -45,17 +45,17 @@ async fn exec(session: &Session) -> Result<()> {
     let arguments = session.arguments();
     let (pod, command) = match flags.dash {
         Some(0) | None if arguments.is_empty() => {
-            return session.usage("pod, type/name or --filename must be specified");
+            return Err(Failure::message("pod, type/name or --filename must be specified"));
         }
         Some(dash) if dash >= 1 => (&arguments[0], arguments[dash..].to_vec()),
-        Some(_) => return session.usage("pod, type/name or --filename must be specified"),
+        Some(_) => return Err(Failure::message("pod, type/name or --filename must be specified")),
         None if arguments.len() > 1 => {
             return Err(Failure::message(format!("exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead\nSee '{} -h' for help and examples", session.path)));
         }
         None => (&arguments[0], Vec::new()),
     };
     if command.is_empty() {
-        return session.usage("you must specify at least one command for the container");
+        return Err(Failure::message("you must specify at least one command for the container"));
     }
     let limit = Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(0.0));
     let pod = pods::one(session, pod, limit).await?;
@@ -78,10 +78,10 @@ fn ended(pod: &serde_json::Value) -> Result<()> {
 async fn attach(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let [pod] = session.arguments() else {
-        return session.usage(match session.arguments().len() {
+        return Err(Failure::message(match session.arguments().len() {
             0 => "at least 1 argument is required for attach".to_string(),
             count => format!("expected POD, TYPE/NAME, or TYPE NAME, (at most 2 arguments) saw {count}"),
-        });
+        }));
     };
     let limit = Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(0.0));
     let pod = pods::one(session, pod, limit).await?;

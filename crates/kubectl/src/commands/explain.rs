@@ -82,7 +82,7 @@ async fn run(session: &Session) -> Result<()> {
 async fn split(session: &Session, path: &str) -> Result<(crate::resource::mapping::Mapping, Vec<String>)> {
     let parts: Vec<&str> = path.split('.').collect();
     let fields = |from: usize| parts[from..].iter().filter(|part| !part.is_empty()).map(|part| part.to_string()).collect();
-    let known = session.mapping(parts[0]).await;
+    let known = session.mapping(parts[0]).await.map_err(|failure| Failure::Plain(failure.text()));
     for count in (2..=parts.len()).rev() {
         // Only where the first word alone says nothing, or the rest is a group, is a longer name tried.
         let name = parts[..count].join(".");
@@ -262,9 +262,15 @@ fn wrapped(text: &str, indent: usize) -> String {
         }
     }
     paragraphs.push(paragraph);
-    for paragraph in paragraphs {
+    for (at, paragraph) in paragraphs.iter().enumerate() {
+        if at > 0 {
+            out += &format!("{pad}\n");
+        }
+        if paragraph.is_empty() {
+            continue;
+        }
         let mut line = String::new();
-        for word in words(&paragraph) {
+        for word in words(paragraph) {
             if !line.trim_end().is_empty() && line.chars().count() + word.trim_end().chars().count() > width {
                 out += &format!("{pad}{}\n", line.trim_end());
                 line.clear();

@@ -114,7 +114,7 @@ fn service(session: &Session, info: &Info) -> Result<Value> {
     let known = known_ports(info);
     let ports: Vec<String> = match flags.text("port") {
         "" if flags.text("cluster-ip") == "None" => known.iter().map(|(port, _)| port.clone()).collect(),
-        "" if known.is_empty() => return Err(Failure::Usage("couldn't find port via --port flag or introspection".into())),
+        "" if known.is_empty() => return Err(Failure::message("couldn't find port via --port flag or introspection")),
         "" => known.iter().map(|(port, _)| port.clone()).collect(),
         given => given.split(',').map(str::to_string).collect(),
     };

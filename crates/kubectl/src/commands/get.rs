@@ -99,7 +99,8 @@ async fn human(session: &Session, query: &Query, format: &Format) -> Result<()> 
             }
         };
         if !flags.text("sort-by").is_empty() {
-            tables.iter_mut().try_for_each(|table| super::sort::sort_rows(table, flags.text("sort-by")))?;
+            // A table that has nothing to sort by is left out, as upstream does.
+            tables.retain_mut(|table| super::sort::sort_rows(table, flags.text("sort-by")).is_ok());
         }
         if group.as_ref().is_none_or(|group| group.mapping != mapping) {
             written |= finish(group.take(), written && base.headers);

@@ -73,11 +73,11 @@ async fn run(session: &Session, which: Which) -> Result<()> {
         return Err(Failure::message(format!("all resources must be specified before {} changes: {stray}", which.singular())));
     }
     if query.arguments.is_empty() && !query.from_files() {
-        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+        return Err(Failure::message("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
     }
     let (set, removed) = parse(&pairs, which)?;
     if set.is_empty() && removed.is_empty() && !flags.on("list") {
-        return session.usage(format!("at least one {} update is required", which.singular()));
+        return Err(Failure::message(format!("at least one {} update is required", which.singular())));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
     let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
@@ -110,10 +110,6 @@ fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
     for pair in pairs {
         match pair.split_once('=') {
             Some((key, value)) => {
-                let problems = machinery::names::qualified_name(key);
-                if !problems.is_empty() && which == Which::Labels {
-                    return Err(Failure::message(format!("invalid label key {pair:?}: {}", problems.join("; "))));
-                }
                 let problems = machinery::names::label_value(value);
                 if !problems.is_empty() && which == Which::Labels {
                     return Err(Failure::message(format!("invalid label value: {pair:?}: {}", problems.join("; "))));

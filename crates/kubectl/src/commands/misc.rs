@@ -206,7 +206,7 @@ async fn certificate(session: &Session, kind: &str, word: &str) -> Result<()> {
     let mut arguments = session.arguments().to_vec();
     let files = session.flags.list("filename");
     if arguments.is_empty() && files.is_empty() {
-        return session.usage("one or more CSRs must be specified as <name> or -f <filename>");
+        return Err(Failure::message("one or more CSRs must be specified as <name> or -f <filename>"));
     }
     if !arguments.is_empty() && !arguments.iter().any(|argument| argument.contains('/')) {
         arguments.insert(0, "certificatesigningrequests".into());

@@ -22,7 +22,7 @@ mod replace;
 mod edit;
 mod diff;
 mod nodes;
-mod auth;
+pub mod auth;
 mod api_resources;
 mod version;
 mod explain;
@@ -106,6 +106,8 @@ pub static ROOT: Command = Command {
     ],
     ..Command::EMPTY
 };
+
+const NO_RESOURCES: &str = "You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'";
 
 /// A selector of labels, as an object, in the form that `-l` takes.
 pub fn selector_text(selector: &Value) -> String {

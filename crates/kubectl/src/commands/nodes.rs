@@ -316,9 +316,14 @@ fn parse_taints(texts: &[String]) -> Result<(Vec<Value>, Vec<Value>)> {
     for text in texts {
         let (body, remove) = text.strip_suffix('-').map_or((text.as_str(), false), |body| (body, true));
         let (pair, effect) = body.split_once(':').map_or((body, ""), |(pair, effect)| (pair, effect));
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        // Without an effect all of it is a key.
+        let (key, value) = pair.split_once('=').filter(|_| body.contains(':')).unwrap_or((pair, ""));
         if body.matches(':').count() > 1 || pair.matches('=').count() > 1 {
             return Err(Failure::Usage(format!("invalid taint spec: {text}")));
+        }
+        let problems = machinery::names::qualified_name(key);
+        if !problems.is_empty() {
+            return Err(Failure::Usage(format!("invalid taint spec: {text}, {}", problems.join("; "))));
         }
         let known = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
         if (!effect.is_empty() || !remove) && !known.contains(&effect) {
@@ -326,10 +331,6 @@ fn parse_taints(texts: &[String]) -> Result<(Vec<Value>, Vec<Value>)> {
                 "" => format!("invalid taint spec: {text}"),
                 effect => format!("invalid taint effect: {effect}, unsupported taint effect"),
             }));
-        }
-        let problems = machinery::names::qualified_name(key);
-        if !problems.is_empty() {
-            return Err(Failure::Usage(format!("invalid taint spec: {text}, {}", problems.join("; "))));
         }
         let mut taint = json!({"key": key});
         if !effect.is_empty() {
@@ -354,10 +355,10 @@ async fn taint(session: &Session) -> Result<()> {
     let first = session.arguments().iter().position(is_taint).unwrap_or(session.arguments().len());
     let (resources, taints) = session.arguments().split_at(first);
     if resources.is_empty() {
-        return session.usage("one or more resources must be specified as <resource> <name>");
+        return Err(Failure::message("one or more resources must be specified as <resource> <name>"));
     }
     if taints.is_empty() {
-        return session.usage("at least one taint update is required");
+        return Err(Failure::message("at least one taint update is required"));
     }
     let (added, removed) = parse_taints(taints)?;
     let query = Query { arguments: resources.to_vec(), selector: flags.text("selector").into(), all: flags.on("all"), chunk: 500, ..Query::default() };

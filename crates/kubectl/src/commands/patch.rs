@@ -38,10 +38,10 @@ async fn run(session: &Session) -> Result<()> {
         "json" => JSON_PATCH,
         "merge" => MERGE,
         "strategic" => STRATEGIC,
-        other => return session.usage(format!("--type must be one of [json merge strategic], not {other:?}")),
+        other => return Err(Failure::message(format!("--type must be one of [json merge strategic], not {other:?}"))),
     };
     let text = match (flags.text("patch"), flags.text("patch-file")) {
-        ("", "") => return session.usage("must specify -p or --patch-file"),
+        ("", "") => return Err(Failure::message("must specify --patch or --patch-file containing the contents of the patch")),
         ("", file) => std::fs::read_to_string(file)
             .map_err(|error| Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error))))?,
         (patch, _) => patch.to_string(),
@@ -51,7 +51,7 @@ async fn run(session: &Session) -> Result<()> {
         .value;
     let query = Query { chunk: 500, subresource: String::new(), ..Query::from(session) };
     if query.arguments.is_empty() && !query.from_files() {
-        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+        return Err(Failure::message("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
     }
     let (infos, mut failures) = if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
     for info in infos {

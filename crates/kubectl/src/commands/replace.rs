@@ -43,7 +43,7 @@ async fn run(session: &Session) -> Result<()> {
         return Ok(());
     }
     if !query.from_files() {
-        return session.usage("must specify one of -f and -k");
+        return Err(Failure::message("must specify one of -f and -k"));
     }
     let change = Change::from(session)?;
     let (infos, mut failures) = session.local(&query).await?;

@@ -86,7 +86,7 @@ const UNDO_FLAGS: &[Flag] = &[Flag::integer("to-revision", "0", "The revision to
 async fn chosen(session: &Session) -> Result<(Vec<Info>, Vec<Failure>)> {
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.from_files() {
-        return session.usage("required resource not specified");
+        return Err(Failure::message("required resource not specified"));
     }
     let (wanted, failures) = session.wanted(&query).await?;
     if query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) && session.path != "kubectl rollout history" && session.path != "kubectl rollout status" && session.path != "kubectl rollout restart" {
@@ -117,7 +117,7 @@ async fn patched(session: &Session, step: Step) -> Result<()> {
         terminal::errln(&format!("No resources found in {} namespace.", session.namespace()?));
     }
     for info in infos {
-        let kind = info.mapping.shown();
+        let kind = info.mapping.resource();
         let workload = ["deployments", "daemonsets", "statefulsets"].contains(&info.mapping.plural.as_str());
         let deployment = info.mapping.plural == "deployments";
         let paused = info.object["spec"]["paused"] == true;
@@ -340,9 +340,10 @@ async fn history(session: &Session) -> Result<()> {
                 terminal::out(&format.text(&revision.object)?);
                 continue;
             }
-            let mut text = format!("Pod Template:\n");
+            let mut text = String::from("Pod Template:\n");
             text += &crate::describe::template::pod_template(&revision.template, &[(CAUSE, revision.cause.as_str())]);
-            terminal::out(&format!("{shown}with revision #{wanted}\n{}", Columns::described().align(&text)));
+            // Upstream prints this text as it is, tabs and all.
+            terminal::out(&format!("{shown}with revision #{wanted}\n{text}\n"));
             continue;
         }
         if !format.is_human() {

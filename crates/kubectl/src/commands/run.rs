@@ -54,12 +54,12 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let arguments = session.arguments();
-    let Some(name) = arguments.first().filter(|_| flags.dash != Some(0)) else {
-        return session.usage("NAME is required for run");
-    };
     if flags.text("image").is_empty() {
         return Err(Failure::message("required flag(s) \"image\" not set"));
     }
+    let Some(name) = arguments.first().filter(|_| flags.dash != Some(0)) else {
+        return session.usage("NAME is required for run");
+    };
     let interactive = flags.on("stdin") || flags.on("tty");
     let attach = if flags.given("attach") { flags.on("attach") } else { interactive };
     if flags.on("tty") && !flags.on("stdin") {
@@ -225,11 +225,7 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
         0 => Ok(()),
         code => {
             let reason = terminated["reason"].as_str().unwrap_or_default();
-            if !flags.on("quiet") {
-                terminal::errln(&format!("pod {}/{} terminated ({reason})", info.namespace, info.name));
-            } else {
-                terminal::errln(&format!("pod {}/{} terminated ({reason})", info.namespace, info.name));
-            }
+            terminal::errln(&format!("pod {}/{} terminated ({reason})", info.namespace, info.name));
             crate::exit(code as i32)
         }
     }

@@ -61,7 +61,7 @@ async fn scale(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.from_files() {
-        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+        return Err(Failure::message("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
     if !flags.on("all") && query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {

@@ -228,7 +228,7 @@ async fn env(session: &Session) -> Result<()> {
         }
         for container in found {
             if flags.on("list") {
-                terminal::outln(&format!("# {} {}, container {}", before.mapping.plural, before.name, container["name"].as_str().unwrap_or_default()));
+                terminal::outln(&format!("# {} {}, container {}", before.mapping.kind, before.name, container["name"].as_str().unwrap_or_default()));
                 for variable in container["env"].as_array().into_iter().flatten() {
                     terminal::outln(&listed(variable));
                 }
@@ -270,6 +270,8 @@ fn listed(variable: &Value) -> String {
         format!("configmap {}, key {}", text(&from["configMapKeyRef"]["name"]), text(&from["configMapKeyRef"]["key"]))
     } else if from["secretKeyRef"].is_object() {
         format!("secret {}, key {}", text(&from["secretKeyRef"]["name"]), text(&from["secretKeyRef"]["key"]))
+    } else if from["resourceFieldRef"].is_object() {
+        format!("resource field {}", text(&from["resourceFieldRef"]["resource"]))
     } else {
         format!("field path {}", text(&from["fieldRef"]["fieldPath"]))
     };

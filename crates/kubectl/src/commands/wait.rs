@@ -128,7 +128,7 @@ async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let conditions = flags.list("for");
     if conditions.is_empty() {
-        return Err(Failure::message("required flag(s) \"for\" not set"));
+        return Err(Failure::message("unrecognized condition: \"\""));
     }
     let conditions: Vec<Until> = conditions.iter().map(|text| Until::parse(text)).collect::<Result<_>>()?;
     let format = Format::from(flags, false)?;
@@ -139,7 +139,7 @@ async fn run(session: &Session) -> Result<()> {
     };
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.from_files() {
-        return Err(Failure::message("You must provide one or more resources by argument or filename."));
+        return Err(Failure::message(super::NO_RESOURCES));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
     let deadline = limit.map(|limit| tokio::time::Instant::now() + limit);

@@ -12,23 +12,21 @@ pub fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space
         let name = text(container, "/name");
         let status = statuses.and_then(|statuses| statuses.iter().find(|status| status["name"] == name));
         out += &format!("{name_indent}{name}:\n");
-        out += &one(container, status, statuses.is_some(), pod);
+        out += &one(container, status, pod);
     }
     out
 }
 
 const PAD: &str = "    ";
 
-fn one(container: &Value, status: Option<&Value>, of_pod: bool, pod: &Value) -> String {
+fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
     let mut out = String::new();
     if let Some(status) = status {
         out += &format!("{PAD}Container ID:\t{}\n", text(status, "/containerID"));
-    } else if of_pod {
-        out += &format!("{PAD}Container ID:\t\n");
     }
     out += &format!("{PAD}Image:\t{}\n", text(container, "/image"));
-    if of_pod {
-        out += &format!("{PAD}Image ID:\t{}\n", status.map(|status| text(status, "/imageID")).unwrap_or_default());
+    if let Some(status) = status {
+        out += &format!("{PAD}Image ID:\t{}\n", text(status, "/imageID"));
     }
     let ports = items(container, "/ports");
     let list = |key: &str| {

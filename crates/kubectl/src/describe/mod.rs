@@ -120,8 +120,8 @@ pub(super) fn pairs(title: &str, indent: &str, pairs: &Map<String, Value>) -> St
     }
     let mut out = String::new();
     for (at, (key, value)) in pairs.iter().enumerate() {
-        let first = if at == 0 { format!("{title}:") } else { String::new() };
-        out += &format!("{indent}{first}\t{key}={}\n", plain(value));
+        let first = if at == 0 { format!("{indent}{title}:") } else { String::new() };
+        out += &format!("{first}\t{key}={}\n", plain(value));
     }
     out
 }
@@ -136,18 +136,18 @@ pub(super) fn annotations(title: &str, indent: &str, pairs: &Map<String, Value>)
     }
     let mut out = String::new();
     for (at, (key, value)) in shown.iter().enumerate() {
-        let first = if at == 0 { format!("{title}:") } else { String::new() };
+        let first = if at == 0 { format!("{indent}{title}:") } else { String::new() };
         let value = plain(value);
         let value = value.strip_suffix('\n').unwrap_or(&value);
         if value.len() + key.len() + 2 > ANNOTATION_MAX || value.contains('\n') {
-            out += &format!("{indent}{first}\t{key}:\n");
+            out += &format!("{first}\t{key}:\n");
             for line in value.split('\n') {
                 let short: String = line.chars().take(ANNOTATION_MAX - 2).collect();
                 let dots = if short.len() < line.len() { "..." } else { "" };
-                out += &format!("{indent}\t  {short}{dots}\n");
+                out += &format!("\t  {short}{dots}\n");
             }
         } else {
-            out += &format!("{indent}{first}\t{key}: {value}\n");
+            out += &format!("{first}\t{key}: {value}\n");
         }
     }
     out

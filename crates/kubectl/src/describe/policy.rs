@@ -92,13 +92,12 @@ pub fn role(object: &Value) -> String {
         format!("[{}]", texts.join(" "))
     };
     // One line for each resource, those with the same verbs and names together.
-    let mut rows: Vec<(String, String, String, Vec<String>)> = Vec::new();
+    let mut rows: Vec<((String, String), String, String, Vec<String>)> = Vec::new();
     for rule in items(object, "/rules") {
         let verbs: Vec<String> = items(rule, "/verbs").iter().map(plain).collect();
         for group in items(rule, "/apiGroups") {
             for resource in items(rule, "/resources") {
-                let (group, resource) = (plain(group), plain(resource));
-                let shown = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+                let shown = (plain(group), plain(resource));
                 let names = listed(&rule["resourceNames"]);
                 match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
                     Some(row) => row.3.extend(verbs.iter().filter(|verb| !row.3.contains(verb)).cloned().collect::<Vec<_>>()),
@@ -107,11 +106,12 @@ pub fn role(object: &Value) -> String {
             }
         }
         for url in items(rule, "/nonResourceURLs") {
-            rows.push((String::new(), format!("[{}]", plain(url)), "[]".into(), verbs.clone()));
+            rows.push((Default::default(), format!("[{}]", plain(url)), "[]".into(), verbs.clone()));
         }
     }
-    rows.sort();
-    for (resource, urls, names, verbs) in rows {
+    rows.sort_by_key(|row| crate::commands::auth::rule_order(&row.0, &row.1, &row.2, &row.3));
+    for ((group, resource), urls, names, verbs) in rows {
+        let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
         out += &format!("  {resource}\t{urls}\t{names}\t[{}]\n", verbs.join(" "));
     }
     out
@@ -163,7 +163,7 @@ pub fn network_policy(object: &Value) -> String {
     out += &tags(object);
     out += "Spec:\n";
     let selector = super::selector(&object["spec"]["podSelector"]);
-    out += &format!("  PodSelector:\t{}\n", match selector.as_str() {
+    out += &format!("  PodSelector:     {}\n", match selector.as_str() {
         "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)",
         other => other,
     });

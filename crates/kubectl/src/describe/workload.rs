@@ -131,7 +131,7 @@ pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
 }
 
 pub async fn daemon_set(cx: &Context<'_>, object: &Value) -> Result<String> {
-    let mut out = head(object);
+    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     out += &super::pairs("Node-Selector", "", &super::map(object, "/spec/template/spec/nodeSelector"));
     out += &tags(object);

@@ -124,12 +124,23 @@ impl Format {
 fn explained(engine: &str, template: &str, error: &str, object: &Value) -> String {
     format!(
         "error executing {engine} {template:?}: Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\tobject given to {engine} engine was:\n\t\t{}\n\n",
-        template_shown(object)
+        go_syntax(object)
     )
 }
 
-fn template_shown(object: &Value) -> String {
-    json::compact(object)
+/// As Go's `%#v` shows it.
+fn go_syntax(value: &Value) -> String {
+    let joined = |texts: Vec<String>| texts.join(", ");
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax).collect())),
+        Value::Object(map) => {
+            let entries = map.iter().map(|(key, value)| format!("{key:?}:{}", go_syntax(value))).collect();
+            format!("map[string]interface {{}}{{{}}}", joined(entries))
+        }
+        other => other.to_string(),
+    }
 }
 
 /// `deployment.apps/web`, from the object itself.

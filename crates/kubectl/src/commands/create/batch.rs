@@ -85,8 +85,8 @@ async fn from_cron_job(session: &Session, name: &str, from: &str) -> Result<Valu
 }
 
 async fn cron_job(session: &Session) -> Result<()> {
-    let name = name(session)?;
     required(session, &["image", "schedule"])?;
+    let name = name(session)?;
     let mut container = json!({"name": name, "image": session.flags.text("image")});
     let command = command(session);
     if !command.is_empty() {

@@ -80,14 +80,12 @@ async fn run(session: &Session) -> Result<()> {
     }
     if !query.from_files() {
         if let Some(unknown) = session.arguments().first() {
-            return session.usage(format!("unknown command {unknown:?}"));
+            return session.usage(format!("Unexpected args: [{unknown}]"));
         }
-        terminal::err("Error: must specify one of -f and -k\n\n");
-        terminal::err(&crate::command::help(&COMMAND, &session.path));
-        return crate::exit(1);
+        return Err(Failure::message("must specify one of -f and -k"));
     }
     if !session.arguments().is_empty() {
-        return session.usage(format!("Unexpected args: {:?}", session.arguments()));
+        return session.usage(format!("Unexpected args: [{}]", session.arguments().join(" ")));
     }
     let change = Change::from(session)?;
     let (infos, mut failures) = session.local(&query).await?;

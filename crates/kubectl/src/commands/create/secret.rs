@@ -4,7 +4,7 @@ use base64::Engine;
 use serde_json::json;
 
 use super::config::{content, encoded};
-use super::{DRY_RUN, GENERATED, VALIDATE, generated, name, required};
+use super::{DRY_RUN, GENERATED, VALIDATE, generated, name};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
@@ -111,7 +111,9 @@ async fn registry(session: &Session) -> Result<()> {
 
 async fn tls(session: &Session) -> Result<()> {
     name(session)?;
-    required(session, &["cert", "key"])?;
+    if session.flags.text("cert").is_empty() || session.flags.text("key").is_empty() {
+        return Err(Failure::message("key and cert must be specified"));
+    }
     let read = |flag: &str| {
         let path = session.flags.text(flag);
         std::fs::read(path).map_err(|error| Failure::message(format!("open {path}: {}", crate::failure::go_io_error(&error))))
