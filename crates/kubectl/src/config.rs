@@ -91,14 +91,14 @@ const PATHS: &[(&str, &str, &str)] = &[
 
 fn absolute(config: &mut Value, folder: &Path) {
     for (list, inner, key) in PATHS {
-        for entry in config[*list].as_array_mut().into_iter().flatten() {
+        for entry in config.get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten() {
             let Some(Value::String(path)) = entry.get_mut(*inner).and_then(|inner| inner.get_mut(*key)) else { continue };
             if !path.is_empty() && !path.starts_with('/') {
                 *path = folder.join(&*path).display().to_string();
             }
         }
     }
-    for entry in config["users"].as_array_mut().into_iter().flatten() {
+    for entry in config.get_mut("users").and_then(Value::as_array_mut).into_iter().flatten() {
         let Some(Value::String(program)) = entry.pointer_mut("/user/exec/command") else { continue };
         // A program with a slash is found from the file; one without is looked for on the PATH.
         if program.contains('/') && !program.starts_with('/') {
@@ -271,6 +271,7 @@ pub fn write(path: &Path, config: &Value) -> Result<()> {
     for (key, default) in [
         ("apiVersion", json!("v1")),
         ("kind", json!("Config")),
+        ("preferences", json!({})),
         ("clusters", json!([])),
         ("contexts", json!([])),
         ("users", json!([])),

@@ -92,8 +92,10 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
     if list.is_empty() {
         return format!("{indent}Tolerations:\t<none>\n");
     }
-    let mut texts: Vec<String> = list
-        .iter()
+    let mut sorted: Vec<&Value> = list.iter().collect();
+    sorted.sort_by_key(|toleration| text(toleration, "/key"));
+    let texts: Vec<String> = sorted
+        .into_iter()
         .map(|toleration| {
             let mut shown = text(toleration, "/key").to_string();
             if !text(toleration, "/value").is_empty() {
@@ -115,7 +117,6 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
             shown
         })
         .collect();
-    texts.sort();
     let mut out = String::new();
     for (at, line) in texts.iter().enumerate() {
         let first = if at == 0 { "Tolerations:" } else { "" };

@@ -17,6 +17,9 @@ async fn slices(cx: &Context<'_>, namespace: &str, service: &str) -> Vec<Value> 
 
 /// The ready addresses behind a port, by its name.
 fn endpoints(slices: &[Value], port_name: &str) -> String {
+    if slices.is_empty() {
+        return "<none>".into();
+    }
     let mut found: Vec<String> = Vec::new();
     for slice in slices {
         for port in items(slice, "/ports").iter().filter(|port| text(port, "/name") == port_name) {

@@ -79,7 +79,9 @@ pub async fn deployment(cx: &Context<'_>, object: &Value) -> Result<String> {
         let texts: Vec<String> = sets.into_iter().map(shown).collect();
         if texts.is_empty() { "<none>".to_string() } else { texts.join(", ") }
     };
-    out += &format!("OldReplicaSets:\t{}\nNewReplicaSet:\t{}\n", listed(old), listed(new));
+    if !sets.is_empty() {
+        out += &format!("OldReplicaSets:\t{}\nNewReplicaSet:\t{}\n", listed(old), listed(new));
+    }
     Ok(out)
 }
 

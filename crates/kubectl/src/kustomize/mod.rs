@@ -28,6 +28,14 @@ pub(crate) struct Resource {
 }
 
 pub fn build(folder: &Path) -> Result<Vec<Value>> {
+    if !folder.is_dir() {
+        let here = std::env::current_dir().unwrap_or_default().join(folder);
+        return Err(Failure::message(format!(
+            "must build at directory: not a valid directory: evalsymlink failure on '{}' : lstat {}: no such file or directory",
+            folder.display(),
+            here.display()
+        )));
+    }
     let mut resources = collect(folder, 0)?;
     rename::hashes(&mut resources);
     rename::references(&mut resources);

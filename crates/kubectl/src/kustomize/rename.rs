@@ -8,9 +8,10 @@ use super::{Resource, hash};
 pub fn hashes(resources: &mut [Resource]) {
     for resource in resources.iter_mut().filter(|resource| resource.hashed) {
         let name = resource.object["metadata"]["name"].as_str().unwrap_or_default().to_string();
+        // The name itself is not part of it here: an overlay's prefix does not change the sum.
         let sum = match resource.object["kind"].as_str() {
-            Some("Secret") => hash::secret(&resource.object, &name),
-            _ => hash::config_map(&resource.object, &name),
+            Some("Secret") => hash::secret(&resource.object, ""),
+            _ => hash::config_map(&resource.object, ""),
         };
         resource.object["metadata"]["name"] = format!("{name}-{sum}").into();
     }
@@ -58,7 +59,7 @@ pub fn references(resources: &mut [Resource]) {
                 by_kind(reference, &names);
             }
         }
-        for subject in resource.object["subjects"].as_array_mut().into_iter().flatten() {
+        for subject in resource.object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
             by_kind(subject, &names);
         }
     }

@@ -54,7 +54,7 @@ fn namespace(object: &mut Value, namespace: &str) {
         object["metadata"]["name"] = namespace.into();
     }
     if ["RoleBinding", "ClusterRoleBinding"].contains(&kind.as_str()) {
-        for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
             let default = subject["kind"] == "ServiceAccount" && (subject["namespace"].is_null() || subject["name"] == "default");
             if default {
                 subject["namespace"] = namespace.into();

@@ -103,7 +103,11 @@ pub fn documents(source: &str, bytes: &[u8]) -> Result<Vec<(String, Value)>> {
             }
         }
         let value = machinery::codec::decode_yaml(document.as_bytes())
-            .map_err(|error| Failure::message(format!("error parsing {source}: error converting YAML to JSON: {error}")))?
+            .map_err(|error| {
+                // Upstream names no line where it is the first.
+                let why = error.to_string().replace("yaml: line 1: ", "yaml: ");
+                Failure::message(format!("error parsing {source}: error converting YAML to JSON: {why}"))
+            })?
             .value;
         match value {
             Value::Null => {}

@@ -204,6 +204,16 @@ impl Session {
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_string();
         let (kind, version) = (text("kind"), text("apiVersion"));
         if kind.is_empty() || version.is_empty() {
+            if self.flags.has("validate") && !["ignore", "false", "warn"].contains(&self.flags.text("validate")) {
+                let missing = match (version.is_empty(), kind.is_empty()) {
+                    (true, true) => "[apiVersion not set, kind not set]",
+                    (true, false) => "apiVersion not set",
+                    _ => "kind not set",
+                };
+                return Err(Failure::message(format!(
+                    "error validating {source:?}: error validating data: {missing}; if you choose to ignore these errors, turn validation off with --validate=false"
+                )));
+            }
             let missing = if kind.is_empty() { "Kind" } else { "apiVersion" };
             return Err(Failure::message(format!("unable to decode {source:?}: Object '{missing}' is missing in '{object}'")));
         }
