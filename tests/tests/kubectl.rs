@@ -1,4 +1,4 @@
-//! Terminal sessions with real kubectl, old and new, against a real server: one file of `testdata/sessions` per theme.
+//! Terminal sessions with real kubectl, old and new, and with our own, against a real server: one file of `testdata/sessions` per theme.
 //! How a session is written is told in `testkit::session`.
 
 fn check(theme: &str) {
@@ -45,4 +45,9 @@ sessions! {
     wait_and_scale
     nodes
     errors
+    usage
+    output
+    describe
+    config
+    kustomize
 }

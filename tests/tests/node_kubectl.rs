@@ -1,4 +1,4 @@
-//! Terminal sessions with real kubectl, old and new, against a server that is a node too, with real containers: one file of
+//! Terminal sessions with real kubectl, old and new, and with our own, against a node with real containers: one file of
 //! `testdata/node_sessions` per theme. How a session is written is told in `testkit::session`.
 
 fn check(theme: &str) {

@@ -89,7 +89,7 @@ pub fn help(command: &Command, path: &str) -> String {
     if !command.subcommands.is_empty() {
         let mut headings: Vec<&str> = Vec::new();
         for subcommand in command.subcommands {
-            if !headings.contains(&subcommand.group) {
+            if !headings.contains(&subcommand.group) && subcommand.group != "hidden" {
                 headings.push(subcommand.group);
             }
         }
@@ -109,8 +109,7 @@ pub fn help(command: &Command, path: &str) -> String {
             text += &flag_help(flag);
         }
     }
-    let usage =
-        if command.subcommands.is_empty() || command.run.is_some() { command.usage } else { "[command] [options]" };
+    let usage = if command.subcommands.is_empty() || command.run.is_some() { command.usage } else { "[command] [options]" };
     text += &format!("\nUsage:\n  {path} {usage}\n");
     if !command.subcommands.is_empty() {
         text += &format!("\nUse \"{path} <command> --help\" for more information about a given command.\n");

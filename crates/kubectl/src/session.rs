@@ -14,8 +14,7 @@ use crate::flags::Parsed;
 use crate::resource::mapping::Mapping;
 use crate::terminal;
 
-pub const TABLE: &str =
-    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 pub const JSON: &str = "application/json";
 
 /// A line of a watch or a log may be as long as the largest object, and not longer.
@@ -193,8 +192,7 @@ impl Session {
 
     pub async fn send(&self, call: &Call) -> Result<Value> {
         let body = self.bytes(call).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
+        serde_json::from_slice(&body).map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
     }
 
     /// The bytes of an answer as they come.
@@ -206,7 +204,8 @@ impl Session {
         for header in headers.get_all("warning") {
             let Ok(header) = header.to_str() else { continue };
             let Some((_, quoted)) = header.split_once('"') else { continue };
-            let text = quoted.trim_end().trim_end_matches('"').replace("\\\"", "\"").replace("\\\\", "\\");
+            let quoted = quoted.trim_end();
+            let text = quoted.strip_suffix('"').unwrap_or(quoted).replace("\\\"", "\"").replace("\\\\", "\\");
             if self.warned.borrow_mut().insert(text.clone()) {
                 terminal::warn(&text);
             }
@@ -316,19 +315,10 @@ fn refusal(code: u16, body: &[u8], call: &Call) -> Value {
         404 => ("NotFound", "the server could not find the requested resource".into()),
         405 => ("MethodNotAllowed", "the server does not allow this method on the requested resource".into()),
         409 => ("Conflict", "the server reported a conflict".into()),
-        429 => {
-            ("TooManyRequests", "the server has received too many requests and has asked us to try again later".into())
-        }
-        500 => {
-            ("InternalError", format!("an error on the server ({text:?}) has prevented the request from succeeding"))
-        }
+        429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later".into()),
+        500 => ("InternalError", format!("an error on the server ({text:?}) has prevented the request from succeeding")),
         503 => ("ServiceUnavailable", "the server is currently unable to handle the request".into()),
-        504 => (
-            "Timeout",
-            format!(
-                "the server was unable to return a response in the time allotted, but may still be processing the request"
-            ),
-        ),
+        504 => ("Timeout", format!("the server was unable to return a response in the time allotted, but may still be processing the request")),
         _ => ("", format!("the server responded with the status code {code} but did not return more information")),
     };
     let _ = call;

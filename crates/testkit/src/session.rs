@@ -1,4 +1,5 @@
-//! A terminal session as a test: commands with the output they must have, run by bash with a real kubectl on the PATH.
+//! A terminal session as a test: commands with the output they must have, run by bash with a kubectl on the PATH. Every
+//! session is run with the real kubectls of this machine and with our own, against the same expectations.
 //!
 //! ```text
 //! # A comment.
@@ -12,11 +13,13 @@
 //! ```
 //!
 //! Standard output and errors are one text. `...` stands for any characters, a line of its own for any lines. A line that
-//! begins with `[old]` or `[new]`, command or output, is there for Debian's kubectl only, or for the other one.
+//! begins with `[old]` or `[new]`, command or output, is there for Debian's kubectl only, or for newer ones, ours among
+//! them. `[ours]` is there for our own only, `[real]` for all others: ours speaks as version 1.36, which is newer than
+//! the real ones here.
 //! `eventually COMMAND...` repeats a command for about ten seconds until it succeeds.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
@@ -32,14 +35,35 @@ exec 2>&1
 pub enum Age {
     Old,
     New,
+    Ours,
+}
+
+/// Whom a line is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Only {
+    Old,
+    New,
+    Ours,
+    Real,
+}
+
+impl Only {
+    fn includes(self, age: Age) -> bool {
+        match self {
+            Only::Old => age == Age::Old,
+            Only::New => age != Age::Old,
+            Only::Ours => age == Age::Ours,
+            Only::Real => age != Age::Ours,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Step {
     line: usize,
-    only: Option<Age>,
+    only: Option<Only>,
     command: String,
-    expected: Vec<(Option<Age>, String)>,
+    expected: Vec<(Option<Only>, String)>,
 }
 
 /// Runs the session once with each kubectl of this machine, each time against a new server.
@@ -73,9 +97,10 @@ fn run_on(file: &Path, start: impl Fn() -> anyhow::Result<Server>) -> anyhow::Re
     }
     let update = std::env::var_os("UPDATE").is_some();
     let mut failures = String::new();
-    for program in programs {
-        let age = if kubectl::is_debians(&program) { Age::Old } else { Age::New };
-        if update && age == Age::Old {
+    let with_age = |program: PathBuf| (if kubectl::is_debians(&program) { Age::Old } else { Age::New }, program);
+    let ours = (Age::Ours, crate::server::binary()?);
+    for (age, program) in programs.into_iter().map(with_age).chain([ours]) {
+        if update && age != Age::New {
             continue;
         }
         let actual = play(&start()?, &steps, &program, age)?;
@@ -111,7 +136,7 @@ fn play(server: &Server, steps: &[Step], program: &Path, age: Age) -> anyhow::Re
     let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap_or_default());
     let mut outputs = Vec::new();
     for step in steps {
-        if step.only.is_some_and(|only| only != age) {
+        if step.only.is_some_and(|only| !only.includes(age)) {
             outputs.push(None);
             continue;
         }
@@ -164,16 +189,14 @@ fn parse(text: &str) -> anyhow::Result<Vec<Step>> {
     Ok(steps)
 }
 
-fn conditional(line: &str) -> (Option<Age>, &str) {
-    match (line.strip_prefix("[old] "), line.strip_prefix("[new] ")) {
-        (Some(rest), _) => (Some(Age::Old), rest),
-        (_, Some(rest)) => (Some(Age::New), rest),
-        _ => (None, line),
-    }
+fn conditional(line: &str) -> (Option<Only>, &str) {
+    let marks = [("[old] ", Only::Old), ("[new] ", Only::New), ("[ours] ", Only::Ours), ("[real] ", Only::Real)];
+    let found = marks.iter().find_map(|(mark, only)| Some((Some(*only), line.strip_prefix(mark)?)));
+    found.unwrap_or((None, line))
 }
 
 fn expected(step: &Step, age: Age) -> Vec<&str> {
-    let lines = step.expected.iter().filter(|(only, _)| only.is_none_or(|only| only == age));
+    let lines = step.expected.iter().filter(|(only, _)| only.is_none_or(|only| only.includes(age)));
     lines.map(|(_, line)| line.as_str()).collect()
 }
 
@@ -249,8 +272,11 @@ mod tests {
         let steps = parse("# why\n$ one <<END\n> two\n> END\nout\n\n[new] $ three\n[old] never\n").unwrap();
         assert_eq!(steps[0].command, "one <<END\ntwo\nEND");
         assert_eq!(expected(&steps[0], Age::Old), ["out"]);
-        assert_eq!((steps[1].only, steps[1].line), (Some(Age::New), 7));
+        assert_eq!((steps[1].only, steps[1].line), (Some(Only::New), 7));
         assert!(expected(&steps[1], Age::New).is_empty());
+        let steps = parse("$ a\n[ours] one\n[real] two\n[new] three\n").unwrap();
+        assert_eq!(expected(&steps[0], Age::Ours), ["one", "three"]);
+        assert_eq!(expected(&steps[0], Age::New), ["two", "three"]);
         assert!(parse("output\n").is_err());
     }
 }

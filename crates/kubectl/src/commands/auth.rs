@@ -70,11 +70,7 @@ async fn can_i(session: &Session) -> Result<()> {
         [verb, what, name] => {
             return can_i_one(session, namespace, verb, &format!("{what}/{name}")).await;
         }
-        _ => {
-            return Err(Failure::message(
-                "you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.",
-            ));
-        }
+        _ => return Err(Failure::message("you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.")),
     };
     can_i_one(session, namespace, verb, what).await
 }
@@ -91,26 +87,13 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
             kind => match session.mapping(kind).await {
                 Ok(mapping) => {
                     if !mapping.namespaced && !namespace.is_empty() {
-                        terminal::errln(&format!(
-                            "Warning: resource '{}' is not namespace scoped{}\n",
-                            mapping.plural,
-                            match mapping.group.as_str() {
-                                "" => String::new(),
-                                group => format!(" in group '{group}'"),
-                            }
-                        ));
+                        terminal::errln(&format!("Warning: resource '{}' is not namespace scoped{}\n", mapping.plural, match mapping.group.as_str() { "" => String::new(), group => format!(" in group '{group}'") }));
                     }
                     (mapping.group, mapping.plural)
                 }
                 Err(_) => {
                     let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
-                    terminal::errln(&format!(
-                        "Warning: the server doesn't have a resource type '{resource}'{}\n",
-                        match group {
-                            "" => String::new(),
-                            group => format!(" in group '{group}'"),
-                        }
-                    ));
+                    terminal::errln(&format!("Warning: the server doesn't have a resource type '{resource}'{}\n", match group { "" => String::new(), group => format!(" in group '{group}'") }));
                     (group.to_string(), resource.to_string())
                 }
             },
@@ -149,12 +132,12 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
     };
     let listed = |texts: &[String]| format!("[{}]", texts.join(" "));
-    let mut rows: Vec<(String, String, String, Vec<String>)> = Vec::new();
+    let mut rows: Vec<((String, String), String, String, Vec<String>)> = Vec::new();
     for rule in answer["status"]["resourceRules"].as_array().into_iter().flatten() {
         let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
         for group in &groups {
             for resource in &resources {
-                let shown = if group.is_empty() { resource.clone() } else { format!("{resource}.{group}") };
+                let shown = (group.clone(), resource.clone());
                 let names = listed(&texts(&rule["resourceNames"]));
                 match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
                     Some(row) => {
@@ -169,17 +152,18 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
             }
         }
     }
-    rows.sort();
     for rule in answer["status"]["nonResourceRules"].as_array().into_iter().flatten() {
         for path in texts(&rule["nonResourceURLs"]) {
-            rows.push((String::new(), format!("[{path}]"), "[]".into(), texts(&rule["verbs"])));
+            rows.push((Default::default(), format!("[{path}]"), "[]".into(), texts(&rule["verbs"])));
         }
     }
+    rows.sort_by_key(|row| rule_order(&row.0, &row.1, &row.2, &row.3));
     let mut text = String::new();
     if !session.flags.on("no-headers") {
         text += "Resources\tNon-Resource URLs\tResource Names\tVerbs\n";
     }
-    for (resource, urls, names, verbs) in rows {
+    for ((group, resource), urls, names, verbs) in rows {
+        let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
         text += &format!("{resource}\t{urls}\t{names}\t{}\n", listed(&verbs));
     }
     terminal::out(&Columns::table().align(&text));
@@ -189,6 +173,11 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
         terminal::err(&format!("warning: the list may be incomplete: {error}\n"));
     }
     Ok(())
+}
+
+/// Upstream sorts rules by what they look like when printed, and there the verbs come first.
+pub fn rule_order(what: &(String, String), urls: &str, names: &str, verbs: &[String]) -> (String, String, String, String, String) {
+    (format!("[{}]", verbs.join(" ")), what.0.clone(), what.1.clone(), names.to_string(), urls.to_string())
 }
 
 async fn whoami(session: &Session) -> Result<()> {
@@ -227,22 +216,14 @@ async fn reconcile(session: &Session) -> Result<()> {
     crate::failure::all(failures)?;
     for info in infos {
         if info.mapping.group != "rbac.authorization.k8s.io" {
-            return Err(Failure::message(format!(
-                "only rbac.authorization.k8s.io/v1 is supported: not {}",
-                info.mapping.kind
-            )));
+            return Err(Failure::message(format!("only rbac.authorization.k8s.io/v1 is supported: not {}", info.mapping.kind)));
         }
         let list = if info.mapping.kind.ends_with("Binding") { "subjects" } else { "rules" };
-        let remove =
-            session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
+        let remove = session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
         let wanted = info.object[list].as_array().cloned().unwrap_or_default();
         let reconciled = match session.send(&Call::get(info.path())).await {
             Err(failure) if failure.is_not_found() => {
-                if change.local() {
-                    info.object.clone()
-                } else {
-                    change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await?
-                }
+                if change.local() { info.object.clone() } else { change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await? }
             }
             Err(failure) => return Err(failure),
             Ok(mut live) => {
@@ -261,10 +242,6 @@ async fn reconcile(session: &Session) -> Result<()> {
             }
         };
         change.report(&info.shown(), &reconciled, "reconciled")?;
-        if change.format.is_human() {
-            let word = if list == "rules" { "rules" } else { "subjects" };
-            let _ = word;
-        }
     }
     Ok(())
 }

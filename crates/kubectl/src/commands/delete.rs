@@ -28,12 +28,7 @@ pub static COMMAND: Command = Command {
 const FLAGS: &[Flag] = &[
     Flag::switch("all", "Everything of the type in the namespace."),
     Flag::switch("all-namespaces", "In all namespaces.").short('A'),
-    Flag::optional(
-        "cascade",
-        "background",
-        "background",
-        "What happens to dependents: background, orphan or foreground.",
-    ),
+    Flag::optional("cascade", "background", "background", "What happens to dependents: background, orphan or foreground."),
     Flag::text("field-selector", "", "A selector of fields."),
     Flag::switch("force", "Do not wait for the node to confirm."),
     Flag::integer("grace-period", "-1", "Seconds that the object has to end."),
@@ -65,15 +60,13 @@ async fn run(session: &Session) -> Result<()> {
         return session.usage(format!("unexpected -o output mode: {output}. We only support '-o name'"));
     }
     if flags.on("all") && !query.selector.is_empty() {
-        return Err(Failure::message("cannot set --all and --selector at the same time"));
+        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
     }
     if flags.on("all") && !query.fields.is_empty() {
-        return Err(Failure::message("cannot set --all and --field-selector at the same time"));
+        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
     }
     if query.arguments.is_empty() && !query.from_files() {
-        return Err(Failure::message(
-            "You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'",
-        ));
+        return Err(Failure::message(super::NO_RESOURCES));
     }
     let grace = grace(session, dry)?;
     if flags.on("force") && grace > 0 {
@@ -85,9 +78,7 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
     if flags.on("force") && grace == 0 && dry != DryRun::Client {
-        terminal::warn(
-            "Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.",
-        );
+        terminal::warn("Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.");
     }
     let mut infos = Vec::new();
     for wanted in wanted {

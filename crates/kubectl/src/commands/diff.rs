@@ -35,7 +35,7 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
     if !query.from_files() {
-        return session.usage("must specify one of -f and -k");
+        return Err(exit_two(Failure::message("must specify one of -f and -k")));
     }
     let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
     crate::failure::all(failures).map_err(exit_two)?;
@@ -48,7 +48,7 @@ async fn run(session: &Session) -> Result<()> {
         let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
         let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
         let name = name.replace('/', "-");
-        let text = |object: &Value| if object.is_null() { String::new() } else { machinery::codec::to_yaml(object) };
+        let text = |object: &Value| if object.is_null() { String::new() } else { crate::output::yaml::text(object) };
         std::fs::write(live.join(&name), text(&before))?;
         std::fs::write(merged.join(&name), text(&after))?;
     }
@@ -59,10 +59,7 @@ async fn run(session: &Session) -> Result<()> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => crate::exit(status.code().unwrap_or(2)),
-        Err(error) => Err(exit_two(Failure::message(format!(
-            "failed to run {program:?}: {}",
-            crate::failure::go_io_error(&error)
-        )))),
+        Err(error) => Err(exit_two(Failure::message(format!("failed to run {program:?}: {}", crate::failure::go_io_error(&error))))),
     }
 }
 

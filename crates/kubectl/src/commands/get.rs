@@ -9,7 +9,7 @@ use crate::output::columns::Columns;
 use crate::output::table::{self, Shape};
 use crate::output::{self, Format};
 use crate::resource::mapping::Mapping;
-use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::resource::select::{FILES, Query, SELECTOR, Wanted, unable};
 use crate::session::{Call, Session, TABLE};
 use crate::terminal;
 
@@ -55,9 +55,7 @@ async fn run(session: &Session) -> Result<()> {
         return session.usage("--output-watch-events option can only be used with --watch or --watch-only");
     }
     if query.arguments.is_empty() && !query.from_files() {
-        terminal::err(
-            "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n",
-        );
+        terminal::err("You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n");
         return session.usage("Required resource not specified.\nUse \"kubectl explain <resource>\" for a detailed description of that resource (e.g. kubectl explain pods).");
     }
     let format = Format::from(flags, true)?;
@@ -101,7 +99,8 @@ async fn human(session: &Session, query: &Query, format: &Format) -> Result<()> 
             }
         };
         if !flags.text("sort-by").is_empty() {
-            tables.iter_mut().try_for_each(|table| super::sort::sort_rows(table, flags.text("sort-by")))?;
+            // A table that has nothing to sort by is left out, as upstream does.
+            tables.retain_mut(|table| super::sort::sort_rows(table, flags.text("sort-by")).is_ok());
         }
         if group.as_ref().is_none_or(|group| group.mapping != mapping) {
             written |= finish(group.take(), written && base.headers);
@@ -191,7 +190,10 @@ async fn tables(session: &Session, query: &Query, wanted: &Wanted) -> Result<Vec
         if matches!(wanted, Wanted::List(_)) && chunk > 0 {
             call = call.with("limit", chunk.to_string()).with("continue", next.as_str());
         }
-        let answer = session.send(&call).await?;
+        let answer = session.send(&call).await.map_err(|failure| match wanted {
+            Wanted::List(mapping) => unable(mapping, query, failure),
+            _ => failure,
+        })?;
         next = answer["metadata"]["continue"].as_str().unwrap_or_default().to_string();
         found.push(as_table(answer));
         if next.is_empty() {

@@ -22,9 +22,19 @@ mod replace;
 mod edit;
 mod diff;
 mod nodes;
-mod auth;
+pub mod auth;
 mod api_resources;
 mod version;
+mod explain;
+mod config;
+mod expose;
+mod run;
+mod set;
+mod port_forward;
+mod cp;
+mod debug;
+mod misc;
+mod completion;
 pub mod events;
 pub mod change;
 pub mod plugin;
@@ -42,6 +52,8 @@ const ADVANCED: &str = "Advanced Commands:";
 const SETTINGS: &str = "Settings Commands:";
 const OTHER: &str = "Other Commands:";
 const OTHER_BASIC: &str = TROUBLE;
+/// Not shown.
+const HIDDEN: &str = "hidden";
 
 pub static ROOT: Command = Command {
     name: "kubectl",
@@ -49,12 +61,19 @@ pub static ROOT: Command = Command {
     usage: "[flags] [options]",
     subcommands: &[
         &create::COMMAND,
+        &expose::COMMAND,
+        &run::COMMAND,
+        &set::COMMAND,
+        &explain::COMMAND,
         &get::COMMAND,
         &edit::COMMAND,
         &delete::COMMAND,
         &rollout::COMMAND,
         &scale::SCALE,
         &scale::AUTOSCALE,
+        &misc::CERTIFICATE,
+        &misc::CLUSTER_INFO,
+        &misc::TOP,
         &nodes::CORDON,
         &nodes::UNCORDON,
         &nodes::DRAIN,
@@ -63,6 +82,9 @@ pub static ROOT: Command = Command {
         &logs::COMMAND,
         &exec::ATTACH,
         &exec::EXEC,
+        &port_forward::COMMAND,
+        &cp::COMMAND,
+        &debug::COMMAND,
         &auth::COMMAND,
         &events::COMMAND,
         &diff::COMMAND,
@@ -70,15 +92,22 @@ pub static ROOT: Command = Command {
         &patch::COMMAND,
         &replace::COMMAND,
         &wait::COMMAND,
+        &misc::KUSTOMIZE,
         &label::LABEL,
         &label::ANNOTATE,
+        &completion::COMMAND,
         &api_resources::RESOURCES,
         &api_resources::VERSIONS,
+        &config::COMMAND,
         &plugin::COMMAND,
         &version::COMMAND,
+        &misc::OPTIONS,
+        &completion::COMPLETE,
     ],
     ..Command::EMPTY
 };
+
+const NO_RESOURCES: &str = "You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'";
 
 /// A selector of labels, as an object, in the form that `-l` takes.
 pub fn selector_text(selector: &Value) -> String {
@@ -88,8 +117,7 @@ pub fn selector_text(selector: &Value) -> String {
     }
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> =
-            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         parts.push(match expression["operator"].as_str().unwrap_or_default() {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),

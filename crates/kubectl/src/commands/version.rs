@@ -20,10 +20,8 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-const FLAGS: &[Flag] = &[
-    Flag::switch("client", "Only the client's version, without a server."),
-    Flag::text("output", "", "yaml or json.").short('o'),
-];
+const FLAGS: &[Flag] =
+    &[Flag::switch("client", "Only the client's version, without a server."), Flag::text("output", "", "yaml or json.").short('o')];
 
 const KUSTOMIZE: &str = "v5.8.0";
 
@@ -56,7 +54,7 @@ async fn run(session: &Session) -> Result<()> {
     }
     match output {
         "json" => terminal::outln(&go_json::pretty_with(&all, b"  ")),
-        "yaml" => terminal::out(&machinery::codec::to_yaml(&all)),
+        "yaml" => terminal::out(&crate::output::yaml::text(&all)),
         _ => {
             terminal::outln(&format!("Client Version: {}", crate::VERSION));
             terminal::outln(&format!("Kustomize Version: {KUSTOMIZE}"));

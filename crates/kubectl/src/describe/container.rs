@@ -12,23 +12,21 @@ pub fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space
         let name = text(container, "/name");
         let status = statuses.and_then(|statuses| statuses.iter().find(|status| status["name"] == name));
         out += &format!("{name_indent}{name}:\n");
-        out += &one(container, status, statuses.is_some(), pod);
+        out += &one(container, status, pod);
     }
     out
 }
 
 const PAD: &str = "    ";
 
-fn one(container: &Value, status: Option<&Value>, of_pod: bool, pod: &Value) -> String {
+fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
     let mut out = String::new();
     if let Some(status) = status {
         out += &format!("{PAD}Container ID:\t{}\n", text(status, "/containerID"));
-    } else if of_pod {
-        out += &format!("{PAD}Container ID:\t\n");
     }
     out += &format!("{PAD}Image:\t{}\n", text(container, "/image"));
-    if of_pod {
-        out += &format!("{PAD}Image ID:\t{}\n", status.map(|status| text(status, "/imageID")).unwrap_or_default());
+    if let Some(status) = status {
+        out += &format!("{PAD}Image ID:\t{}\n", text(status, "/imageID"));
     }
     let ports = items(container, "/ports");
     let list = |key: &str| {
@@ -157,20 +155,11 @@ fn environment(container: &Value, pod: &Value) -> String {
     if !sources.is_empty() {
         out += &format!("{PAD}Environment Variables from:\n");
         for source in sources {
-            let (kind, from) = if source["configMapRef"].is_object() {
-                ("ConfigMap", &source["configMapRef"])
-            } else {
-                ("Secret", &source["secretRef"])
-            };
+            let (kind, from) = if source["configMapRef"].is_object() { ("ConfigMap", &source["configMapRef"]) } else { ("Secret", &source["secretRef"]) };
             let optional = from["optional"] == true;
             match text(source, "/prefix") {
                 "" => out += &format!("{PAD}  {}\t{kind}\tOptional: {optional}\n", text(from, "/name")),
-                prefix => {
-                    out += &format!(
-                        "{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n",
-                        text(from, "/name")
-                    )
-                }
+                prefix => out += &format!("{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n", text(from, "/name")),
             }
         }
     }
@@ -188,30 +177,16 @@ fn environment(container: &Value, pod: &Value) -> String {
             }
         } else if from["fieldRef"].is_object() {
             let path = text(from, "/fieldRef/fieldPath");
-            out += &format!(
-                "{PAD}  {name}:\t{} ({}:{path})\n",
-                field(pod, path),
-                or(text(from, "/fieldRef/apiVersion"), "v1")
-            );
+            out += &format!("{PAD}  {name}:\t{} ({}:{path})\n", field(pod, path), or(text(from, "/fieldRef/apiVersion"), "v1"));
         } else if from["resourceFieldRef"].is_object() {
             let resource = text(from, "/resourceFieldRef/resource");
             out += &format!("{PAD}  {name}:\t{} ({resource})\n", resource_value(container, resource));
         } else if from["secretKeyRef"].is_object() {
             let reference = &from["secretKeyRef"];
-            out += &format!(
-                "{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n",
-                text(reference, "/key"),
-                text(reference, "/name"),
-                reference["optional"] == true
-            );
+            out += &format!("{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n", text(reference, "/key"), text(reference, "/name"), reference["optional"] == true);
         } else if from["configMapKeyRef"].is_object() {
             let reference = &from["configMapKeyRef"];
-            out += &format!(
-                "{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n",
-                text(reference, "/key"),
-                text(reference, "/name"),
-                reference["optional"] == true
-            );
+            out += &format!("{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n", text(reference, "/key"), text(reference, "/name"), reference["optional"] == true);
         }
     }
     out
@@ -249,8 +224,7 @@ fn mounts(container: &Value) -> String {
             if !text(mount, "/subPath").is_empty() {
                 flags.push(format!("path={:?}", text(mount, "/subPath")));
             }
-            out +=
-                &format!("{PAD}  {} from {} ({})\n", text(mount, "/mountPath"), text(mount, "/name"), flags.join(","));
+            out += &format!("{PAD}  {} from {} ({})\n", text(mount, "/mountPath"), text(mount, "/name"), flags.join(","));
         }
     }
     let devices = items(container, "/volumeDevices");

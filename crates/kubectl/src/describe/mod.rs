@@ -120,8 +120,8 @@ pub(super) fn pairs(title: &str, indent: &str, pairs: &Map<String, Value>) -> St
     }
     let mut out = String::new();
     for (at, (key, value)) in pairs.iter().enumerate() {
-        let first = if at == 0 { format!("{title}:") } else { String::new() };
-        out += &format!("{indent}{first}\t{key}={}\n", plain(value));
+        let first = if at == 0 { format!("{indent}{title}:") } else { String::new() };
+        out += &format!("{first}\t{key}={}\n", plain(value));
     }
     out
 }
@@ -136,18 +136,18 @@ pub(super) fn annotations(title: &str, indent: &str, pairs: &Map<String, Value>)
     }
     let mut out = String::new();
     for (at, (key, value)) in shown.iter().enumerate() {
-        let first = if at == 0 { format!("{title}:") } else { String::new() };
+        let first = if at == 0 { format!("{indent}{title}:") } else { String::new() };
         let value = plain(value);
         let value = value.strip_suffix('\n').unwrap_or(&value);
         if value.len() + key.len() + 2 > ANNOTATION_MAX || value.contains('\n') {
-            out += &format!("{indent}{first}\t{key}:\n");
+            out += &format!("{first}\t{key}:\n");
             for line in value.split('\n') {
                 let short: String = line.chars().take(ANNOTATION_MAX - 2).collect();
                 let dots = if short.len() < line.len() { "..." } else { "" };
-                out += &format!("{indent}\t  {short}{dots}\n");
+                out += &format!("\t  {short}{dots}\n");
             }
         } else {
-            out += &format!("{indent}{first}\t{key}: {value}\n");
+            out += &format!("{first}\t{key}: {value}\n");
         }
     }
     out
@@ -164,8 +164,7 @@ pub(super) fn head(object: &Value) -> String {
 }
 
 pub(super) fn tags(object: &Value) -> String {
-    pairs("Labels", "", &map(object, "/metadata/labels"))
-        + &annotations("Annotations", "", &map(object, "/metadata/annotations"))
+    pairs("Labels", "", &map(object, "/metadata/labels")) + &annotations("Annotations", "", &map(object, "/metadata/annotations"))
 }
 
 /// `ReplicaSet/web-123`, the controller of an object.
@@ -176,8 +175,7 @@ pub(super) fn controller(object: &Value) -> Option<String> {
 
 /// A selector of labels as the text that `-l` would take.
 pub(super) fn selector(value: &Value) -> String {
-    let labels =
-        value.as_object().is_some_and(|map| !map.contains_key("matchLabels") && !map.contains_key("matchExpressions"));
+    let labels = value.as_object().is_some_and(|map| !map.contains_key("matchLabels") && !map.contains_key("matchExpressions"));
     let shown = if labels {
         let pairs = value.as_object().into_iter().flatten();
         pairs.map(|(key, value)| format!("{key}={}", plain(value))).collect::<Vec<_>>().join(",")
@@ -192,17 +190,13 @@ async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
         ("involvedObject.name", text(object, "/metadata/name").to_string()),
         ("involvedObject.namespace", text(object, "/metadata/namespace").to_string()),
         ("involvedObject.kind", text(object, "/kind").to_string()),
-        (
-            "involvedObject.uid",
-            match text(object, "/kind") {
-                // The kubelet's events about its node carry the node's name there.
-                "Node" => String::new(),
-                _ => text(object, "/metadata/uid").to_string(),
-            },
-        ),
+        ("involvedObject.uid", match text(object, "/kind") {
+            // The kubelet's events about its node carry the node's name there.
+            "Node" => String::new(),
+            _ => text(object, "/metadata/uid").to_string(),
+        }),
     ];
-    let fields: Vec<String> =
-        fields.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key}={value}")).collect();
+    let fields: Vec<String> = fields.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key}={value}")).collect();
     let mapping = cx.session.mapping("events.v1.").await?;
     let query = Query { fields: fields.join(","), chunk: 500, ..Query::default() };
     // Whoever may see the object need not see its events.
@@ -218,12 +212,7 @@ async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
         let place = text(event, "/involvedObject/fieldPath");
         let message = text(event, "/message").trim().replace('\n', " ");
         let message = if place.is_empty() { message } else { format!("{place}: {message}") };
-        out += &format!(
-            "  {}\t{}\t{}\t{source}\t{message}\n",
-            text(event, "/type"),
-            text(event, "/reason"),
-            events::interval(event)
-        );
+        out += &format!("  {}\t{}\t{}\t{source}\t{message}\n", text(event, "/type"), text(event, "/reason"), events::interval(event));
     }
     Ok(out)
 }

@@ -78,9 +78,7 @@ pub fn pod(pod: &Value) -> String {
     let conditions = items(pod, "/status/conditions");
     if !conditions.is_empty() {
         out += "Conditions:\n  Type\tStatus\n";
-        conditions.iter().for_each(|condition| {
-            out += &format!("  {} \t{} \n", text(condition, "/type"), text(condition, "/status"))
-        });
+        conditions.iter().for_each(|condition| out += &format!("  {} \t{} \n", text(condition, "/type"), text(condition, "/status")));
     }
     out += &volume::volumes(items(pod, "/spec/volumes"), "");
     out += &format!("QoS Class:\t{}\n", text(pod, "/status/qosClass"));
@@ -94,8 +92,10 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
     if list.is_empty() {
         return format!("{indent}Tolerations:\t<none>\n");
     }
-    let mut texts: Vec<String> = list
-        .iter()
+    let mut sorted: Vec<&Value> = list.iter().collect();
+    sorted.sort_by_key(|toleration| text(toleration, "/key"));
+    let texts: Vec<String> = sorted
+        .into_iter()
         .map(|toleration| {
             let mut shown = text(toleration, "/key").to_string();
             if !text(toleration, "/value").is_empty() {
@@ -117,7 +117,6 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
             shown
         })
         .collect();
-    texts.sort();
     let mut out = String::new();
     for (at, line) in texts.iter().enumerate() {
         let first = if at == 0 { "Tolerations:" } else { "" };

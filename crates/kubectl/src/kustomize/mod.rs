@@ -1,4 +1,188 @@
+//! Kustomizations: a folder that names manifests and what is to be changed in them. One pass collects resources, one
+//! after the other transforms them, in kustomize's own order.
+
+mod generate;
 pub mod hash;
-pub fn build(_: &std::path::Path) -> crate::failure::Result<Vec<serde_json::Value>> {
-    Ok(Vec::new())
+mod rename;
+mod transform;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use crate::failure::{Failure, Result};
+use crate::resource::{files, flatten};
+
+/// How deep folders may name each other.
+const DEPTH_MAX: usize = 50;
+
+const FILES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+
+/// A resource on its way, with the name it had in its file: references are written in that name.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    pub object: Value,
+    pub first_name: String,
+    /// Made by a generator here; its name gets the content's hash.
+    pub hashed: bool,
+}
+
+pub fn build(folder: &Path) -> Result<Vec<Value>> {
+    if !folder.is_dir() {
+        let here = std::env::current_dir().unwrap_or_default().join(folder);
+        return Err(Failure::message(format!(
+            "must build at directory: not a valid directory: evalsymlink failure on '{}' : lstat {}: no such file or directory",
+            folder.display(),
+            here.display()
+        )));
+    }
+    let mut resources = collect(folder, 0)?;
+    rename::hashes(&mut resources);
+    rename::references(&mut resources);
+    Ok(in_order(resources))
+}
+
+fn collect(folder: &Path, depth: usize) -> Result<Vec<Resource>> {
+    collect_onto(folder, depth, Vec::new())
+}
+
+/// The resources of a folder; a component's changes also go to those that were there before.
+fn collect_onto(folder: &Path, depth: usize, before: Vec<Resource>) -> Result<Vec<Resource>> {
+    if depth > DEPTH_MAX {
+        return Err(Failure::message(format!("cycle detected: {}", folder.display())));
+    }
+    let kustomization = read(folder)?;
+    let mut resources = before;
+    for path in texts(&kustomization, "resources").into_iter().chain(texts(&kustomization, "bases")) {
+        let place = folder.join(&path);
+        if path.starts_with("http://") || path.starts_with("https://") {
+            return Err(Failure::message(format!("resources from URLs are not supported: {path:?}")));
+        }
+        if place.is_dir() {
+            resources.extend(collect(&place, depth + 1)?);
+        } else {
+            resources.extend(from_file(&place, &path)?);
+        }
+    }
+    generate::all(folder, &kustomization, &mut resources)?;
+    for path in texts(&kustomization, "components") {
+        resources = collect_onto(&folder.join(path), depth + 1, resources)?;
+    }
+    transform::all(folder, &kustomization, &mut resources)?;
+    Ok(resources)
+}
+
+fn read(folder: &Path) -> Result<Value> {
+    let found: Vec<PathBuf> = FILES.iter().map(|name| folder.join(name)).filter(|path| path.is_file()).collect();
+    let [file] = &found[..] else {
+        return Err(Failure::message(match found.len() {
+            0 => format!("unable to find one of 'kustomization.yaml', 'kustomization.yml' or 'Kustomization' in directory '{}'", shown(folder)),
+            _ => format!("Found multiple kustomization files under: {}", shown(folder)),
+        }));
+    };
+    let decoded = machinery::codec::decode_yaml(&std::fs::read(file)?)
+        .map_err(|error| Failure::message(format!("invalid Kustomization: {error}")))?;
+    const KNOWN: &[&str] = &[
+        "apiVersion", "kind", "metadata", "resources", "bases", "components", "namespace", "namePrefix", "nameSuffix", "labels", "commonLabels",
+        "commonAnnotations", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "replicas", "configMapGenerator", "secretGenerator",
+        "generatorOptions", "sortOptions", "buildMetadata", "openapi",
+    ];
+    for key in decoded.value.as_object().into_iter().flatten().map(|(key, _)| key) {
+        if !KNOWN.contains(&key.as_str()) {
+            return Err(Failure::message(format!("invalid Kustomization: json: unknown field {key:?}")));
+        }
+    }
+    Ok(decoded.value)
+}
+
+fn shown(folder: &Path) -> String {
+    std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).display().to_string()
+}
+
+fn from_file(place: &Path, path: &str) -> Result<Vec<Resource>> {
+    if !place.is_file() {
+        return Err(Failure::message(format!("accumulating resources: accumulation err='accumulating resources from '{path}': open {}: no such file or directory'", place.display())));
+    }
+    let mut found = Vec::new();
+    for (_, document) in files::documents(&place.display().to_string(), &std::fs::read(place)?)? {
+        for object in flatten(document) {
+            let first_name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
+            found.push(Resource { object, first_name, hashed: false });
+        }
+    }
+    Ok(found)
+}
+
+fn texts(value: &Value, key: &str) -> Vec<String> {
+    value[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
+}
+
+fn pairs(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}
+
+/// What others stand on comes first, as kubectl has always built them.
+fn in_order(mut resources: Vec<Resource>) -> Vec<Value> {
+    const FIRST: &[&str] = &[
+        "Namespace", "ResourceQuota", "StorageClass", "CustomResourceDefinition", "ServiceAccount", "PodSecurityPolicy", "Role", "ClusterRole",
+        "RoleBinding", "ClusterRoleBinding", "ConfigMap", "Secret", "Endpoints", "Service", "LimitRange", "PriorityClass", "PersistentVolume",
+        "PersistentVolumeClaim", "Deployment", "StatefulSet", "CronJob", "PodDisruptionBudget",
+    ];
+    const LAST: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+    let rank = |object: &Value| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let first = FIRST.iter().position(|known| *known == kind).map(|at| at as i64 - 1000);
+        first.or_else(|| LAST.iter().position(|known| *known == kind).map(|at| at as i64 + 1000)).unwrap_or(0)
+    };
+    let text = |object: &Value, path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
+    resources.sort_by_key(|resource| {
+        let object = &resource.object;
+        (rank(object), text(object, "/apiVersion"), text(object, "/kind"), text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+    });
+    resources.into_iter().map(|resource| resource.object).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files by name, the first being the root's kustomization; the result as YAML.
+    fn built(files: &[(&str, &str)], root: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let objects = build(&folder.path().join(root)).unwrap_or_else(|failure| panic!("{}", failure.text()));
+        objects.iter().map(crate::output::yaml::text).collect::<Vec<_>>().join("---\n")
+    }
+
+    #[test]
+    fn an_overlay_changes_its_base() {
+        let base = "resources: [web.yaml]\nconfigMapGenerator: [{name: settings, literals: [color=red]}]\n";
+        let web = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers: [{name: web, image: \"nginx:1\", envFrom: [{configMapRef: {name: settings}}]}]\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
+        let overlay = "resources: [../base]\nnamespace: team\nnamePrefix: pre-\nlabels: [{pairs: {tier: front}, includeSelectors: true}]\nimages: [{name: nginx, newTag: \"2\"}]\nreplicas: [{name: web, count: 3}]\npatches:\n- patch: |\n    apiVersion: apps/v1\n    kind: Deployment\n    metadata: {name: web}\n    spec: {template: {spec: {containers: [{name: web, env: [{name: A, value: b}]}]}}}\n- target: {kind: Service}\n  patch: '[{\"op\": \"add\", \"path\": \"/spec/type\", \"value\": \"NodePort\"}]'\n";
+        let text = built(&[("base/kustomization.yaml", base), ("base/web.yaml", web), ("over/kustomization.yaml", overlay)], "over");
+        for expected in ["namespace: team", "name: pre-web", "image: nginx:2", "replicas: 3", "tier: front", "type: NodePort", "value: b"] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        // The generated name, prefix and hash with it, is what the container names too.
+        let name = text.lines().find_map(|line| line.trim().strip_prefix("name: ").filter(|name| name.starts_with("pre-settings-"))).unwrap();
+        assert_eq!(text.matches(name).count(), 2, "{text}");
+        assert!(text.starts_with("apiVersion: v1\ndata:\n  color: red\nkind: ConfigMap\n"), "{text}");
+    }
+
+    #[test]
+    fn components_change_what_is_already_there() {
+        let text = built(
+            &[
+                ("kustomization.yaml", "resources: [a.yaml]\ncomponents: [more]\n"),
+                ("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"),
+                ("more/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nnameSuffix: -x\n"),
+            ],
+            "",
+        );
+        assert!(text.contains("name: a-x"), "{text}");
+    }
 }

@@ -7,6 +7,7 @@ pub mod jsonpath;
 pub mod kyaml;
 pub mod table;
 pub mod template;
+pub mod yaml;
 
 use serde_json::Value;
 
@@ -14,12 +15,7 @@ use crate::failure::{Failure, Result};
 use crate::flags::{Flag, Parsed};
 
 pub const FLAGS: &[Flag] = &[
-    Flag::text(
-        "output",
-        "",
-        "Output format: json, yaml, kyaml, name, jsonpath=..., go-template=..., custom-columns=...",
-    )
-    .short('o'),
+    Flag::text("output", "", "Output format: json, yaml, kyaml, name, jsonpath=..., go-template=..., custom-columns=...").short('o'),
     Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
     Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
     Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
@@ -27,9 +23,7 @@ pub const FLAGS: &[Flag] = &[
 
 pub enum Format {
     /// Tables for `get`, a sentence for commands that change things.
-    Human {
-        wide: bool,
-    },
+    Human { wide: bool },
     Yaml,
     Json,
     Kyaml,
@@ -47,12 +41,9 @@ impl Format {
         let (name, argument) = output.split_once('=').unwrap_or((output, ""));
         let argument = if argument.is_empty() { given } else { argument };
         let from_file = |path: &str| {
-            std::fs::read_to_string(path).map(|text| text.trim_end_matches('\n').to_string()).map_err(|error| {
-                Failure::message(format!(
-                    "error reading template {path}, open {path}: {}",
-                    crate::failure::go_io_error(&error)
-                ))
-            })
+            std::fs::read_to_string(path)
+                .map(|text| text.trim_end_matches('\n').to_string())
+                .map_err(|error| Failure::message(format!("error reading template {path}, open {path}: {}", crate::failure::go_io_error(&error))))
         };
         let need = |argument: &str| {
             if argument.is_empty() {
@@ -61,12 +52,10 @@ impl Format {
             Ok(argument.to_string())
         };
         let path = |text: &str| {
-            jsonpath::Template::parse(text)
-                .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
+            jsonpath::Template::parse(text).map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
         };
         let template = |text: &str| {
-            template::Template::parse(text)
-                .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
+            template::Template::parse(text).map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
         };
         Ok(match name {
             "" if !given.is_empty() => Format::Template(template(given)?),
@@ -111,26 +100,22 @@ impl Format {
     pub fn text(&self, object: &Value) -> Result<String> {
         Ok(match self {
             Format::Human { .. } => String::new(),
-            Format::Yaml => machinery::codec::to_yaml(object),
+            Format::Yaml => crate::output::yaml::text(object),
             Format::Json => format!("{}\n", json::pretty(object)),
             Format::Kyaml => kyaml::text(object),
             Format::Name => {
                 let items = crate::resource::flatten(object.clone());
                 items.iter().map(|item| format!("{}\n", name_of(item))).collect()
             }
-            Format::JsonPath(template) => template
-                .print(object)
-                .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?,
+            Format::JsonPath(template) => {
+                template.print(object).map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?
+            }
             Format::JsonPathAsJson(template) => {
-                let values = template
-                    .values(object)
-                    .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?;
+                let values = template.values(object).map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?;
                 let values: Vec<Value> = values.into_iter().cloned().collect();
                 format!("{}\n", json::pretty(&Value::from(values)))
             }
-            Format::Template(template) => template
-                .print(object)
-                .map_err(|error| Failure::message(format!("error executing template: {error}")))?,
+            Format::Template(template) => template.print(object).map_err(|error| Failure::message(format!("error executing template: {error}")))?,
             Format::CustomColumns(columns) => columns.text(object, true)?,
         })
     }
@@ -139,12 +124,23 @@ impl Format {
 fn explained(engine: &str, template: &str, error: &str, object: &Value) -> String {
     format!(
         "error executing {engine} {template:?}: Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\tobject given to {engine} engine was:\n\t\t{}\n\n",
-        template_shown(object)
+        go_syntax(object)
     )
 }
 
-fn template_shown(object: &Value) -> String {
-    json::compact(object)
+/// As Go's `%#v` shows it.
+fn go_syntax(value: &Value) -> String {
+    let joined = |texts: Vec<String>| texts.join(", ");
+    match value {
+        Value::Null => "interface {}(nil)".into(),
+        Value::String(text) => format!("{text:?}"),
+        Value::Array(items) => format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax).collect())),
+        Value::Object(map) => {
+            let entries = map.iter().map(|(key, value)| format!("{key:?}:{}", go_syntax(value))).collect();
+            format!("map[string]interface {{}}{{{}}}", joined(entries))
+        }
+        other => other.to_string(),
+    }
 }
 
 /// `deployment.apps/web`, from the object itself.

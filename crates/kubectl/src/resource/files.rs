@@ -62,10 +62,7 @@ fn walk(folder: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<()> 
             if recursive {
                 walk(&entry, recursive, files)?;
             }
-        } else if entry
-            .extension()
-            .is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|known| extension == *known))
-        {
+        } else if entry.extension().is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|known| extension == *known)) {
             files.push(entry);
         }
     }
@@ -87,9 +84,7 @@ fn glob(pattern: &str) -> Vec<PathBuf> {
     }
     let Ok(expression) = regex::Regex::new(&(expression + "$")) else { return Vec::new() };
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let is_match = |entry: &PathBuf| {
-        entry.file_name().and_then(|name| name.to_str()).is_some_and(|name| expression.is_match(name))
-    };
+    let is_match = |entry: &PathBuf| entry.file_name().and_then(|name| name.to_str()).is_some_and(|name| expression.is_match(name));
     let mut found: Vec<PathBuf> = entries.filter(is_match).collect();
     found.sort();
     found
@@ -109,7 +104,9 @@ pub fn documents(source: &str, bytes: &[u8]) -> Result<Vec<(String, Value)>> {
         }
         let value = machinery::codec::decode_yaml(document.as_bytes())
             .map_err(|error| {
-                Failure::message(format!("error parsing {source}: error converting YAML to JSON: {error}"))
+                // Upstream names no line where it is the first.
+                let why = error.to_string().replace("yaml: line 1: ", "yaml: ");
+                Failure::message(format!("error parsing {source}: error converting YAML to JSON: {why}"))
             })?
             .value;
         match value {

@@ -103,9 +103,9 @@ fn matches(mapping: &Mapping, text: &str) -> bool {
         None => is_name(&text),
         Some((name, rest)) if is_name(name) => {
             // A part of the group's name is enough: `ing.networking`.
-            let versioned = rest
-                .split_once('.')
-                .is_some_and(|(version, group)| version == mapping.version && mapping.group == group);
+            let versioned = rest.split_once('.').is_some_and(|(version, group)| {
+                version == mapping.version && mapping.group == group
+            });
             versioned || rest == mapping.group || (!rest.is_empty() && mapping.group.starts_with(&format!("{rest}.")))
         }
         Some(_) => false,
@@ -222,7 +222,8 @@ impl Session {
     }
 }
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 /// How long discovery is believed. A kind that is missing is asked for again before that.
 const CACHE_MAX: Duration = Duration::from_secs(6 * 3600);
@@ -302,8 +303,7 @@ mod tests {
 
     #[test]
     fn resources_have_many_names() {
-        let find =
-            |text: &str| built_in().into_iter().find(|mapping| matches(mapping, text)).map(|found| found.resource());
+        let find = |text: &str| built_in().into_iter().find(|mapping| matches(mapping, text)).map(|found| found.resource());
         for text in ["po", "pod", "pods", "Pod", "pods.v1."] {
             assert_eq!(find(text).as_deref(), Some("pods"), "{text}");
         }

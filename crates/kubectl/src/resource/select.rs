@@ -86,9 +86,7 @@ fn words(arguments: &[String]) -> Result<Words> {
                     )));
                 }
                 [_, _] => {
-                    return Err(Failure::message(
-                        "arguments in resource/name form must have a single resource and name",
-                    ));
+                    return Err(Failure::message("arguments in resource/name form must have a single resource and name"));
                 }
                 _ => return Err(Failure::message("arguments in resource/name form may not have more than one slash")),
             }
@@ -108,9 +106,7 @@ impl Session {
     pub async fn wanted(&self, query: &Query) -> Result<(Vec<Wanted>, Vec<Failure>)> {
         if query.from_files() {
             if !query.arguments.is_empty() {
-                return Err(Failure::message(
-                    "when paths, URLs, or stdin is provided as input, you may not specify resource arguments as well",
-                ));
+                return Err(Failure::message("when paths, URLs, or stdin is provided as input, you may not specify resource arguments as well"));
             }
             let (infos, failures) = self.local(query).await?;
             return Ok((infos.into_iter().map(Wanted::Local).collect(), failures));
@@ -145,10 +141,7 @@ impl Session {
                     return Err(Failure::message("you may only specify a single resource type"));
                 }
                 let pairs = mappings.iter().flat_map(|mapping| names.iter().map(move |name| (mapping, name)));
-                let named = |(mapping, name): (&Mapping, &String)| Wanted::Named {
-                    mapping: mapping.clone(),
-                    name: name.clone(),
-                };
+                let named = |(mapping, name): (&Mapping, &String)| Wanted::Named { mapping: mapping.clone(), name: name.clone() };
                 Ok((pairs.map(named).collect(), Vec::new()))
             }
         }
@@ -211,10 +204,18 @@ impl Session {
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_string();
         let (kind, version) = (text("kind"), text("apiVersion"));
         if kind.is_empty() || version.is_empty() {
+            if self.flags.has("validate") && !["ignore", "false", "warn"].contains(&self.flags.text("validate")) {
+                let missing = match (version.is_empty(), kind.is_empty()) {
+                    (true, true) => "[apiVersion not set, kind not set]",
+                    (true, false) => "apiVersion not set",
+                    _ => "kind not set",
+                };
+                return Err(Failure::message(format!(
+                    "error validating {source:?}: error validating data: {missing}; if you choose to ignore these errors, turn validation off with --validate=false"
+                )));
+            }
             let missing = if kind.is_empty() { "Kind" } else { "apiVersion" };
-            return Err(Failure::message(format!(
-                "unable to decode {source:?}: Object '{missing}' is missing in '{object}'"
-            )));
+            return Err(Failure::message(format!("unable to decode {source:?}: Object '{missing}' is missing in '{object}'")));
         }
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         let own = object["metadata"]["namespace"].as_str().unwrap_or_default().to_string();
@@ -292,13 +293,31 @@ impl Session {
                 .with("fieldSelector", query.fields.as_str())
                 .with("limit", if query.chunk > 0 { query.chunk.to_string() } else { String::new() })
                 .with("continue", next.as_str());
-            let mut page = self.send(&call).await?;
+            let mut page = self.send(&call).await.map_err(|failure| unable(mapping, query, failure))?;
             next = page["metadata"]["continue"].as_str().unwrap_or_default().to_string();
             items.extend(flatten(page.take()));
             if next.is_empty() {
                 return Ok(items);
             }
         }
+    }
+}
+
+/// A list that cannot be had is told with the selectors that were asked for.
+pub fn unable(mapping: &Mapping, query: &Query, failure: Failure) -> Failure {
+    match failure {
+        Failure::Status { status, .. } if matches!(status["reason"].as_str(), Some("BadRequest" | "NotFound")) => {
+            let resource = format!("{}, Resource={}", mapping.api_version_with_slash(), mapping.plural);
+            let prefix = match query.selector.is_empty() && query.fields.is_empty() {
+                true => format!("Unable to list {resource:?}: "),
+                false => format!(
+                    "Unable to find {resource:?} that match label selector {:?}, field selector {:?}: ",
+                    query.selector, query.fields
+                ),
+            };
+            Failure::Status { status, prefix }
+        }
+        other => other,
     }
 }
 
@@ -322,9 +341,7 @@ mod tests {
             split("pod/a svc/b").unwrap(),
             Words::Pairs(vec![("pod".into(), "a".into()), ("svc".into(), "b".into())])
         );
-        for (line, part) in
-            [("pods pod/a", "there is no need"), ("pod/", "must have a single"), ("a/b/c", "more than one slash")]
-        {
+        for (line, part) in [("pods pod/a", "there is no need"), ("pod/", "must have a single"), ("a/b/c", "more than one slash")] {
             assert!(split(line).unwrap_err().text().contains(part), "{line}");
         }
     }

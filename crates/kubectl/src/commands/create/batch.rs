@@ -28,10 +28,8 @@ pub static CRON_JOB: Command = Command {
     ..Command::EMPTY
 };
 
-const JOB_FLAGS: &[Flag] = &[
-    Flag::text("image", "", "The image to run."),
-    Flag::text("from", "", "The resource to take the job from: cronjob/name."),
-];
+const JOB_FLAGS: &[Flag] =
+    &[Flag::text("image", "", "The image to run."), Flag::text("from", "", "The resource to take the job from: cronjob/name.")];
 const CRON_JOB_FLAGS: &[Flag] = &[
     Flag::text("image", "", "The image to run."),
     Flag::text("schedule", "", "When to run, in cron's notation."),
@@ -87,8 +85,8 @@ async fn from_cron_job(session: &Session, name: &str, from: &str) -> Result<Valu
 }
 
 async fn cron_job(session: &Session) -> Result<()> {
-    let name = name(session)?;
     required(session, &["image", "schedule"])?;
+    let name = name(session)?;
     let mut container = json!({"name": name, "image": session.flags.text("image")});
     let command = command(session);
     if !command.is_empty() {

@@ -26,8 +26,8 @@ const FLAGS: &[Flag] = &[
 ];
 
 async fn run(session: &Session) -> Result<()> {
-    let name = name(session)?;
     required(session, &["image"])?;
+    let name = name(session)?;
     let images = session.flags.list("image");
     let command = command(session);
     if images.len() > 1 && !command.is_empty() {

@@ -10,6 +10,7 @@ mod secret;
 mod service;
 mod token;
 
+pub(super) use policy::quantities;
 use serde_json::{Value, json};
 
 use super::change::{self, Change, DRY_RUN, VALIDATE};
@@ -79,14 +80,12 @@ async fn run(session: &Session) -> Result<()> {
     }
     if !query.from_files() {
         if let Some(unknown) = session.arguments().first() {
-            return session.usage(format!("unknown command {unknown:?}"));
+            return session.usage(format!("Unexpected args: [{unknown}]"));
         }
-        terminal::err("Error: must specify one of -f and -k\n\n");
-        terminal::err(&crate::command::help(&COMMAND, &session.path));
-        return crate::exit(1);
+        return Err(Failure::message("must specify one of -f and -k"));
     }
     if !session.arguments().is_empty() {
-        return session.usage(format!("Unexpected args: {:?}", session.arguments()));
+        return session.usage(format!("Unexpected args: [{}]", session.arguments().join(" ")));
     }
     let change = Change::from(session)?;
     let (infos, mut failures) = session.local(&query).await?;
@@ -105,11 +104,7 @@ async fn run(session: &Session) -> Result<()> {
 }
 
 async fn create(change: &Change<'_>, info: Info) -> Result<()> {
-    let object = if change.session.flags.on("save-config") {
-        change::with_last_applied(&info.object)
-    } else {
-        info.object.clone()
-    };
+    let object = if change.session.flags.on("save-config") { change::with_last_applied(&info.object) } else { info.object.clone() };
     let created = if change.local() {
         object
     } else {
@@ -124,14 +119,10 @@ async fn create(change: &Change<'_>, info: Info) -> Result<()> {
 /// stands for itself.
 pub(super) async fn generated(session: &Session, mut object: Value, failed: &str) -> Result<()> {
     let change = Change::from(session)?;
-    let (version, kind) = (
-        object["apiVersion"].as_str().unwrap_or_default().to_string(),
-        object["kind"].as_str().unwrap_or_default().to_string(),
-    );
-    let mapping = session
-        .mapping_of_kind(&version, &kind)
-        .await?
-        .ok_or_else(|| Failure::message(format!("no matches for kind {kind:?} in version {version:?}")))?;
+    let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default().to_string(), object["kind"].as_str().unwrap_or_default().to_string());
+    let mapping = session.mapping_of_kind(&version, &kind).await?.ok_or_else(|| {
+        Failure::message(format!("no matches for kind {kind:?} in version {version:?}"))
+    })?;
     let settings = session.settings()?;
     if mapping.namespaced && settings.namespace_given {
         object["metadata"]["namespace"] = settings.namespace.clone().into();
@@ -168,8 +159,7 @@ pub(super) fn command(session: &Session) -> Vec<String> {
 }
 
 pub(super) fn required(session: &Session, flags: &[&str]) -> Result<()> {
-    let missing: Vec<String> =
-        flags.iter().filter(|flag| !session.flags.given(flag)).map(|flag| format!("{flag:?}")).collect();
+    let missing: Vec<String> = flags.iter().filter(|flag| !session.flags.given(flag)).map(|flag| format!("{flag:?}")).collect();
     if missing.is_empty() {
         return Ok(());
     }

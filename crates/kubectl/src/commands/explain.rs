@@ -1,0 +1,301 @@
+//! `kubectl explain`: what the server's OpenAPI documents say of a kind or a field.
+
+use serde_json::Value;
+
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "explain",
+    group: super::INTERMEDIATE,
+    short: "Get documentation for a resource.",
+    examples: "kubectl explain pods\nkubectl explain deployment.spec.strategy\nkubectl explain pod --recursive",
+    usage: "TYPE [--recursive=FALSE|TRUE] [--api-version=api-version-group] [-o|--output=plaintext|plaintext-openapiv2] [options]",
+    flags: &[FLAGS],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::text("api-version", "", "The group and version to explain."),
+    Flag::text("output", "plaintext", "plaintext, the only form there is.").short('o'),
+    Flag::switch("recursive", "The fields of fields too."),
+];
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let [path] = session.arguments() else {
+        return Err(Failure::message(match session.arguments().len() {
+            0 => "You must specify the type of resource to explain. Use \"kubectl api-resources\" for a complete list of supported resources.\n".trim_end(),
+            _ => "We accept only this format: explain RESOURCE\n".trim_end(),
+        }));
+    };
+    if !["plaintext", "plaintext-openapiv2"].contains(&flags.text("output")) {
+        return Err(Failure::message(format!("unrecognized format: {}", flags.text("output"))));
+    }
+    let (kind, fields) = split(session, path).await?;
+    let mapping = match flags.text("api-version") {
+        "" => kind,
+        version => session
+            .mapping_of_kind(version, &kind.kind)
+            .await?
+            .ok_or_else(|| Failure::message(format!("couldn't find resource for {:?}", format!("{version}, Resource={}", kind.plural))))?,
+    };
+    let path = match mapping.group.as_str() {
+        "" => format!("/openapi/v3/api/{}", mapping.version),
+        group => format!("/openapi/v3/apis/{group}/{}", mapping.version),
+    };
+    let document = session.send(&Call::get(path)).await?;
+    let schemas = &document["components"]["schemas"];
+    let is_kind = |schema: &Value| {
+        schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten().any(|known| {
+            known["kind"] == mapping.kind.as_str() && known["version"] == mapping.version.as_str() && known["group"] == mapping.group.as_str()
+        })
+    };
+    let Some(schema) = schemas.as_object().into_iter().flatten().map(|(_, schema)| schema).find(|schema| is_kind(schema)) else {
+        return Err(Failure::message(format!("GVK {} not found in OpenAPI schema", mapping.api_version())));
+    };
+    let mut out = String::new();
+    if !mapping.group.is_empty() {
+        out += &format!("GROUP:      {}\n", mapping.group);
+    }
+    out += &format!("KIND:       {}\nVERSION:    {}\n\n", mapping.kind, mapping.version);
+    let mut shown = Shown { schema, descriptions: texts(schema), name: None };
+    for field in &fields {
+        match step(schemas, shown.schema, field) {
+            Some(next) => shown = next,
+            None => {
+                terminal::out(&out);
+                return Err(Failure::message(format!("field {field:?} does not exist")));
+            }
+        }
+    }
+    out += &shown.text(schemas, flags.on("recursive"));
+    terminal::out(&out);
+    Ok(())
+}
+
+/// `pods.spec.containers` is a resource and fields; the resource itself may hold dots: `deployments.v1.apps.spec`.
+async fn split(session: &Session, path: &str) -> Result<(crate::resource::mapping::Mapping, Vec<String>)> {
+    let parts: Vec<&str> = path.split('.').collect();
+    let fields = |from: usize| parts[from..].iter().filter(|part| !part.is_empty()).map(|part| part.to_string()).collect();
+    let known = session.mapping(parts[0]).await.map_err(|failure| Failure::Plain(failure.text()));
+    for count in (2..=parts.len()).rev() {
+        // Only where the first word alone says nothing, or the rest is a group, is a longer name tried.
+        let name = parts[..count].join(".");
+        if api::KINDS.iter().any(|kind| !kind.group.is_empty() && name.ends_with(kind.group)) || known.is_err() {
+            if let Ok(mapping) = session.mapping(&name).await {
+                return Ok((mapping, fields(count)));
+            }
+        }
+    }
+    Ok((known?, fields(1)))
+}
+
+/// A schema on the way, with what is said of it where it is used and where it is defined.
+struct Shown<'a> {
+    schema: &'a Value,
+    descriptions: Vec<&'a str>,
+    name: Option<(String, &'a Value)>,
+}
+
+fn texts(schema: &Value) -> Vec<&str> {
+    schema["description"].as_str().into_iter().filter(|text| !text.is_empty()).collect()
+}
+
+/// Follows references, which stand alone or inside of `allOf`.
+fn resolve<'a>(schemas: &'a Value, schema: &'a Value) -> &'a Value {
+    let reference = schema["$ref"].as_str().or(schema["allOf"][0]["$ref"].as_str());
+    match reference {
+        Some(reference) => &schemas[reference.rsplit('/').next().unwrap_or_default()],
+        None => schema,
+    }
+}
+
+fn step<'a>(schemas: &'a Value, schema: &'a Value, field: &str) -> Option<Shown<'a>> {
+    let mut holder = resolve(schemas, schema);
+    let mut depth = 0;
+    while holder["properties"].is_null() && depth < 8 {
+        holder = resolve(schemas, if holder["items"].is_object() { &holder["items"] } else { &holder["additionalProperties"] });
+        depth += 1;
+    }
+    let used = holder["properties"].get(field)?;
+    let mut descriptions = texts(used);
+    let mut inner = resolve(schemas, used);
+    if !std::ptr::eq(inner, used) {
+        descriptions.extend(texts(inner));
+    }
+    // What a list or map holds is described too.
+    let mut depth = 0;
+    while depth < 8 {
+        let next = if inner["items"].is_object() { &inner["items"] } else if inner["additionalProperties"].is_object() { &inner["additionalProperties"] } else { break };
+        let target = resolve(schemas, next);
+        descriptions.extend(texts(next));
+        if !std::ptr::eq(target, next) {
+            descriptions.extend(texts(target));
+        }
+        inner = target;
+        depth += 1;
+    }
+    Some(Shown { schema: used, descriptions, name: Some((field.to_string(), used)) })
+}
+
+/// `string`, `[]Container`, `map[string]Quantity`, `ObjectMeta`.
+fn type_name(schemas: &Value, schema: &Value) -> String {
+    if let Some(reference) = schema["$ref"].as_str().or(schema["allOf"][0]["$ref"].as_str()) {
+        let name = reference.rsplit('/').next().unwrap_or_default();
+        let target = &schemas[name];
+        // Names for plain values are shown as what they are.
+        return match target["type"].as_str() {
+            Some(kind @ ("string" | "integer" | "number" | "boolean")) if !name.ends_with("Quantity") && !name.ends_with("IntOrString") => kind.to_string(),
+            _ => name.rsplit('.').next().unwrap_or(name).to_string(),
+        };
+    }
+    match schema["type"].as_str() {
+        Some("array") => format!("[]{}", type_name(schemas, &schema["items"])),
+        Some("object") if schema["additionalProperties"].is_object() => {
+            format!("map[string]{}", type_name(schemas, &schema["additionalProperties"]))
+        }
+        Some("object") => "Object".into(),
+        Some(kind) => kind.to_string(),
+        None => "Object".into(),
+    }
+}
+
+fn enumeration<'a>(schemas: &'a Value, schema: &'a Value) -> Vec<String> {
+    let target = resolve(schemas, schema);
+    let values = if schema["enum"].is_array() { &schema["enum"] } else { &target["enum"] };
+    values.as_array().into_iter().flatten().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_string)).collect()
+}
+
+impl Shown<'_> {
+    fn text(&self, schemas: &Value, recursive: bool) -> String {
+        let mut out = String::new();
+        if let Some((name, used)) = &self.name {
+            out += &format!("FIELD: {name} <{}>\n", type_name(schemas, used));
+            let values = enumeration(schemas, used);
+            if values.is_empty() {
+                out += "\n\n";
+            } else {
+                out += "ENUM:\n";
+                values.iter().for_each(|value| out += &format!("    {}\n", if value.is_empty() { "\"\"" } else { value }));
+                out += "\n";
+            }
+        }
+        out += "DESCRIPTION:\n";
+        if self.descriptions.is_empty() {
+            out += "    <empty>\n";
+        }
+        self.descriptions.iter().for_each(|text| out += &wrapped(text, 4));
+        out += "    \n";
+        let mut holder = resolve(schemas, self.schema);
+        let mut depth = 0;
+        while holder["properties"].is_null() && depth < 8 && (holder["items"].is_object() || holder["additionalProperties"].is_object()) {
+            holder = resolve(schemas, if holder["items"].is_object() { &holder["items"] } else { &holder["additionalProperties"] });
+            depth += 1;
+        }
+        if holder["properties"].is_object() {
+            out += "FIELDS:\n";
+            out += &fields(schemas, holder, 1, recursive, &mut Vec::new());
+        }
+        out + "\n"
+    }
+}
+
+fn fields<'a>(schemas: &'a Value, holder: &'a Value, level: usize, recursive: bool, seen: &mut Vec<*const Value>) -> String {
+    let pad = "  ".repeat(level);
+    let required: Vec<&str> = holder["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let mut out = String::new();
+    for (name, used) in holder["properties"].as_object().into_iter().flatten() {
+        let needed = if required.contains(&name.as_str()) { " -required-" } else { "" };
+        out += &format!("{pad}{name}\t<{}>{needed}\n", type_name(schemas, used));
+        let values: Vec<String> = enumeration(schemas, used).into_iter().map(|value| if value.is_empty() { "\"\"".into() } else { value }).collect();
+        if !values.is_empty() {
+            // A line of many values is cut after the fourth.
+            let shown = if values.len() > 4 { format!("{}, ....", values[..4].join(", ")) } else { values.join(", ") };
+            out += &format!("{pad}enum: {shown}\n");
+        }
+        if !recursive {
+            let texts: Vec<&str> = used["description"].as_str().into_iter().collect();
+            match texts.first().filter(|text| !text.is_empty()) {
+                Some(text) => out += &wrapped(text, 4),
+                None => out += "    <no description>\n",
+            }
+            out += "\n";
+            continue;
+        }
+        let mut inner = resolve(schemas, used);
+        let mut depth = 0;
+        while inner["properties"].is_null() && depth < 8 && (inner["items"].is_object() || inner["additionalProperties"].is_object()) {
+            inner = resolve(schemas, if inner["items"].is_object() { &inner["items"] } else { &inner["additionalProperties"] });
+            depth += 1;
+        }
+        let place = inner as *const Value;
+        // A type inside of itself is named, not followed.
+        if inner["properties"].is_object() && !seen.contains(&place) {
+            seen.push(place);
+            out += &fields(schemas, inner, level + 1, recursive, seen);
+            seen.pop();
+        }
+    }
+    out
+}
+
+/// Words in lines of eighty letters. Paragraphs stay apart.
+fn wrapped(text: &str, indent: usize) -> String {
+    let pad = " ".repeat(indent);
+    let width = 80 - indent;
+    let mut out = String::new();
+    let mut paragraph = String::new();
+    let mut paragraphs: Vec<String> = Vec::new();
+    for line in text.trim_end().split('\n') {
+        if line.trim().is_empty() {
+            paragraphs.push(std::mem::take(&mut paragraph));
+        } else {
+            if !paragraph.is_empty() {
+                paragraph.push(' ');
+            }
+            paragraph.push_str(line.trim_end());
+        }
+    }
+    paragraphs.push(paragraph);
+    for (at, paragraph) in paragraphs.iter().enumerate() {
+        if at > 0 {
+            out += &format!("{pad}\n");
+        }
+        if paragraph.is_empty() {
+            continue;
+        }
+        let mut line = String::new();
+        for word in words(paragraph) {
+            if !line.trim_end().is_empty() && line.chars().count() + word.trim_end().chars().count() > width {
+                out += &format!("{pad}{}\n", line.trim_end());
+                line.clear();
+            }
+            line.push_str(word);
+        }
+        out += &format!("{pad}{}\n", line.trim_end());
+    }
+    out
+}
+
+/// Words with the space behind them.
+fn words(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    let mut in_space = false;
+    for (at, letter) in text.char_indices() {
+        if letter == ' ' {
+            in_space = true;
+        } else if in_space {
+            found.push(&text[start..at]);
+            start = at;
+            in_space = false;
+        }
+    }
+    found.push(&text[start..]);
+    found
+}

@@ -1,0 +1,368 @@
+//! Small commands: cluster-info, certificate, top, options, completion, kustomize.
+
+use serde_json::{Value, json};
+
+use crate::command::{Command, GLOBAL, flag_help};
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output::columns::Columns;
+use crate::resource::select::{FILES, Query, SELECTOR};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static CLUSTER_INFO: Command = Command {
+    name: "cluster-info",
+    group: super::CLUSTER,
+    short: "Display cluster information.",
+    usage: "[flags] [options]",
+    subcommands: &[&DUMP],
+    run: Some(|session| Box::pin(cluster_info(session))),
+    ..Command::EMPTY
+};
+static DUMP: Command = Command {
+    name: "dump",
+    short: "Dump relevant information for debugging and diagnosis.",
+    usage: "[flags] [options]",
+    flags: &[DUMP_FLAGS],
+    run: Some(|session| Box::pin(dump(session))),
+    ..Command::EMPTY
+};
+pub static CERTIFICATE: Command = Command {
+    name: "certificate",
+    group: super::CLUSTER,
+    short: "Modify certificate resources.",
+    usage: "SUBCOMMAND [options]",
+    subcommands: &[&APPROVE, &DENY],
+    ..Command::EMPTY
+};
+static APPROVE: Command = Command {
+    name: "approve",
+    short: "Approve a certificate signing request.",
+    usage: "(-f FILENAME | NAME) [options]",
+    flags: &[FORCE, FILES],
+    run: Some(|session| Box::pin(certificate(session, "Approved", "approved"))),
+    ..Command::EMPTY
+};
+static DENY: Command = Command {
+    name: "deny",
+    short: "Deny a certificate signing request.",
+    usage: "(-f FILENAME | NAME) [options]",
+    flags: &[FORCE, FILES],
+    run: Some(|session| Box::pin(certificate(session, "Denied", "denied"))),
+    ..Command::EMPTY
+};
+pub static TOP: Command = Command {
+    name: "top",
+    group: super::CLUSTER,
+    short: "Display resource (CPU/memory) usage.",
+    usage: "[flags] [options]",
+    subcommands: &[&TOP_NODE, &TOP_POD],
+    ..Command::EMPTY
+};
+static TOP_NODE: Command = Command {
+    name: "node",
+    aliases: &["nodes", "no"],
+    short: "Display resource (CPU/memory) usage of nodes.",
+    usage: "[NAME | -l label] [options]",
+    flags: &[TOP_FLAGS, NODE_FLAGS, SELECTOR],
+    run: Some(|session| Box::pin(top_nodes(session))),
+    ..Command::EMPTY
+};
+static TOP_POD: Command = Command {
+    name: "pod",
+    aliases: &["pods", "po"],
+    short: "Display resource (CPU/memory) usage of pods.",
+    usage: "[NAME | -l label] [options]",
+    flags: &[TOP_FLAGS, POD_FLAGS, SELECTOR],
+    run: Some(|session| Box::pin(top_pods(session))),
+    ..Command::EMPTY
+};
+pub static OPTIONS: Command = Command {
+    name: "options",
+    group: super::OTHER,
+    short: "Print the list of flags inherited by all commands.",
+    run: Some(|session| Box::pin(options(session))),
+    ..Command::EMPTY
+};
+pub static KUSTOMIZE: Command = Command {
+    name: "kustomize",
+    group: super::ADVANCED,
+    short: "Build a kustomization target from a directory.",
+    usage: "DIR [options]",
+    flags: &[KUSTOMIZE_FLAGS],
+    run: Some(|session| Box::pin(kustomize(session))),
+    ..Command::EMPTY
+};
+
+const DUMP_FLAGS: &[Flag] = &[
+    Flag::switch("all-namespaces", "All namespaces.").short('A'),
+    Flag::list("namespaces", "Which namespaces."),
+    Flag::text("output", "json", "json or yaml.").short('o'),
+    Flag::text("output-directory", "", "A folder to write files to."),
+    Flag::duration("pod-running-timeout", "20s", "Not used."),
+];
+const FORCE: &[Flag] = &[Flag::switch("force", "Even where it was decided before.")];
+const TOP_FLAGS: &[Flag] = &[
+    Flag::switch("no-headers", "No line with the names of columns."),
+    Flag::text("sort-by", "", "cpu or memory."),
+    Flag::on("use-protocol-buffers", "Not used: answers are JSON."),
+];
+const NODE_FLAGS: &[Flag] = &[Flag::switch("show-capacity", "Shares of the capacity instead of what is allocatable.")];
+const POD_FLAGS: &[Flag] = &[
+    Flag::switch("all-namespaces", "All namespaces.").short('A'),
+    Flag::switch("containers", "A line for each container."),
+    Flag::text("field-selector", "", "A selector of fields."),
+    Flag::switch("sum", "A last line with all together."),
+];
+const KUSTOMIZE_FLAGS: &[Flag] = &[
+    Flag::text("output", "", "A file to write to.").short('o'),
+    Flag::switch("enable-helm", "Not supported."),
+    Flag::text("load-restrictor", "LoadRestrictionsRootOnly", "Whether files outside of the folder may be read."),
+];
+
+async fn cluster_info(session: &Session) -> Result<()> {
+    let server = session.settings()?.server.clone();
+    let services = session
+        .send(&Call::get("/api/v1/namespaces/kube-system/services").with("labelSelector", "kubernetes.io/cluster-service=true"))
+        .await?;
+    // Colours only where somebody looks.
+    let colored = std::io::IsTerminal::is_terminal(&std::io::stdout());
+    let paint = |code: &str, text: &str| if colored { format!("\x1b[0;{code}m{text}\x1b[0m") } else { text.to_string() };
+    terminal::outln(&format!("{} is running at {}", paint("32", "Kubernetes control plane"), paint("33", &server)));
+    for service in services["items"].as_array().into_iter().flatten() {
+        let name = service["metadata"]["name"].as_str().unwrap_or_default();
+        let shown = service["metadata"]["labels"]["kubernetes.io/name"].as_str().unwrap_or(name);
+        let port = service["spec"]["ports"].as_array().and_then(|ports| ports.first());
+        let suffix = port.and_then(|port| port["name"].as_str()).map(|port| format!(":{port}")).unwrap_or_default();
+        let link = format!("{server}/api/v1/namespaces/kube-system/services/{name}{suffix}/proxy");
+        terminal::outln(&format!("{} is running at {}", paint("32", shown), paint("33", &link)));
+    }
+    terminal::outln("\nTo further debug and diagnose cluster problems, use 'kubectl cluster-info dump'.");
+    Ok(())
+}
+
+async fn dump(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let folder = flags.text("output-directory");
+    let yaml = flags.text("output") == "yaml";
+    let show = |name: &str, object: &Value| -> Result<()> {
+        let text = if yaml { crate::output::yaml::text(object) } else { format!("{}\n", crate::output::json::pretty(object)) };
+        write(folder, &format!("{name}.{}", if yaml { "yaml" } else { "json" }), &text)
+    };
+    show("nodes", &session.send(&Call::get("/api/v1/nodes")).await?)?;
+    let mut namespaces = flags.list("namespaces");
+    if flags.on("all-namespaces") {
+        let list = session.send(&Call::get("/api/v1/namespaces")).await?;
+        namespaces = list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).map(str::to_string).collect();
+    } else if namespaces.is_empty() {
+        namespaces = vec!["kube-system".into(), session.namespace()?.to_string()];
+    }
+    for namespace in namespaces {
+        for (name, path) in [
+            ("events", "/api/v1"), ("replication-controllers", "/api/v1"), ("services", "/api/v1"), ("daemonsets", "/apis/apps/v1"),
+            ("deployments", "/apis/apps/v1"), ("replicasets", "/apis/apps/v1"), ("pods", "/api/v1"),
+        ] {
+            let list = session.send(&Call::get(format!("{path}/namespaces/{namespace}/{}", name.replace('-', "")))).await?;
+            show(&format!("{namespace}/{name}"), &list)?;
+            if name != "pods" {
+                continue;
+            }
+            for pod in list["items"].as_array().into_iter().flatten() {
+                let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let mut text = String::new();
+                for container in super::pods::container_names(pod, super::pods::ALL_LISTS) {
+                    text += &format!("==== START logs for container {container} of pod {namespace}/{pod_name} ====\n");
+                    let mut call = Call::get(format!("/api/v1/namespaces/{namespace}/pods/{pod_name}/log")).with("container", container.as_str());
+                    call.accept = "*/*";
+                    text += &match session.bytes(&call).await {
+                        Ok(log) => String::from_utf8_lossy(&log).into_owned(),
+                        Err(failure) => format!("Request log error: {}\n", failure.text()),
+                    };
+                    text += &format!("==== END logs for container {container} of pod {namespace}/{pod_name} ====\n");
+                }
+                write(folder, &format!("{namespace}/{pod_name}/logs.txt"), &text)?;
+            }
+        }
+    }
+    if !folder.is_empty() && folder != "-" {
+        terminal::outln(&format!("Cluster info dumped to {folder}"));
+    }
+    Ok(())
+}
+
+fn write(folder: &str, name: &str, text: &str) -> Result<()> {
+    if folder.is_empty() || folder == "-" {
+        terminal::out(text);
+        return Ok(());
+    }
+    let path = std::path::Path::new(folder).join(name);
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    Ok(std::fs::write(path, text)?)
+}
+
+async fn certificate(session: &Session, kind: &str, word: &str) -> Result<()> {
+    let mut arguments = session.arguments().to_vec();
+    let files = session.flags.list("filename");
+    if arguments.is_empty() && files.is_empty() {
+        return Err(Failure::message("one or more CSRs must be specified as <name> or -f <filename>"));
+    }
+    if !arguments.is_empty() && !arguments.iter().any(|argument| argument.contains('/')) {
+        arguments.insert(0, "certificatesigningrequests".into());
+    }
+    let (infos, failures) = session.infos(&Query { arguments, chunk: 500, ..Query::from(session) }).await?;
+    crate::failure::all(failures)?;
+    for info in infos {
+        let mut object = info.object.clone();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let has = |kind: &str| conditions.iter().any(|condition| condition["type"] == kind);
+        let other = if kind == "Approved" { "Denied" } else { "Approved" };
+        if has(other) {
+            return Err(Failure::message(format!("certificate signing request {:?} is already {other}", info.name)));
+        }
+        if !has(kind) || session.flags.on("force") {
+            let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let reason = if kind == "Approved" { "KubectlApprove" } else { "KubectlDeny" };
+            let message = format!("This CSR was {word} by kubectl certificate {}.", if kind == "Approved" { "approve" } else { "deny" });
+            let mut conditions: Vec<Value> = conditions.into_iter().filter(|condition| condition["type"] != kind).collect();
+            conditions.push(json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now}));
+            object["status"]["conditions"] = conditions.into();
+            session.send(&Call::put(format!("{}/approval", info.path()), &object)).await?;
+        }
+        terminal::outln(&format!("{} {word}", info.shown()));
+    }
+    Ok(())
+}
+
+/// The metrics of a list, with upstream's sentence where nobody measures.
+async fn metrics(session: &Session, path: String) -> Result<Vec<Value>> {
+    let mut call = Call::get(path).with("labelSelector", session.flags.text("selector"));
+    if session.flags.has("field-selector") {
+        call = call.with("fieldSelector", session.flags.text("field-selector"));
+    }
+    match session.send(&call).await {
+        Ok(list) if list["items"].is_array() => Ok(list["items"].as_array().cloned().unwrap_or_default()),
+        Ok(one) => Ok(vec![one]),
+        Err(failure) if failure.code() == 404 && failure.text().contains("could not find the requested resource") => {
+            Err(Failure::message("Metrics API not available"))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn cpu(usage: &Value) -> i64 {
+    machinery::quantity::Quantity::from_value(&usage["cpu"]).map(|quantity| quantity.milli_value()).unwrap_or(0)
+}
+
+fn memory(usage: &Value) -> i64 {
+    machinery::quantity::Quantity::from_value(&usage["memory"]).map(|quantity| quantity.value()).unwrap_or(0)
+}
+
+fn sort(session: &Session, rows: &mut [(String, i64, i64)]) -> Result<()> {
+    match session.flags.text("sort-by") {
+        "" => rows.sort_by(|one, other| one.0.cmp(&other.0)),
+        "cpu" => rows.sort_by(|one, other| other.1.cmp(&one.1)),
+        "memory" => rows.sort_by(|one, other| other.2.cmp(&one.2)),
+        _ => return Err(Failure::message("--sort-by accepts only cpu or memory")),
+    }
+    Ok(())
+}
+
+const MIB: i64 = 1024 * 1024;
+
+async fn top_nodes(session: &Session) -> Result<()> {
+    let name = session.arguments().first().map(|name| format!("/{name}")).unwrap_or_default();
+    let measured = metrics(session, format!("/apis/metrics.k8s.io/v1beta1/nodes{name}")).await?;
+    if measured.is_empty() {
+        return Err(Failure::message("metrics not available yet"));
+    }
+    let nodes = session.send(&Call::get("/api/v1/nodes")).await?;
+    let mut rows: Vec<(String, i64, i64)> = measured.iter().map(|node| (node["metadata"]["name"].as_str().unwrap_or_default().to_string(), cpu(&node["usage"]), memory(&node["usage"]))).collect();
+    sort(session, &mut rows)?;
+    let mut text = if session.flags.on("no-headers") { String::new() } else { "NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%)\n".into() };
+    for (name, used_cpu, used_memory) in rows {
+        let node = nodes["items"].as_array().into_iter().flatten().find(|node| node["metadata"]["name"] == name.as_str());
+        let list = if session.flags.on("show-capacity") { "capacity" } else { "allocatable" };
+        let of = |used: i64, all: i64| if all == 0 { "<unknown>".to_string() } else { format!("{}%", used * 100 / all) };
+        let all = node.map(|node| &node["status"][list]).unwrap_or(&Value::Null);
+        text += &format!("{name}\t{used_cpu}m\t{}\t{}Mi\t{}\n", of(used_cpu, cpu(all)), used_memory / MIB, of(used_memory, memory(all)));
+    }
+    terminal::out(&Columns::table().align(&text));
+    Ok(())
+}
+
+async fn top_pods(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let all = flags.on("all-namespaces");
+    let name = session.arguments().first().map(|name| format!("/{name}")).unwrap_or_default();
+    let path = match all {
+        true => "/apis/metrics.k8s.io/v1beta1/pods".to_string(),
+        false => format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods{name}", session.namespace()?),
+    };
+    let pods = metrics(session, path).await?;
+    if pods.is_empty() {
+        terminal::errln(&match all {
+            true => "No resources found".to_string(),
+            false => format!("No resources found in {} namespace.", session.namespace()?),
+        });
+        return Ok(());
+    }
+    let mut rows: Vec<(String, i64, i64)> = Vec::new();
+    for pod in &pods {
+        let mut cells = Vec::new();
+        if all {
+            cells.push(pod["metadata"]["namespace"].as_str().unwrap_or_default());
+        }
+        cells.push(pod["metadata"]["name"].as_str().unwrap_or_default());
+        let containers = pod["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if flags.on("containers") {
+            for container in containers {
+                let shown = [&cells[..], &[container["name"].as_str().unwrap_or_default()]].concat().join("\t");
+                rows.push((shown, cpu(&container["usage"]), memory(&container["usage"])));
+            }
+        } else {
+            let sum = |of: fn(&Value) -> i64| containers.iter().map(|container| of(&container["usage"])).sum();
+            rows.push((cells.join("\t"), sum(cpu), sum(memory)));
+        }
+    }
+    sort(session, &mut rows)?;
+    let mut text = String::new();
+    if !flags.on("no-headers") {
+        text += if all { "NAMESPACE\t" } else { "" };
+        text += if flags.on("containers") { "POD\tNAME\t" } else { "NAME\t" };
+        text += "CPU(cores)\tMEMORY(bytes)\n";
+    }
+    rows.iter().for_each(|(shown, cpu, memory)| text += &format!("{shown}\t{cpu}m\t{}Mi\n", memory / MIB));
+    if flags.on("sum") {
+        let empty = "\t".repeat(usize::from(all) + usize::from(flags.on("containers")));
+        let (cpu, memory): (i64, i64) = (rows.iter().map(|row| row.1).sum(), rows.iter().map(|row| row.2).sum());
+        text += &format!("{empty}\t________\t________\n{empty}\t{cpu}m\t{}Mi\n", memory / MIB);
+    }
+    terminal::out(&Columns::table().align(&text));
+    Ok(())
+}
+
+async fn options(_: &Session) -> Result<()> {
+    terminal::outln("The following options can be passed to any command:\n");
+    let mut flags: Vec<&Flag> = GLOBAL.iter().filter(|flag| flag.name != "help").collect();
+    flags.sort_by_key(|flag| flag.name);
+    flags.iter().for_each(|flag| terminal::out(&flag_help(flag)));
+    Ok(())
+}
+
+async fn kustomize(session: &Session) -> Result<()> {
+    let folder = match session.arguments() {
+        [] => ".",
+        [folder] => folder,
+        _ => return Err(Failure::message("specify one path to kustomization.yaml")),
+    };
+    let objects = crate::kustomize::build(std::path::Path::new(folder))?;
+    let texts: Vec<String> = objects.iter().map(crate::output::yaml::text).collect();
+    let text = texts.join("---\n");
+    match session.flags.text("output") {
+        "" => terminal::out(&text),
+        file => std::fs::write(file, text)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! `kubectl port-forward`: local ports that end inside of a pod.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::{pods, stream};
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "port-forward",
+    group: super::TROUBLE,
+    short: "Forward one or more local ports to a pod.",
+    examples: "kubectl port-forward pod/web 8080:80\nkubectl port-forward service/web :80",
+    usage: "TYPE/NAME [options] [LOCAL_PORT:]REMOTE_PORT [...[LOCAL_PORT_N:]REMOTE_PORT_N]",
+    flags: &[FLAGS],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::list("address", "Addresses to listen on: localhost, or addresses."),
+    Flag::duration("pod-running-timeout", "1m0s", "How long to wait for a pod to run."),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Pair {
+    local: u16,
+    remote: u16,
+}
+
+async fn run(session: &Session) -> Result<()> {
+    let [target, ports @ ..] = session.arguments() else {
+        return session.usage("TYPE/NAME and list of ports are required for port-forward");
+    };
+    if ports.is_empty() {
+        return session.usage("TYPE/NAME and list of ports are required for port-forward");
+    }
+    let limit = Duration::from_secs_f64(session.flags.seconds("pod-running-timeout").max(0.0));
+    let pod = pods::one(session, target, limit).await?;
+    let service = match target.split_once('/') {
+        Some((kind, name)) if session.mapping(kind).await?.is("", "services") => {
+            Some(session.send(&Call::get(format!("/api/v1/namespaces/{}/services/{name}", session.namespace()?))).await?)
+        }
+        _ => None,
+    };
+    if pod["status"]["phase"] != "Running" {
+        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+        return Err(Failure::message(format!("unable to forward port because pod is not running. Current status={phase}")));
+    }
+    let mut pairs = Vec::new();
+    for port in ports {
+        pairs.push(pair(port, &pod, service.as_ref())?);
+    }
+    let addresses = match session.flags.list("address") {
+        list if list.is_empty() => vec!["localhost".to_string()],
+        list => list,
+    };
+    let mut listeners = Vec::new();
+    for pair in pairs {
+        let mut local = pair.local;
+        let mut bound = false;
+        for address in addresses.iter().flat_map(|address| hosts(address)) {
+            match TcpListener::bind((address.as_str(), local)).await {
+                Ok(listener) => {
+                    local = listener.local_addr()?.port();
+                    let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+                    terminal::outln(&format!("Forwarding from {shown}:{local} -> {}", pair.remote));
+                    listeners.push((listener, pair.remote));
+                    bound = true;
+                }
+                // A machine without one of the two families still has the other.
+                Err(error) if !bound && address != "::1" => {
+                    terminal::errln(&format!(
+                        "Unable to listen on port {local}: Listeners failed to create with the following errors: [unable to create listener: Error listen tcp4 {address}:{local}: bind: {}]",
+                        crate::failure::go_io_error(&error)
+                    ));
+                }
+                Err(_) => {}
+            }
+        }
+        if !bound {
+            return Err(Failure::message(format!("unable to listen on any of the requested ports: [{{{} {}}}]", pair.local, pair.remote)));
+        }
+    }
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_string();
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_string();
+    let api = stream::pods(session, &namespace)?;
+    let mut accepting = tokio::task::JoinSet::new();
+    for (listener, remote) in listeners {
+        let (api, name) = (api.clone(), name.clone());
+        accepting.spawn(async move {
+            loop {
+                let Ok((connection, _)) = listener.accept().await else { return };
+                let port = listener.local_addr().map(|address| address.port()).unwrap_or_default();
+                terminal::outln(&format!("Handling connection for {port}"));
+                let (api, name) = (api.clone(), name.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = forward(api, name, remote, connection).await {
+                        terminal::errln(&format!("error: an error occurred forwarding {port} -> {remote}: {error}"));
+                    }
+                });
+            }
+        });
+    }
+    accepting.join_next().await;
+    Ok(())
+}
+
+async fn forward(api: kube::Api<k8s_openapi::api::core::v1::Pod>, pod: String, remote: u16, mut connection: TcpStream) -> std::result::Result<(), String> {
+    let mut forwarder = api.portforward(&pod, &[remote]).await.map_err(|error| error.to_string())?;
+    let (Some(mut upstream), Some(failed)) = (forwarder.take_stream(remote), forwarder.take_error(remote)) else {
+        return Err("the server opened no stream".into());
+    };
+    let copied = tokio::select! {
+        copied = copy_bidirectional(&mut connection, &mut upstream) => copied.map(|_| None).map_err(|error| error.to_string())?,
+        message = failed => message,
+    };
+    drop(upstream);
+    match copied {
+        Some(message) => Err(format!("error forwarding port {remote} to pod {pod}: {message}")),
+        None => Ok(()),
+    }
+}
+
+fn hosts(address: &str) -> Vec<String> {
+    match address {
+        "localhost" => vec!["127.0.0.1".into(), "::1".into()],
+        other => vec![other.to_string()],
+    }
+}
+
+/// `80`, `8080:80`, `:80`, `8080:http`. A service's own ports are translated to those of its pod.
+fn pair(text: &str, pod: &Value, service: Option<&Value>) -> Result<Pair> {
+    let (local, remote) = match text.split_once(':') {
+        Some((local, remote)) => (local, remote),
+        None => (text, text),
+    };
+    let remote_port = match service {
+        Some(service) => of_service(service, pod, remote)?,
+        None => match remote.parse::<u16>() {
+            Ok(port) => port,
+            Err(_) => named(pod, remote).ok_or_else(|| Failure::message(format!("Pod '{}' does not have a named port '{remote}'", pod["metadata"]["name"].as_str().unwrap_or_default())))?,
+        },
+    };
+    if remote_port == 0 {
+        return Err(Failure::message("remote port must be > 0"));
+    }
+    let local = match local {
+        "" => 0,
+        local => match local.parse::<u16>() {
+            Ok(port) => port,
+            Err(_) if !text.contains(':') => remote_port,
+            Err(_) => return Err(Failure::message(format!("error parsing local port '{local}': strconv.ParseUint: parsing {local:?}: invalid syntax"))),
+        },
+    };
+    Ok(Pair { local, remote: remote_port })
+}
+
+fn named(pod: &Value, name: &str) -> Option<u16> {
+    let containers = ["containers", "initContainers"].iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
+    let mut ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
+    ports.find(|port| port["name"] == name)?["containerPort"].as_u64().and_then(|port| u16::try_from(port).ok())
+}
+
+fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<u16> {
+    let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let Some(port) = ports.iter().find(|port| port["name"] == wanted || port["port"].to_string() == wanted) else {
+        return Err(Failure::message(format!("Service {} does not have a service port {wanted}", service["metadata"]["name"].as_str().unwrap_or_default())));
+    };
+    let target = match &port["targetPort"] {
+        Value::Number(number) => number.as_u64(),
+        Value::String(name) => return named(pod, name).ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'"))),
+        _ => port["port"].as_u64(),
+    };
+    target.and_then(|port| u16::try_from(port).ok()).ok_or_else(|| Failure::message("the service has no target port"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ports_are_numbers_or_names() {
+        let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]}});
+        let check = |text: &str, local: u16, remote: u16| assert_eq!(pair(text, &pod, None).unwrap_or_else(|failure| panic!("{}", failure.text())), Pair { local, remote }, "{text}");
+        check("80", 80, 80);
+        check("8000:80", 8000, 80);
+        check(":80", 0, 80);
+        check("http", 8080, 8080);
+        check("9000:http", 9000, 8080);
+        assert!(pair("x:80", &pod, None).is_err() && pair("none", &pod, None).is_err());
+        let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": "http", "name": "web"}]}});
+        assert_eq!(pair("1:80", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
+        assert_eq!(pair("1:web", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
+    }
+}

@@ -1,0 +1,266 @@
+//! `kubectl run`: one pod from an image.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::change::{Change, DRY_RUN};
+use super::wait::{self, Until};
+use crate::command::Command;
+use crate::failure::{Failure, Result};
+use crate::flags::Flag;
+use crate::output;
+use crate::output::jsonpath::Template;
+use crate::resource::Info;
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "run",
+    group: super::BEGINNER,
+    short: "Create and run a particular image in a pod.",
+    examples: "kubectl run nginx --image=nginx\nkubectl run -i -t busybox --image=busybox --restart=Never --rm",
+    usage: "NAME --image=image [--env=\"key=value\"] [--port=port] [--dry-run=server|client] [--overrides=inline-json] [--command] -- [COMMAND] [args...] [options]",
+    flags: &[FLAGS, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(run(session))),
+    ..Command::EMPTY
+};
+
+const FLAGS: &[Flag] = &[
+    Flag::array("annotations", "key=value."),
+    Flag::switch("attach", "Attach to the pod once it runs."),
+    Flag::optional("cascade", "background", "background", "What happens to dependents when it is removed."),
+    Flag::switch("command", "What stands behind -- is the command, not its arguments."),
+    Flag::array("env", "key=value."),
+    Flag::switch("expose", "Make a service for it too."),
+    Flag::text("field-manager", "kubectl-run", "Who owns the fields that are set."),
+    Flag::text("image", "", "The image to run."),
+    Flag::text("image-pull-policy", "", "Always, IfNotPresent or Never."),
+    Flag::text("labels", "", "Labels of the pod.").short('l'),
+    Flag::switch("leave-stdin-open", "Leave its input open after the first attachment."),
+    Flag::text("override-type", "merge", "How --overrides is merged: json, merge or strategic."),
+    Flag::text("overrides", "", "JSON to change the pod by."),
+    Flag::duration("pod-running-timeout", "1m0s", "How long to wait for it to run."),
+    Flag::text("port", "", "The port that the container listens on."),
+    Flag::switch("privileged", "Run as on the node itself."),
+    Flag::switch("quiet", "Only print what the process prints.").short('q'),
+    Flag::text("restart", "Always", "Always, OnFailure or Never."),
+    Flag::switch("rm", "Delete it after it was attached to."),
+    Flag::switch("save-config", "Keep the object in an annotation, for a later apply."),
+    Flag::switch("stdin", "Keep its input open.").short('i'),
+    Flag::switch("tty", "Its input is a terminal.").short('t'),
+];
+
+async fn run(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let arguments = session.arguments();
+    if flags.text("image").is_empty() {
+        return Err(Failure::message("required flag(s) \"image\" not set"));
+    }
+    let Some(name) = arguments.first().filter(|_| flags.dash != Some(0)) else {
+        return session.usage("NAME is required for run");
+    };
+    let interactive = flags.on("stdin") || flags.on("tty");
+    let attach = if flags.given("attach") { flags.on("attach") } else { interactive };
+    if flags.on("tty") && !flags.on("stdin") {
+        return session.usage("-i/--stdin is required for containers with -t/--tty=true");
+    }
+    if flags.on("rm") && !attach {
+        return session.usage("--rm should only be used for attached containers");
+    }
+    let change = Change::from(session)?;
+    if attach && change.dry != super::change::DryRun::No {
+        return session.usage("--dry-run=[server|client] can't be used with attached containers options (--attach, --stdin, or --tty)");
+    }
+    if flags.on("expose") && flags.text("port").is_empty() {
+        return session.usage("--port must be set when exposing a service");
+    }
+    let command = match flags.dash {
+        Some(dash) => arguments[dash..].to_vec(),
+        None => arguments[1..].to_vec(),
+    };
+    let pod = overridden(session, pod(session, name, &command)?, ("", "v1", "Pod"))?;
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(session.namespace()?).to_string();
+    let mapping = session.mapping("pods").await?;
+    let created = if change.local() {
+        super::change::as_go_writes(pod)
+    } else {
+        change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
+    };
+    let info = Info { mapping, namespace: namespace.clone(), name: name.clone(), object: created.clone(), source: String::new() };
+    if flags.on("expose") && !change.local() {
+        let port: i64 = flags.text("port").parse().map_err(|_| Failure::message("--port must be a number"))?;
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"ports": [{"port": port, "protocol": "TCP", "targetPort": port}], "selector": created["metadata"]["labels"]}});
+        let made = change.send(Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service), "kubectl-run").await?;
+        change.report(&format!("service/{name}"), &made, "created")?;
+    }
+    if !attach {
+        if !flags.on("quiet") || !change.format.is_human() {
+            change.report(&info.shown(), &created, "created")?;
+        }
+        return Ok(());
+    }
+    let ended = attached(session, &info).await;
+    if flags.on("rm") {
+        let options = super::delete::options(session, -1)?;
+        match session.send(&Call::delete(info.path(), &options)).await {
+            Err(failure) if failure.is_not_found() => {}
+            other => _ = other?,
+        }
+        if !flags.on("quiet") {
+            terminal::outln(&format!("pod {name:?} deleted from {namespace} namespace"));
+        }
+    }
+    ended
+}
+
+fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
+    let flags = &session.flags;
+    let mut container = json!({"name": name, "image": flags.text("image")});
+    if !command.is_empty() {
+        container[if flags.on("command") { "command" } else { "args" }] = json!(command);
+    }
+    let mut env = Vec::new();
+    for pair in flags.list("env") {
+        let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            return Err(Failure::message(format!("invalid env: {pair}")));
+        };
+        env.push(json!({"name": key, "value": value}));
+    }
+    if !env.is_empty() {
+        container["env"] = env.into();
+    }
+    if !flags.text("port").is_empty() {
+        let port: i64 = flags.text("port").parse().map_err(|_| Failure::message(format!("strconv.Atoi: parsing {:?}: invalid syntax", flags.text("port"))))?;
+        container["ports"] = json!([{"containerPort": port}]);
+    }
+    if !flags.text("image-pull-policy").is_empty() {
+        container["imagePullPolicy"] = flags.text("image-pull-policy").into();
+    }
+    if flags.on("privileged") {
+        container["securityContext"] = json!({"privileged": true});
+    }
+    if flags.on("stdin") {
+        container["stdin"] = true.into();
+        if !flags.on("leave-stdin-open") && flags.text("restart") == "Never" || flags.on("stdin") && !flags.on("leave-stdin-open") {
+            container["stdinOnce"] = true.into();
+        }
+    }
+    if flags.on("tty") {
+        container["tty"] = true.into();
+    }
+    let restart = flags.text("restart");
+    if !["Always", "OnFailure", "Never"].contains(&restart) {
+        return Err(Failure::message(format!("invalid restart policy: {restart}")));
+    }
+    let labels = match flags.text("labels") {
+        "" => json!({"run": name}),
+        given => super::expose::labels(given)?.into(),
+    };
+    let mut metadata = json!({"name": name, "labels": labels});
+    for annotation in flags.list("annotations") {
+        let (key, value) = annotation.split_once('=').unwrap_or((&annotation, ""));
+        metadata["annotations"][key] = value.into();
+    }
+    if session.settings()?.namespace_given {
+        metadata["namespace"] = session.namespace()?.into();
+    }
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], "restartPolicy": restart, "dnsPolicy": "ClusterFirst"}}))
+}
+
+/// The object after `--overrides`.
+pub fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)) -> Result<Value> {
+    let text = session.flags.text("overrides");
+    if text.is_empty() {
+        return Ok(object);
+    }
+    let patch: Value = serde_json::from_str(text).map_err(|error| Failure::message(format!("invalid JSON in --overrides: {error}")))?;
+    let changed = match session.flags.text("override-type") {
+        "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(|error| error.to_string()),
+        "json" => machinery::patch::json::apply(&mut object, &patch).map_err(|error| error.to_string()),
+        "strategic" => match api::schema::type_named(kind.0, kind.1, kind.2) {
+            Some(ty) => machinery::patch::strategic::apply(ty, &mut object, &patch).map_err(|error| error.to_string()),
+            None => Err("no strategic merge for this kind".into()),
+        },
+        other => Err(format!("invalid override type: {other}")),
+    };
+    changed.map_err(Failure::message)?;
+    Ok(object)
+}
+
+/// Waits until it runs or has run, attaches, and answers with its exit code.
+async fn attached(session: &Session, info: &Info) -> Result<()> {
+    let flags = &session.flags;
+    let limit = Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(1.0));
+    let pod = until_started(session, info, limit).await?;
+    let container = pod["spec"]["containers"][0]["name"].as_str().unwrap_or_default().to_string();
+    let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let mut seen = false;
+    if !finished {
+        match super::exec::to(session, &pod, &container, flags.on("stdin"), flags.on("tty"), flags.on("quiet")).await {
+            Ok(()) => seen = true,
+            Err(Failure::Exit(code)) => return crate::exit(code),
+            // It may have ended before we were there; its log says what it said.
+            Err(failure) if !flags.on("quiet") => terminal::errln(&format!("warning: couldn't attach to pod/{}, falling back to streaming logs: {}", info.name, failure.text())),
+            Err(_) => {}
+        }
+    }
+    if !seen {
+        let mut call = Call::get(format!("{}/log", info.path())).with("container", container.as_str()).with("follow", "true");
+        call.accept = "*/*";
+        let mut log = session.chunks(&call).await?;
+        while let Some(bytes) = log.next().await? {
+            terminal::out_bytes(&bytes);
+        }
+    }
+    if flags.text("restart") == "Always" {
+        return Ok(());
+    }
+    // With another restart policy it has an end, and the end has a code.
+    let path = Template::parse("{.status.containerStatuses[0].state.terminated.exitCode}").map_err(Failure::message)?;
+    let done = wait::one(session, info, &Until::Field { path, value: None }, Some(Duration::from_secs(7 * 24 * 3600))).await?;
+    let terminated = &done["status"]["containerStatuses"][0]["state"]["terminated"];
+    match terminated["exitCode"].as_i64().unwrap_or(0) {
+        0 => Ok(()),
+        code => {
+            let reason = terminated["reason"].as_str().unwrap_or_default();
+            terminal::errln(&format!("pod {}/{} terminated ({reason})", info.namespace, info.name));
+            crate::exit(code as i32)
+        }
+    }
+}
+
+async fn until_started(session: &Session, info: &Info, limit: Duration) -> Result<Value> {
+    let waiting = async {
+        let field = format!("metadata.name={}", info.name);
+        loop {
+            let list = session.send(&Call::get(info.collection()).with("fieldSelector", field.as_str())).await?;
+            let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            if let Some(pod) = list["items"].as_array().and_then(|items| items.first()).filter(|pod| started(pod)) {
+                return Ok(pod.clone());
+            }
+            let call = Call::get(info.collection()).with("fieldSelector", field.as_str()).with("watch", "true").with("resourceVersion", revision);
+            let mut events = session.chunks(&call).await?;
+            while let Some(line) = events.line().await? {
+                let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+                if event["type"] == "DELETED" {
+                    return Err(Failure::message(format!("pod {} was deleted", info.name)));
+                }
+                if started(&event["object"]) {
+                    return Ok(event["object"].clone());
+                }
+            }
+        }
+    };
+    tokio::time::timeout(limit, waiting).await.unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))
+}
+
+/// Running with a running container, or over.
+fn started(pod: &Value) -> bool {
+    match pod["status"]["phase"].as_str() {
+        Some("Succeeded" | "Failed") => true,
+        Some("Running") => pod["status"]["containerStatuses"].as_array().into_iter().flatten().any(|status| status["state"]["running"].is_object() || status["state"]["terminated"].is_object()),
+        _ => false,
+    }
+}

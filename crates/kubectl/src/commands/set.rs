@@ -1,0 +1,435 @@
+//! `kubectl set`: image, env, resources, selector, serviceaccount, subject.
+
+use serde_json::{Value, json};
+
+use super::change::{Change, DRY_RUN, STRATEGIC};
+use crate::command::Command;
+use crate::failure::{self, Failure, Result};
+use crate::flags::Flag;
+use crate::output;
+use crate::resource::Info;
+use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::session::{Call, Session};
+use crate::terminal;
+
+pub static COMMAND: Command = Command {
+    name: "set",
+    group: super::BEGINNER,
+    short: "Set specific features on objects.",
+    usage: "SUBCOMMAND [options]",
+    subcommands: &[&ENV, &IMAGE, &RESOURCES, &SELECTOR_OF, &SERVICE_ACCOUNT, &SUBJECT],
+    ..Command::EMPTY
+};
+static IMAGE: Command = Command {
+    name: "image",
+    short: "Update the image of a pod template.",
+    examples: "kubectl set image deployment/web nginx=nginx:1.9.1",
+    usage: "(-f FILENAME | TYPE NAME) CONTAINER_NAME_1=CONTAINER_IMAGE_1 ... [options]",
+    flags: &[COMMON, FILES, SELECTOR, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(image(session))),
+    ..Command::EMPTY
+};
+static ENV: Command = Command {
+    name: "env",
+    short: "Update environment variables on a pod template.",
+    examples: "kubectl set env deployment/web A=1 B-",
+    usage: "RESOURCE/NAME KEY_1=VAL_1 ... KEY_N=VAL_N [options]",
+    flags: &[COMMON, ENV_FLAGS, CONTAINERS, FILES, SELECTOR, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(env(session))),
+    ..Command::EMPTY
+};
+static RESOURCES: Command = Command {
+    name: "resources",
+    short: "Update resource requests/limits on objects with pod templates.",
+    examples: "kubectl set resources deployment web --limits=cpu=200m,memory=512Mi",
+    usage: "(-f FILENAME | TYPE NAME) ([--limits=LIMITS & --requests=REQUESTS] [options]",
+    flags: &[COMMON, RESOURCE_FLAGS, CONTAINERS, FILES, SELECTOR, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(resources(session))),
+    ..Command::EMPTY
+};
+static SELECTOR_OF: Command = Command {
+    name: "selector",
+    short: "Set the selector on a resource.",
+    usage: "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version] [options]",
+    flags: &[COMMON, VERSION, FILES, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(selector(session))),
+    ..Command::EMPTY
+};
+static SERVICE_ACCOUNT: Command = Command {
+    name: "serviceaccount",
+    aliases: &["sa"],
+    short: "Update the service account of a resource.",
+    usage: "(-f FILENAME | TYPE NAME) SERVICE_ACCOUNT [options]",
+    flags: &[COMMON, FILES, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(service_account(session))),
+    ..Command::EMPTY
+};
+static SUBJECT: Command = Command {
+    name: "subject",
+    short: "Update the user, group, or service account in a role binding or cluster role binding.",
+    usage: "(-f FILENAME | TYPE NAME) [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [options]",
+    flags: &[COMMON, SUBJECT_FLAGS, FILES, SELECTOR, DRY_RUN, output::FLAGS],
+    run: Some(|session| Box::pin(subject(session))),
+    ..Command::EMPTY
+};
+
+const COMMON: &[Flag] = &[
+    Flag::switch("all", "All objects of the type."),
+    Flag::text("field-manager", "kubectl-set", "Who owns the fields that are set."),
+    Flag::switch("local", "Only work on the files, ask no server."),
+];
+const CONTAINERS: &[Flag] = &[Flag::text("containers", "*", "Which containers; * stands for any letters.").short('c')];
+const ENV_FLAGS: &[Flag] = &[
+    Flag::array("env", "A variable, as key=value.").short('e'),
+    Flag::text("from", "", "A ConfigMap or Secret to take variables from, as type/name."),
+    Flag::list("keys", "Only these keys of it."),
+    Flag::switch("list", "Show the variables."),
+    Flag::on("overwrite", "Replace variables that are there."),
+    Flag::text("prefix", "", "What the names of taken variables begin with."),
+    Flag::switch("resolve", "With --list: show values of references."),
+];
+const RESOURCE_FLAGS: &[Flag] =
+    &[Flag::text("limits", "", "Limits, as resource=quantity."), Flag::text("requests", "", "Requests, as resource=quantity.")];
+const VERSION: &[Flag] = &[Flag::text("resource-version", "", "Only where the object has this version.")];
+const SUBJECT_FLAGS: &[Flag] = &[
+    Flag::array("group", "Groups that get the role."),
+    Flag::array("serviceaccount", "Service accounts that get the role, as namespace:name."),
+    Flag::array("user", "Users that get the role."),
+];
+
+/// The objects that the arguments before the changes name.
+async fn chosen(session: &Session, arguments: &[String]) -> Result<(Vec<Info>, Vec<Failure>)> {
+    let query = Query { arguments: arguments.to_vec(), chunk: 500, ..Query::from(session) };
+    if query.arguments.is_empty() && !query.from_files() {
+        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+    }
+    if session.flags.on("local") {
+        return session.local(&query).await;
+    }
+    let (wanted, mut failures) = session.wanted(&query).await?;
+    if !session.flags.on("all") && query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+        return Err(Failure::message("resource(s) were provided, but no name was specified"));
+    }
+    let mut infos = Vec::new();
+    for wanted in wanted {
+        match session.fetch(&query, wanted).await {
+            Ok(found) => infos.extend(found),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    Ok((infos, failures))
+}
+
+/// Where the pod's spec stands in an object.
+fn pod_spec(info: &mut Info) -> Option<&mut Value> {
+    let path = match info.mapping.plural.as_str() {
+        "pods" => "/spec",
+        "cronjobs" => "/spec/jobTemplate/spec/template/spec",
+        _ => "/spec/template/spec",
+    };
+    info.object.pointer_mut(path)
+}
+
+/// Sends what differs, and says so.
+async fn save(change: &Change<'_>, before: &Info, after: Info, outcome: &str) -> Result<()> {
+    if before.object == after.object {
+        return Ok(());
+    }
+    let local = change.local() || change.session.flags.on("local");
+    let object = if local {
+        after.object.clone()
+    } else {
+        let (patch, kind) = super::apply::patch(before, &before.object, &after.object, &before.object);
+        change.send(Call::patch(after.path(), kind, &patch), "kubectl-set").await?
+    };
+    change.report(&after.shown(), &object, outcome)
+}
+
+fn containers<'a>(spec: &'a mut Value, pattern: &str) -> Vec<&'a mut Value> {
+    let matches = |name: &str| match pattern.split_once('*') {
+        Some((start, end)) => name.starts_with(start) && name.ends_with(end),
+        None => name == pattern,
+    };
+    let mut found = Vec::new();
+    let Some(spec) = spec.as_object_mut() else { return found };
+    for (key, list) in spec.iter_mut() {
+        if key == "containers" || key == "initContainers" {
+            found.extend(list.as_array_mut().into_iter().flatten().filter(|container| container["name"].as_str().is_some_and(matches)));
+        }
+    }
+    found
+}
+
+async fn image(session: &Session) -> Result<()> {
+    let change = Change::from(session)?;
+    let arguments = session.arguments();
+    let first = arguments.iter().position(|argument| argument.contains('=')).unwrap_or(arguments.len());
+    let (resources, pairs) = arguments.split_at(first);
+    if pairs.is_empty() {
+        return Err(Failure::message("at least one image update is required"));
+    }
+    let (infos, mut failures) = chosen(session, resources).await?;
+    for before in infos {
+        let mut after = before.clone();
+        let Some(spec) = pod_spec(&mut after) else {
+            failures.push(Failure::message(format!("{} {} does not have a pod template", before.mapping.plural, before.name)));
+            continue;
+        };
+        for pair in pairs {
+            let (name, image) = pair.split_once('=').unwrap_or((pair, ""));
+            let found = containers(spec, name);
+            if found.is_empty() && name != "*" {
+                return Err(Failure::message(format!("unable to find container named {name:?}")));
+            }
+            found.into_iter().for_each(|container| container["image"] = image.into());
+        }
+        if let Err(failure) = save(&change, &before, after, "image updated").await {
+            failures.push(failure);
+        }
+    }
+    failure::all(failures)
+}
+
+async fn env(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let change = Change::from(session)?;
+    let is_pair = |argument: &String| argument.contains('=') || argument.ends_with('-') || argument == "-";
+    let arguments = session.arguments();
+    let first = arguments.iter().position(is_pair).unwrap_or(arguments.len());
+    let (resources, pairs) = arguments.split_at(first);
+    let mut set: Vec<Value> = Vec::new();
+    let mut removed: Vec<String> = Vec::new();
+    for pair in pairs.iter().chain(&flags.list("env")) {
+        if pair == "-" {
+            let text = String::from_utf8_lossy(&terminal::input()?).into_owned();
+            for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+                let (key, value) = line.split_once('=').unwrap_or((line, ""));
+                set.push(json!({"name": key, "value": value}));
+            }
+            continue;
+        }
+        match pair.split_once('=') {
+            Some((key, value)) => set.push(json!({"name": key, "value": value})),
+            None => removed.push(pair.trim_end_matches('-').into()),
+        }
+    }
+    set.extend(from(session).await?);
+    if set.is_empty() && removed.is_empty() && !flags.on("list") {
+        return session.usage("at least one environment variable must be provided");
+    }
+    let (infos, mut failures) = chosen(session, resources).await?;
+    for before in infos {
+        let mut after = before.clone();
+        let Some(spec) = pod_spec(&mut after) else { continue };
+        let found = containers(spec, flags.text("containers"));
+        if found.is_empty() {
+            terminal::errln(&format!("warning: {} does not have any containers matching {:?}", before.shown(), flags.text("containers")));
+            continue;
+        }
+        for container in found {
+            if flags.on("list") {
+                terminal::outln(&format!("# {} {}, container {}", before.mapping.kind, before.name, container["name"].as_str().unwrap_or_default()));
+                for variable in container["env"].as_array().into_iter().flatten() {
+                    terminal::outln(&listed(variable));
+                }
+                continue;
+            }
+            let mut env = container["env"].as_array().cloned().unwrap_or_default();
+            for variable in &set {
+                match env.iter_mut().find(|known| known["name"] == variable["name"]) {
+                    Some(_) if !flags.on("overwrite") => {
+                        return Err(Failure::message(format!("{} already has a value, and --overwrite is false", variable["name"].as_str().unwrap_or_default())));
+                    }
+                    Some(known) => *known = variable.clone(),
+                    None => env.push(variable.clone()),
+                }
+            }
+            env.retain(|variable| !removed.iter().any(|name| variable["name"] == name.as_str()));
+            match env.is_empty() {
+                true => _ = container.as_object_mut().map(|container| container.remove("env")),
+                false => container["env"] = env.into(),
+            }
+        }
+        if !flags.on("list")
+            && let Err(failure) = save(&change, &before, after, "env updated").await
+        {
+            failures.push(failure);
+        }
+    }
+    failure::all(failures)
+}
+
+fn listed(variable: &Value) -> String {
+    let name = variable["name"].as_str().unwrap_or_default();
+    let from = &variable["valueFrom"];
+    if from.is_null() {
+        return format!("{name}={}", variable["value"].as_str().unwrap_or_default());
+    }
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let what = if from["configMapKeyRef"].is_object() {
+        format!("configmap {}, key {}", text(&from["configMapKeyRef"]["name"]), text(&from["configMapKeyRef"]["key"]))
+    } else if from["secretKeyRef"].is_object() {
+        format!("secret {}, key {}", text(&from["secretKeyRef"]["name"]), text(&from["secretKeyRef"]["key"]))
+    } else if from["resourceFieldRef"].is_object() {
+        format!("resource field {}", text(&from["resourceFieldRef"]["resource"]))
+    } else {
+        format!("field path {}", text(&from["fieldRef"]["fieldPath"]))
+    };
+    format!("# {name} from {what}")
+}
+
+/// A variable for each key of a ConfigMap or Secret.
+async fn from(session: &Session) -> Result<Vec<Value>> {
+    let flags = &session.flags;
+    let Some((kind, name)) = flags.text("from").split_once('/') else { return Ok(Vec::new()) };
+    let mapping = session.mapping(kind).await?;
+    let object = session.send(&Call::get(mapping.object(session.namespace()?, name))).await?;
+    let reference = match mapping.plural.as_str() {
+        "configmaps" => "configMapKeyRef",
+        "secrets" => "secretKeyRef",
+        _ => return Err(Failure::message(format!("unsupported resource specified in --from: {kind}"))),
+    };
+    let keys = flags.list("keys");
+    let mut found = Vec::new();
+    for key in object["data"].as_object().into_iter().flatten().map(|(key, _)| key) {
+        if !keys.is_empty() && !keys.contains(key) {
+            continue;
+        }
+        let shouted: String = key.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+        found.push(json!({"name": format!("{}{shouted}", flags.text("prefix")), "valueFrom": {reference: {"name": name, "key": key}}}));
+    }
+    Ok(found)
+}
+
+async fn resources(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let change = Change::from(session)?;
+    if flags.text("limits").is_empty() && flags.text("requests").is_empty() {
+        return session.usage("you must specify an update to requests or limits (in the form of --requests/--limits)");
+    }
+    let amounts = |flag: &str| match flags.text(flag) {
+        "" => Ok(Value::Null),
+        text => super::create::quantities(text),
+    };
+    let (limits, requests) = (amounts("limits")?, amounts("requests")?);
+    let (infos, mut failures) = chosen(session, session.arguments()).await?;
+    for before in infos {
+        let mut after = before.clone();
+        let Some(spec) = pod_spec(&mut after) else { continue };
+        let found = containers(spec, flags.text("containers"));
+        if found.is_empty() {
+            failures.push(Failure::message(format!("unable to find container named {}", flags.text("containers"))));
+            continue;
+        }
+        for container in found {
+            for (key, amounts) in [("limits", &limits), ("requests", &requests)] {
+                for (resource, amount) in amounts.as_object().into_iter().flatten() {
+                    container["resources"][key][resource.as_str()] = amount.clone();
+                }
+            }
+        }
+        if let Err(failure) = save(&change, &before, after, "resource requirements updated").await {
+            failures.push(failure);
+        }
+    }
+    failure::all(failures)
+}
+
+async fn selector(session: &Session) -> Result<()> {
+    let change = Change::from(session)?;
+    let Some((expression, resources)) = session.arguments().split_last() else {
+        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+    };
+    let labels = super::expose::labels(expression)?;
+    let (infos, mut failures) = chosen(session, resources).await?;
+    for before in infos {
+        let mut after = before.clone();
+        match before.mapping.plural.as_str() {
+            "services" => after.object["spec"]["selector"] = labels.clone().into(),
+            _ => after.object["spec"]["selector"] = json!({"matchLabels": labels}),
+        }
+        if !session.flags.text("resource-version").is_empty() {
+            after.object["metadata"]["resourceVersion"] = session.flags.text("resource-version").into();
+        }
+        let object = if change.local() || session.flags.on("local") {
+            after.object.clone()
+        } else {
+            // A selector is one value: its old labels are not kept.
+            change.send(Call::put(after.path(), &after.object), "kubectl-set").await?
+        };
+        if let Err(failure) = change.report(&after.shown(), &object, "selector updated") {
+            failures.push(failure);
+        }
+    }
+    failure::all(failures)
+}
+
+async fn service_account(session: &Session) -> Result<()> {
+    let change = Change::from(session)?;
+    let Some((account, resources)) = session.arguments().split_last() else {
+        return session.usage("serviceaccount is required");
+    };
+    let (infos, mut failures) = chosen(session, resources).await?;
+    for before in infos {
+        let mut after = before.clone();
+        let Some(spec) = pod_spec(&mut after) else { continue };
+        spec["serviceAccountName"] = account.clone().into();
+        spec.as_object_mut().map(|spec| spec.remove("serviceAccount"));
+        let patch = json!({"spec": {"template": {"spec": {"serviceAccountName": account}}}});
+        let object = if change.local() || session.flags.on("local") {
+            after.object.clone()
+        } else {
+            match change.send(Call::patch(after.path(), STRATEGIC, &patch), "kubectl-set").await {
+                Ok(object) => object,
+                Err(failure) => {
+                    failures.push(failure);
+                    continue;
+                }
+            }
+        };
+        change.report(&after.shown(), &object, "serviceaccount updated")?;
+    }
+    failure::all(failures)
+}
+
+async fn subject(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let change = Change::from(session)?;
+    let group = "rbac.authorization.k8s.io";
+    let mut added: Vec<Value> = Vec::new();
+    added.extend(flags.list("user").iter().map(|name| json!({"kind": "User", "apiGroup": group, "name": name})));
+    added.extend(flags.list("group").iter().map(|name| json!({"kind": "Group", "apiGroup": group, "name": name})));
+    for account in flags.list("serviceaccount") {
+        let Some((namespace, name)) = account.split_once(':') else {
+            return Err(Failure::message("serviceaccount must be <namespace>:<name>"));
+        };
+        added.push(json!({"kind": "ServiceAccount", "namespace": namespace, "name": name}));
+    }
+    if added.is_empty() {
+        return Err(Failure::message("you must specify at least one value of user, group or serviceaccount"));
+    }
+    let (infos, mut failures) = chosen(session, session.arguments()).await?;
+    for before in infos {
+        let mut after = before.clone();
+        let mut subjects = before.object["subjects"].as_array().cloned().unwrap_or_default();
+        for subject in &added {
+            if !subjects.contains(subject) {
+                subjects.push(subject.clone());
+            }
+        }
+        after.object["subjects"] = subjects.into();
+        let object = if change.local() || flags.on("local") {
+            after.object.clone()
+        } else {
+            match change.send(Call::put(after.path(), &after.object), "kubectl-set").await {
+                Ok(object) => object,
+                Err(failure) => {
+                    failures.push(failure);
+                    continue;
+                }
+            }
+        };
+        change.report(&after.shown(), &object, "subjects updated")?;
+    }
+    failure::all(failures)
+}

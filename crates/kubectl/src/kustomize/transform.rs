@@ -1,0 +1,290 @@
+//! What a kustomization changes: patches, namespace, names, labels, annotations, images, replicas.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::{Resource, pairs, texts};
+use crate::failure::{Failure, Result};
+
+pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+    patches(folder, kustomization, resources)?;
+    let text = |key: &str| kustomization[key].as_str().unwrap_or_default();
+    for resource in resources.iter_mut() {
+        namespace(&mut resource.object, text("namespace"));
+        let kind = resource.object["kind"].as_str().unwrap_or_default();
+        if (!text("namePrefix").is_empty() || !text("nameSuffix").is_empty()) && !["Namespace", "CustomResourceDefinition", "APIService"].contains(&kind) {
+            let name = resource.object["metadata"]["name"].as_str().unwrap_or_default();
+            resource.object["metadata"]["name"] = format!("{}{name}{}", text("namePrefix"), text("nameSuffix")).into();
+        }
+        let common = pairs(&kustomization["commonLabels"]);
+        if !common.is_empty() {
+            labels(&mut resource.object, &common, true, true);
+        }
+        for entry in kustomization["labels"].as_array().into_iter().flatten() {
+            labels(&mut resource.object, &pairs(&entry["pairs"]), entry["includeSelectors"] == true, entry["includeTemplates"] == true);
+        }
+        annotations(&mut resource.object, &pairs(&kustomization["commonAnnotations"]));
+        for image in kustomization["images"].as_array().into_iter().flatten() {
+            images(&mut resource.object, image);
+        }
+        for replica in kustomization["replicas"].as_array().into_iter().flatten() {
+            let named = replica["name"] == resource.first_name.as_str() || replica["name"] == resource.object["metadata"]["name"];
+            let kind = resource.object["kind"].as_str().unwrap_or_default();
+            if named && ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"].contains(&kind) {
+                resource.object["spec"]["replicas"] = replica["count"].clone();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn namespace(object: &mut Value, namespace: &str) {
+    if namespace.is_empty() {
+        return;
+    }
+    let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default().to_string(), object["kind"].as_str().unwrap_or_default().to_string());
+    let (group, version) = version.split_once('/').unwrap_or(("", &version));
+    let known = api::KINDS.iter().find(|known| known.group == group && known.version == version && known.kind == kind);
+    // Kinds that are not known here are taken to live in namespaces.
+    if known.is_none_or(|known| known.namespaced()) {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    if kind == "Namespace" {
+        object["metadata"]["name"] = namespace.into();
+    }
+    if ["RoleBinding", "ClusterRoleBinding"].contains(&kind.as_str()) {
+        for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+            let default = subject["kind"] == "ServiceAccount" && (subject["namespace"].is_null() || subject["name"] == "default");
+            if default {
+                subject["namespace"] = namespace.into();
+            }
+        }
+    }
+}
+
+/// Where pods are made of: the place of their metadata.
+fn template<'a>(object: &'a mut Value) -> Option<&'a mut Value> {
+    let path = match object["kind"].as_str().unwrap_or_default() {
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController" => "/spec/template",
+        "CronJob" => "/spec/jobTemplate/spec/template",
+        _ => return None,
+    };
+    object.pointer_mut(path)
+}
+
+fn merge(place: &mut Value, added: &Map<String, Value>) {
+    for (key, value) in added {
+        place[key.as_str()] = value.clone();
+    }
+}
+
+fn labels(object: &mut Value, added: &Map<String, Value>, selectors: bool, templates: bool) {
+    if added.is_empty() {
+        return;
+    }
+    merge(&mut object["metadata"]["labels"], added);
+    if (selectors || templates)
+        && let Some(template) = template(object)
+    {
+        merge(&mut template["metadata"]["labels"], added);
+    }
+    if !selectors {
+        return;
+    }
+    match object["kind"].as_str().unwrap_or_default() {
+        "Service" if object["spec"]["selector"].is_object() => merge(&mut object["spec"]["selector"], added),
+        "ReplicationController" => merge(&mut object["spec"]["selector"], added),
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => merge(&mut object["spec"]["selector"]["matchLabels"], added),
+        "PodDisruptionBudget" if object["spec"]["selector"].is_object() => merge(&mut object["spec"]["selector"]["matchLabels"], added),
+        "NetworkPolicy" if object["spec"]["podSelector"]["matchLabels"].is_object() => merge(&mut object["spec"]["podSelector"]["matchLabels"], added),
+        _ => {}
+    }
+}
+
+fn annotations(object: &mut Value, added: &Map<String, Value>) {
+    if added.is_empty() {
+        return;
+    }
+    merge(&mut object["metadata"]["annotations"], added);
+    if let Some(template) = template(object) {
+        merge(&mut template["metadata"]["annotations"], added);
+    }
+}
+
+/// Every `image` of every container, wherever in the object.
+fn images(value: &mut Value, change: &Value) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map.iter_mut() {
+                if ["containers", "initContainers"].contains(&key.as_str()) {
+                    for container in inner.as_array_mut().into_iter().flatten() {
+                        if let Some(image) = container["image"].as_str().and_then(|image| changed(image, change)) {
+                            container["image"] = image.into();
+                        }
+                    }
+                } else {
+                    images(inner, change);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| images(item, change)),
+        _ => {}
+    }
+}
+
+fn changed(image: &str, change: &Value) -> Option<String> {
+    let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
+    // A colon before the last slash belongs to the registry's port.
+    let (name, tag) = match name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
+        Some((name, tag)) => (name, Some(tag)),
+        None => (name, None),
+    };
+    if change["name"] != name {
+        return None;
+    }
+    let new = change["newName"].as_str().unwrap_or(name);
+    Some(match (change["digest"].as_str(), change["newTag"].as_str(), digest, tag) {
+        (Some(new_digest), Some(new_tag), ..) => format!("{new}:{new_tag}@{new_digest}"),
+        (Some(new_digest), ..) => format!("{new}@{new_digest}"),
+        (None, Some(new_tag), ..) => format!("{new}:{new_tag}"),
+        (None, None, Some(digest), _) => format!("{new}@{digest}"),
+        (None, None, None, Some(tag)) => format!("{new}:{tag}"),
+        _ => new.to_string(),
+    })
+}
+
+fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+    let read = |path: &str| {
+        std::fs::read_to_string(folder.join(path)).map_err(|error| Failure::message(format!("open {}: {}", folder.join(path).display(), crate::failure::go_io_error(&error))))
+    };
+    let mut all: Vec<(String, Value)> = Vec::new();
+    for text in texts(kustomization, "patchesStrategicMerge") {
+        all.push((if folder.join(&text).is_file() { read(&text)? } else { text }, Value::Null));
+    }
+    for key in ["patches", "patchesJson6902"] {
+        for entry in kustomization[key].as_array().into_iter().flatten() {
+            let text = match (entry["patch"].as_str(), entry["path"].as_str()) {
+                (Some(patch), _) => patch.to_string(),
+                (None, Some(path)) => read(path)?,
+                _ => return Err(Failure::message("must specify one of patch and path in patches")),
+            };
+            all.push((text, entry["target"].clone()));
+        }
+    }
+    for (text, target) in all {
+        for (_, patch) in crate::resource::files::documents("patch", text.as_bytes())? {
+            apply(resources, &patch, &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value) -> Result<()> {
+    let operations = patch.is_array();
+    let target = match (target.is_object(), operations) {
+        (true, _) => target.clone(),
+        (false, true) => return Err(Failure::message("must specify a target for JSON patch")),
+        (false, false) => {
+            let version = patch["apiVersion"].as_str().unwrap_or_default();
+            let (group, version) = version.split_once('/').unwrap_or(("", version));
+            let mut target = json!({"kind": exact(&patch["kind"]), "name": exact(&patch["metadata"]["name"]), "group": group, "version": version});
+            if patch["metadata"]["namespace"].is_string() {
+                target["namespace"] = exact(&patch["metadata"]["namespace"]);
+            }
+            target
+        }
+    };
+    let mut deleted = Vec::new();
+    let mut found = false;
+    for (at, resource) in resources.iter_mut().enumerate() {
+        if !selected(resource, &target)? {
+            continue;
+        }
+        found = true;
+        if patch["$patch"] == "delete" {
+            deleted.push(at);
+            continue;
+        }
+        let kept = resource.object["metadata"]["name"].clone();
+        let object = &mut resource.object;
+        let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
+        let (group, version) = version.split_once('/').unwrap_or(("", &version));
+        let done = if operations {
+            machinery::patch::json::apply(object, patch).map_err(|error| error.to_string())
+        } else {
+            match api::schema::type_named(group, version, object["kind"].as_str().unwrap_or_default()) {
+                Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(|error| error.to_string()),
+                None => machinery::patch::merge::apply(object, patch).map_err(|error| error.to_string()),
+            }
+        };
+        done.map_err(Failure::message)?;
+        if !operations {
+            // The patch names its target by the name in the file; what it has become stays.
+            object["metadata"]["name"] = kept;
+        }
+    }
+    if !found && !operations && target["name"].is_string() {
+        return Err(Failure::message(format!(
+            "no resource matches strategic merge patch {:?}: no matches for Id {}.{}.{}/{}.[noNs]; failed to find unique target for patch",
+            format!("{}.{}/{}", patch["kind"].as_str().unwrap_or_default(), patch["apiVersion"].as_str().unwrap_or_default(), patch["metadata"]["name"].as_str().unwrap_or_default()),
+            patch["kind"].as_str().unwrap_or_default(),
+            target["version"].as_str().unwrap_or_default(),
+            match target["group"].as_str().unwrap_or_default() { "" => "[noGrp]", group => group },
+            patch["metadata"]["name"].as_str().unwrap_or_default()
+        )));
+    }
+    for at in deleted.into_iter().rev() {
+        resources.remove(at);
+    }
+    Ok(())
+}
+
+fn exact(value: &Value) -> Value {
+    regex::escape(value.as_str().unwrap_or_default()).into()
+}
+
+/// Names and kinds of a target are patterns of whole words.
+fn selected(resource: &Resource, target: &Value) -> Result<bool> {
+    let object = &resource.object;
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let (group, version) = version.split_once('/').unwrap_or(("", version));
+    let matches = |key: &str, texts: &[&str]| -> Result<bool> {
+        let Some(pattern) = target[key].as_str().filter(|pattern| !pattern.is_empty()) else { return Ok(true) };
+        let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).map_err(|error| Failure::message(error.to_string()))?;
+        Ok(texts.iter().any(|text| pattern.is_match(text)))
+    };
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    if !(matches("group", &[group])?
+        && matches("version", &[version])?
+        && matches("kind", &[text("/kind")])?
+        && matches("name", &[text("/metadata/name"), &resource.first_name])?
+        && matches("namespace", &[text("/metadata/namespace")])?)
+    {
+        return Ok(false);
+    }
+    for (key, path) in [("labelSelector", "/metadata/labels"), ("annotationSelector", "/metadata/annotations")] {
+        let Some(selector) = target[key].as_str() else { continue };
+        let selector = machinery::selector::LabelSelector::parse(selector).map_err(Failure::message)?;
+        let map = object.pointer(path).unwrap_or(&Value::Null);
+        if !selector.matches(|name| map.get(name).and_then(Value::as_str)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_change_by_name() {
+        let check = |image: &str, change: Value, expected: Option<&str>| assert_eq!(changed(image, &change).as_deref(), expected, "{image}");
+        check("nginx:1", json!({"name": "nginx", "newTag": "2"}), Some("nginx:2"));
+        check("host:5000/nginx", json!({"name": "host:5000/nginx", "newName": "other"}), Some("other"));
+        check("nginx:1", json!({"name": "nginx", "newName": "other"}), Some("other:1"));
+        check("nginx@sha256:a", json!({"name": "nginx", "digest": "sha256:b"}), Some("nginx@sha256:b"));
+        check("apache", json!({"name": "nginx", "newTag": "2"}), None);
+    }
+}
