@@ -5,16 +5,16 @@
 mod node;
 #[path = "support/registry.rs"]
 mod registry;
+#[path = "support/small_disk.rs"]
+mod small_disk;
 
 use std::path::Path;
-use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use node::{Node, container, is_ready, restarts, script};
 use registry::{Image, Layer};
 use serde_json::{Value, json};
-use testkit::{Machine, Options, Server};
+use small_disk::on_small_disk;
 
 const MIB: u64 = 1 << 20;
 
@@ -110,38 +110,6 @@ fn memory_that_pods_take_is_won_back_from_the_greediest() {
     until("the end of the taint", || !tainted(&node, "node.kubernetes.io/memory-pressure"));
     node.create_pod(&unbound("later"));
     node.ready("later");
-}
-
-/// A file system of its own, with the data of a node on it.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(folder: &Path, size: &str) -> SmallDisk {
-        let options = format!("size={size},mode=755");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "knarr-test"]).arg(folder).status();
-        assert!(mounted.unwrap().success());
-        SmallDisk(folder.into())
-    }
-
-    fn free(&self) -> u64 {
-        let found = rustix::fs::statvfs(&self.0).unwrap();
-        found.f_bavail * found.f_frsize
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
-fn on_small_disk(size: &str, arguments: &[&str]) -> (Node, SmallDisk) {
-    let folder = tempfile::Builder::new().prefix("knarr-test-").tempdir().unwrap();
-    let disk = SmallDisk::mount(folder.path(), size);
-    let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
-    let options = Options { arguments, machine: Some(Arc::new(Machine::start().unwrap())) };
-    (Node::on(Server::start_in(folder, options).unwrap()), disk)
 }
 
 /// Writes so many megabytes into its own emptyDir and stays.

@@ -3,36 +3,18 @@
 
 #[path = "support/node.rs"]
 mod node;
+#[path = "support/small_disk.rs"]
+mod small_disk;
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use node::{Node, container, is_ready, restarts, script, with_folder};
 use serde_json::{Value, json};
-use testkit::{Machine, Options, Server, machine};
-
-/// A file system of its own that is soon full, with the data of a node on it.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn mount(folder: &Path, size: &str) -> SmallDisk {
-        let options = format!("size={size},mode=755");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "knarr-test"]).arg(folder).status();
-        assert!(mounted.unwrap().success());
-        SmallDisk(folder.into())
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
+use testkit::machine;
 
 fn neighbor(node: &Node) {
     node.create_pod(&script("neighbor", "Always", "exec serve"));
@@ -51,15 +33,10 @@ fn neighbor_is_well(node: &Node) {
 
 #[test]
 fn a_full_disk_costs_the_pod_that_filled_it() {
-    let folder = tempfile::Builder::new().prefix("knarr-test-").tempdir().unwrap();
-    let _disk = SmallDisk::mount(folder.path(), "640m");
-    let options = Options {
-        arguments: ["--eviction-pressure-transition-period", "5s", "--eviction-hard", "nodefs.available<10%"]
-            .map(str::to_owned)
-            .to_vec(),
-        machine: Some(Arc::new(Machine::start().unwrap())),
-    };
-    let node = Node::on(Server::start_in(folder, options).unwrap());
+    let (node, _disk) = small_disk::on_small_disk(
+        "640m",
+        &["--eviction-pressure-transition-period", "5s", "--eviction-hard", "nodefs.available<10%"],
+    );
     neighbor(&node);
     let mut glutton = script("glutton", "Never", "log --rate 0 --bytes 100000 > /full/file; exec sleep infinity");
     glutton["spec"]["volumes"] = json!([{"name": "full", "emptyDir": {}}]);

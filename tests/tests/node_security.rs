@@ -3,6 +3,8 @@
 #[path = "support/on_node.rs"]
 mod on_node;
 
+use std::time::{Duration, Instant};
+
 use on_node::{Node, condition, node, one, pod_path, script, status, with};
 use serde_json::{Value, json};
 
@@ -222,4 +224,77 @@ fn certificates_that_the_cluster_trusts_are_shown_to_pods() {
     bundle("nobody", "", &three_pem, "yes");
     node.until_phase("strict", "Succeeded");
     assert_eq!(node.send("GET", &pod_path("strict"), Value::Null).code, 200);
+}
+
+#[test]
+fn pods_that_do_not_fit_are_refused() {
+    let node = node();
+    let ask = |resource: &str, amount: &str| {
+        one(with(script("true"), json!({"resources": {"requests": {resource: amount}}})))
+    };
+    node.pod("too-much", ask("cpu", "900"));
+    let pod = node.until_phase("too-much", "Failed");
+    assert_eq!(pod["status"]["reason"], "OutOfcpu");
+    let message = pod["status"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("Pod was rejected: Node didn't have enough resource: cpu, requested: 900000, used: "),
+        "{message}"
+    );
+    node.until_event("too-much", "Warning OutOfcpu Node didn't have enough resource: cpu, requested: 900000, used: ");
+    node.pod("too-large", ask("memory", "900Ti"));
+    assert_eq!(node.until_phase("too-large", "Failed")["status"]["reason"], "OutOfmemory");
+    node.pod("elsewhere", with(one(script("true")), json!({"nodeSelector": {"disk": "none"}})));
+    let pod = node.until_phase("elsewhere", "Failed");
+    assert_eq!(pod["status"]["reason"], "NodeAffinity");
+    let expected = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
+    assert_eq!(pod["status"]["message"], expected);
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let node = node();
+    node.pod("no-command", one(json!({"command": ["/nope"]})));
+    let pod =
+        node.until("no-command", "failed", |pod| status(pod, "main")["state"]["terminated"]["reason"] == "StartError");
+    let terminated = &status(&pod, "main")["state"]["terminated"];
+    assert_eq!(terminated["exitCode"], 128);
+    let message = terminated["message"].as_str().unwrap();
+    assert!(message.contains("exec: \"/nope\": stat /nope: no such file or directory"), "{message}");
+    node.until_event("no-command", "Warning Failed Error: ");
+    let reference = json!({"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "later", "key": "a"}}}]});
+    node.pod("no-map", one(with(script("echo $A"), reference)));
+    let pod = node.until("no-map", "waiting", |pod| {
+        status(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    });
+    assert_eq!(status(&pod, "main")["state"]["waiting"]["message"], "configmap \"later\" not found");
+    assert_eq!(pod["status"]["phase"], "Pending");
+    node.until_event("no-map", "Warning Failed Error: configmap \"later\" not found");
+    node.create("configmaps", json!({"metadata": {"name": "later"}, "data": {"a": "now"}}));
+    node.until_phase("no-map", "Succeeded");
+    assert_eq!(node.until_log("no-map", "main", "now"), "now\n");
+}
+
+#[test]
+fn a_node_under_pressure_ends_pods_and_takes_no_more() {
+    // A node that is content only with more memory than there is. The pod comes first: afterwards none is taken.
+    let node = on_node::Node::start(&["--eviction-hard=memory.available<99%"]);
+    let asked = json!({"resources": {"requests": {"memory": "1Mi"}}});
+    node.pod("asked", one(with(script("sleep 300"), asked)));
+    let pod = node.until_phase("asked", "Failed");
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    let message = pod["status"]["message"].as_str().unwrap();
+    assert!(message.starts_with("The node was low on resource: memory. Threshold quantity: "), "{message}");
+    assert_eq!(condition(&pod, "DisruptionTarget"), "True");
+    node.until_event("asked", "Warning Evicted The node was low on resource: memory.");
+    let path = "/api/v1/nodes/node-1";
+    let pressed = |node: &Value| condition(node, "MemoryPressure") == "True";
+    let begun = Instant::now();
+    while !pressed(&node.send("GET", path, Value::Null).json()) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the node does not say that it is under pressure");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    node.pod("refused", one(script("sleep 300")));
+    let pod = node.until_phase("refused", "Failed");
+    assert_eq!(pod["status"]["reason"], "Evicted");
+    assert_eq!(pod["status"]["message"], "Pod was rejected: The node had condition: [MemoryPressure]. ");
 }

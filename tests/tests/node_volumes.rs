@@ -3,33 +3,10 @@
 #[path = "support/on_node.rs"]
 mod on_node;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use on_node::{IMAGE, Node, condition, ended, node, one, script, status, with};
+use on_node::{IMAGE, condition, ended, folder, mounting as spec, node, none, script, status, with};
 use serde_json::{Value, json};
-
-/// One container with a script, and volumes: name, source, what the mount has beyond name and path (`/name`).
-fn spec(text: &str, volumes: &[(&str, Value, Value)]) -> Value {
-    let mounts: Vec<Value> = volumes
-        .iter()
-        .map(|(name, _, more)| with(json!({"name": name, "mountPath": format!("/{name}")}), more.clone()))
-        .collect();
-    let sources: Vec<Value> =
-        volumes.iter().map(|(name, source, _)| with(json!({"name": name}), source.clone())).collect();
-    with(one(with(script(text), json!({"volumeMounts": mounts}))), json!({"volumes": sources}))
-}
-
-/// A new folder that the node can reach.
-fn folder(node: &Node, name: &str) -> PathBuf {
-    let path = node.server.data_dir().join(name);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-fn none() -> Value {
-    json!({})
-}
 
 #[test]
 fn empty_folders_are_shared_and_limited() {
@@ -262,87 +239,6 @@ fn tokens_are_good_for_the_api() {
     while node.get_with_token("/api/v1/namespaces/default/pods", &bearer).code != 401 {
         assert!(begun.elapsed() < Duration::from_secs(30), "the token outlives its pod");
         std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-#[test]
-fn claims_bring_their_volumes() {
-    let node = node();
-    let data = folder(&node, "claimed");
-    std::fs::write(data.join("kept"), "kept\n").unwrap();
-    let local = folder(&node, "local");
-    let volume = |name: &str, source: Value| {
-        let spec = json!({
-            "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
-            "persistentVolumeReclaimPolicy": "Retain", "claimRef": {"namespace": "default", "name": name},
-        });
-        node.create("/api/v1/persistentvolumes", json!({"metadata": {"name": name}, "spec": with(spec, source)}));
-        let spec = json!({
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand", "volumeName": name,
-            "resources": {"requests": {"storage": "1Gi"}},
-        });
-        let claim = node.create("persistentvolumeclaims", json!({"metadata": {"name": name}, "spec": spec}));
-        let reference =
-            json!({"spec": {"claimRef": {"namespace": "default", "name": name, "uid": claim["metadata"]["uid"]}}});
-        node.patch(&format!("/api/v1/persistentvolumes/{name}"), reference);
-        let bound = json!({"status": {"phase": "Bound"}});
-        node.patch(&format!("/api/v1/persistentvolumes/{name}/status"), bound.clone());
-        node.patch(&format!("/api/v1/namespaces/default/persistentvolumeclaims/{name}/status"), bound);
-    };
-    volume("claimed", json!({"hostPath": {"path": data}}));
-    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}});
-    volume("local", json!({"local": {"path": local}, "nodeAffinity": affinity}));
-    let elsewhere = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
-        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-2"]}]}]}});
-    volume("elsewhere", json!({"local": {"path": local}, "nodeAffinity": elsewhere}));
-    let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
-    let text = node.output(
-        "claims",
-        spec(
-            "cat /claimed/kept; echo mine > /local/mine",
-            &[("claimed", claim("claimed"), none()), ("local", claim("local"), none())],
-        ),
-    );
-    assert_eq!(text, "kept\n");
-    assert_eq!(std::fs::read_to_string(local.join("mine")).unwrap(), "mine\n");
-    let locked = json!({"persistentVolumeClaim": {"claimName": "claimed", "readOnly": true}});
-    assert_eq!(
-        node.output("claim-locked", spec("touch /v/x || echo refused", &[("v", locked, none())])),
-        "touch: /v/x: Read-only file system (os error 30)\nrefused\n"
-    );
-    node.pod("claim-elsewhere", spec("true", &[("v", claim("elsewhere"), none())]));
-    node.until_event(
-        "claim-elsewhere",
-        "Warning FailedMount MountVolume.NodeAffinity check failed for volume \"elsewhere\"",
-    );
-    // A claim of the pod's own, made from its template; a claim of that name that is not the pod's is not taken.
-    let template = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand", "volumeName": "scratch",
-        "resources": {"requests": {"storage": "1Gi"}}});
-    let ephemeral = json!({"ephemeral": {"volumeClaimTemplate": {"spec": template}}});
-    let pod = node.pod("scratch", spec("cat /v/kept", &[("v", ephemeral, none())]));
-    let owner = json!({"apiVersion": "v1", "kind": "Pod", "name": "scratch", "uid": pod["metadata"]["uid"], "controller": true});
-    let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
-    let made = node.send(
-        "POST",
-        claims,
-        json!({"metadata": {"name": "scratch-v", "ownerReferences": [owner]}, "spec": template}),
-    );
-    // A controller may have been faster.
-    assert!(matches!(made.code, 201 | 409), "{}", made.text());
-    let own = node.send("GET", &format!("{claims}/scratch-v"), Value::Null).json();
-    let reference = json!({"namespace": "default", "name": "scratch-v", "uid": own["metadata"]["uid"]});
-    let volume_spec = json!({"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand",
-        "claimRef": reference, "hostPath": {"path": data}});
-    node.create("/api/v1/persistentvolumes", json!({"metadata": {"name": "scratch"}, "spec": volume_spec}));
-    node.patch("/api/v1/persistentvolumes/scratch/status", json!({"status": {"phase": "Bound"}}));
-    node.patch(&format!("{claims}/scratch-v/status"), json!({"status": {"phase": "Bound"}}));
-    node.until_phase("scratch", "Succeeded");
-    assert_eq!(node.until_log("scratch", "main", "kept"), "kept\n");
-    node.pod("claim-missing", spec("true", &[("v", claim("nobody"), none())]));
-    node.until_event("claim-missing", "Warning FailedMount");
-    for name in ["claim-elsewhere", "claim-missing"] {
-        node.delete(name, Some(0));
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -43,6 +44,28 @@ pub fn one(container: Value) -> Value {
 /// A container that runs a script of the demo image's small shell.
 pub fn script(text: &str) -> Value {
     json!({"command": ["sh", "-c", text]})
+}
+
+/// One container with a script, and volumes: name, source, what the mount has beyond name and path (`/name`).
+pub fn mounting(text: &str, volumes: &[(&str, Value, Value)]) -> Value {
+    let mounts: Vec<Value> = volumes
+        .iter()
+        .map(|(name, _, more)| with(json!({"name": name, "mountPath": format!("/{name}")}), more.clone()))
+        .collect();
+    let sources: Vec<Value> =
+        volumes.iter().map(|(name, source, _)| with(json!({"name": name}), source.clone())).collect();
+    with(one(with(script(text), json!({"volumeMounts": mounts}))), json!({"volumes": sources}))
+}
+
+/// A new folder that the node can reach.
+pub fn folder(node: &Node, name: &str) -> PathBuf {
+    let path = node.server.data_dir().join(name);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+pub fn none() -> Value {
+    json!({})
 }
 
 /// Both, the second over the first.

@@ -21,6 +21,8 @@ pub struct Parts<'a> {
     pub environment: Vec<(String, String)>,
     /// Volumes, hosts file and termination log.
     pub mounts: Vec<v1::Mount>,
+    /// Volumes that are raw devices.
+    pub devices: Vec<v1::Device>,
     /// The container whose processes an ephemeral one sees.
     pub target: Option<String>,
     pub users: Option<UserRange>,
@@ -52,6 +54,7 @@ pub fn config(parts: Parts) -> v1::ContainerConfig {
         working_dir: container.working_dir.clone().unwrap_or_default(),
         envs: environment.into_iter().map(|(key, value)| v1::KeyValue { key, value }).collect(),
         mounts: parts.mounts,
+        devices: parts.devices,
         labels: marks(pod, container),
         annotations: notes(pod, container, attempt),
         log_path: format!("{}/{attempt}.log", container.name),

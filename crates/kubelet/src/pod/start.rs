@@ -134,6 +134,8 @@ async fn prepare(
         .container_mounts(pod, wished, &task.mounted, &environment.variables)
         .await
         .map_err(|error| unconfigured(error.to_string()))?;
+    let devices =
+        shared.volumes.container_devices(wished, &task.mounted).map_err(|error| unconfigured(error.to_string()))?;
     own_files(task, wished, &mut mounts).map_err(|error| unconfigured(error.to_string()))?;
 
     let config = container::config(container::Parts {
@@ -144,6 +146,7 @@ async fn prepare(
         image: &image,
         environment: environment.variables,
         mounts,
+        devices,
         target: task.target.clone(),
         users,
         resources: resize::linux(pod, wished, &task.granted, &shared.node),

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 
-use super::{Problem, Request, Type, Volume, host_path, local, nfs, node_affinity, unsupported};
+use super::{Problem, Request, Type, Volume, block, host_path, local, nfs, node_affinity, unsupported};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.persistent_volume_claim.is_some(),
@@ -120,10 +120,16 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
 async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool) -> Result<Volume, Problem> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let spec = volume.spec.clone().unwrap_or_default();
-    if spec.volume_mode.as_deref() == Some("Block") {
-        return Err(Problem::Message(format!(
-            "MapVolume.SetUpDevice failed for volume {name:?} : no block volume plugin matched"
-        )));
+    let is_block = spec.volume_mode.as_deref() == Some("Block");
+    block::check_mode(request.pod, &request.volume.name, is_block)?;
+    if is_block {
+        return match spec.local {
+            Some(source) => block::map(&request, name, &source.path, read_only).await,
+            None => {
+                let why = "no block volume plugin matched";
+                Err(Problem::Message(format!("MapVolume.SetUpDevice failed for volume {name:?} : {why}")))
+            }
+        };
     }
     if let Some(source) = spec.host_path {
         return host_path::place(source, read_only).await.map_err(|problem| named(problem, name));

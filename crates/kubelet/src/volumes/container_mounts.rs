@@ -28,6 +28,11 @@ pub(super) async fn container_mounts(
         let sub_path = wished_sub_path(mount, environment).map_err(VolumeError::Failed)?;
         let made = match volume {
             Volume::Image { reference } => of_image(mount, reference, &sub_path),
+            // Refused when the volume was made ready.
+            Volume::Device { .. } => {
+                let message = format!("volume {} has volumeMode Block, but is specified in volumeMounts", mount.name);
+                return Err(VolumeError::Failed(message));
+            }
             Volume::Path { path, read_only } => {
                 let host_path = match sub_path.is_empty() {
                     true => path.clone(),

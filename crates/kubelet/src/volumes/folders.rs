@@ -25,6 +25,10 @@ impl Folders {
         self.pod(uid).join("volumes").join(plugin).join(name)
     }
 
+    pub fn device(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
+        self.pod(uid).join("volumeDevices").join(plugin).join(name)
+    }
+
     pub fn plugin(&self, uid: &str, plugin: &str, name: &str) -> PathBuf {
         self.pod(uid).join("plugins").join(plugin).join(name)
     }

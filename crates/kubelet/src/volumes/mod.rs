@@ -10,6 +10,7 @@ mod projected;
 mod trust_bundle;
 mod claim;
 mod local;
+mod block;
 mod nfs;
 mod image;
 mod unsupported;
@@ -49,6 +50,8 @@ pub type Mounted = HashMap<String, Volume>;
 pub enum Volume {
     /// A folder or file on this node.
     Path { path: PathBuf, read_only: bool },
+    /// A block device of this node.
+    Device { path: PathBuf, read_only: bool },
     /// An image whose files are shown, read-only.
     Image { reference: String },
 }
@@ -201,6 +204,11 @@ impl Volumes {
         environment: &[(String, String)],
     ) -> Result<Vec<v1::Mount>, VolumeError> {
         container_mounts::container_mounts(&self.folders, pod, container, mounted, environment).await
+    }
+
+    /// What a container's `volumeDevices` become.
+    pub fn container_devices(&self, container: &Container, mounted: &Mounted) -> Result<Vec<v1::Device>, VolumeError> {
+        block::container_devices(container, mounted)
     }
 
     /// Takes everything down once no container of the pod is left, and removes the pod's folder. Nothing is removed through

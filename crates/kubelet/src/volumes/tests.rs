@@ -72,7 +72,7 @@ fn pod(volumes: Value, spec: Value) -> Pod {
 fn path(mounted: &Mounted, name: &str) -> PathBuf {
     match &mounted[name] {
         Volume::Path { path, .. } => path.clone(),
-        Volume::Image { reference } => panic!("{reference} is an image"),
+        other => panic!("{other:?} has no folder"),
     }
 }
 

@@ -1,0 +1,85 @@
+//! Volumes that are raw devices (`volumeMode: Block`): not mounted, but shown to containers under the paths they ask for.
+
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use cri::v1;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::folders::{is_safe_name, make_folder};
+use super::{Mounted, Problem, Request, Volume, VolumeError, blocking};
+
+const PLUGIN: &str = "kubernetes.io~local-volume";
+
+/// Whether the pod uses the volume as what it is.
+pub(super) fn check_mode(pod: &Pod, volume: &str, is_block: bool) -> Result<(), Problem> {
+    let containers = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    for container in containers {
+        let mounted = container.volume_mounts.iter().flatten().any(|mount| mount.name == volume);
+        let mapped = container.volume_devices.iter().flatten().any(|device| device.name == volume);
+        let wrong = match is_block {
+            true if mounted => "volumeMode Block, but is specified in volumeMounts",
+            false if mapped => "volumeMode Filesystem, but is specified in volumeDevices",
+            _ => continue,
+        };
+        return Err(Problem::Unprocessed(format!("volume {volume} has {wrong}")));
+    }
+    Ok(())
+}
+
+/// A device of this node. A link in the pod's folder shows which one it uses.
+pub(super) async fn map(request: &Request<'_>, name: &str, source: &str, read_only: bool) -> Result<Volume, Problem> {
+    let failed = |text: String| Problem::Message(format!("MapVolume.MapPodDevice failed for volume {name:?} : {text}"));
+    if source.split('/').any(|part| part == "..") || !is_safe_name(name) {
+        return Err(failed(format!("invalid path: {source} must not contain '..'")));
+    }
+    let link = request.folders.device(request.uid(), PLUGIN, name);
+    let (from, to) = (PathBuf::from(source), link);
+    let path = blocking(move || {
+        let device = std::fs::canonicalize(&from)?;
+        if !std::fs::metadata(&device)?.file_type().is_block_device() {
+            return Err(std::io::Error::other(format!("{} is not a block device", from.display())));
+        }
+        point(&to, &device)?;
+        Ok(device)
+    });
+    let path = path.await.map_err(|error| failed(error.to_string()))?;
+    Ok(Volume::Device { path, read_only })
+}
+
+fn point(link: &Path, device: &Path) -> std::io::Result<()> {
+    if std::fs::read_link(link).is_ok_and(|known| known == device) {
+        return Ok(());
+    }
+    if let Some(folder) = link.parent() {
+        make_folder(folder)?;
+    }
+    match std::fs::remove_file(link) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::os::unix::fs::symlink(device, link)
+}
+
+/// What a container's `volumeDevices` become.
+pub(super) fn container_devices(container: &Container, mounted: &Mounted) -> Result<Vec<v1::Device>, VolumeError> {
+    let mut devices = Vec::new();
+    for wished in container.volume_devices.iter().flatten() {
+        if !wished.device_path.starts_with('/') {
+            let message = format!("error DevicePath `{}` must be an absolute path", wished.device_path);
+            return Err(VolumeError::Failed(message));
+        }
+        let Some(Volume::Device { path, read_only }) = mounted.get(&wished.name) else {
+            return Err(VolumeError::Failed(format!(
+                "cannot find volume {:?} to pass into container {:?}",
+                wished.name, container.name
+            )));
+        };
+        devices.push(v1::Device {
+            container_path: wished.device_path.clone(),
+            host_path: path.to_string_lossy().into_owned(),
+            permissions: if *read_only { "r" } else { "mrw" }.to_owned(),
+        });
+    }
+    Ok(devices)
+}
