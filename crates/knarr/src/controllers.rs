@@ -198,8 +198,13 @@ impl Local {
             Part::Dns => (COMPONENT, crate::dns::AGENT),
         };
         let app = self.app.clone();
-        let connect: Connect =
-            Arc::new(move |_| kube::Client::new(Loopback::component(app.clone(), user, agent), "default"));
+        let connect: Connect = Arc::new(move |identity| {
+            let service = match identity {
+                Identity::Component(_) => Loopback::component(app.clone(), user, agent),
+                Identity::Account(name) => Loopback::service_account(app.clone(), "kube-system", name, agent),
+            };
+            kube::Client::new(service, "default")
+        });
         Cluster::new(user, connect, self.caches.clone())
     }
 
