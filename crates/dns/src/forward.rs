@@ -153,6 +153,9 @@ impl Forwarder {
     async fn try_all(&self, question: &Question, mut upstreams: Vec<SocketAddr>) -> Option<Relayed> {
         let own = self.own.lock().clone();
         upstreams.retain(|upstream| !own.contains(&upstream.ip()));
+        if upstreams.is_empty() {
+            tracing::debug!(name = %question.name, "there is nobody to ask but ourselves");
+        }
         let now = Instant::now();
         let health: Vec<Arc<Health>> = upstreams.iter().map(|upstream| self.health_of(*upstream)).collect();
         let mut order: Vec<usize> = (0..upstreams.len()).collect();

@@ -150,10 +150,13 @@ async fn follow_cluster(resolver: Arc<Resolver>, cluster: Cluster, shutdown: Shu
 }
 
 fn follow_custom(resolver: &Arc<Resolver>, cluster: &Cluster) {
-    // Both together are one object.
-    let maps = cluster.caches().start::<ConfigMap>("metadata.name=coredns-custom,metadata.namespace=kube-system");
+    // A node may watch what has this name, and nothing else.
+    let maps = cluster.caches().start::<ConfigMap>("metadata.name=coredns-custom");
     let resolver = resolver.clone();
-    maps.listen(move |_, new| {
+    maps.listen(move |old, new| {
+        if new.or(old).and_then(|map| map.metadata.namespace.as_deref()) != Some(endpoint::NAMESPACE) {
+            return;
+        }
         let custom = new.and_then(|map| map.data.as_ref()).map(Custom::read).unwrap_or_default();
         for problem in &custom.problems {
             tracing::warn!(config_map = CUSTOM, problem, "a line has no effect");
@@ -170,7 +173,10 @@ async fn follow_upstreams(resolver: Arc<Resolver>, mut known: watch::Receiver<Ve
             changed = known.changed() => if changed.is_err() { return },
         }
         let upstreams = known.borrow_and_update().clone();
-        tracing::info!(?upstreams, "names outside the cluster are asked of these resolvers");
+        match upstreams.is_empty() {
+            true => tracing::warn!("there is no resolver for names outside the cluster"),
+            false => tracing::info!(?upstreams, "names outside the cluster are asked of these resolvers"),
+        }
         resolver.set_upstreams(upstreams);
     }
 }

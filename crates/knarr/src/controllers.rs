@@ -205,14 +205,19 @@ impl Local {
 
     /// How a part of this machine's node asks: as itself, and with the copies that everything here shares.
     pub fn cluster_of(&self, part: Part) -> Cluster {
-        if part == Part::Dns {
-            return Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
-        }
+        let (user, agent) = match part {
+            Part::Proxy => (PROXY, crate::kube_proxy::AGENT),
+            Part::Dns => (COMPONENT, crate::dns::AGENT),
+        };
         let app = self.app.clone();
-        let agent = crate::kube_proxy::AGENT;
-        let connect: Connect =
-            Arc::new(move |_| kube::Client::new(Loopback::component(app.clone(), PROXY, agent), "default"));
-        Cluster::new(PROXY, connect, self.caches.clone())
+        let connect: Connect = Arc::new(move |identity| {
+            let service = match identity {
+                Identity::Component(_) => Loopback::component(app.clone(), user, agent),
+                Identity::Account(name) => Loopback::service_account(app.clone(), "kube-system", name, agent),
+            };
+            kube::Client::new(service, "default")
+        });
+        Cluster::new(user, connect, self.caches.clone())
     }
 
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.

@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use crate::hub::{Hub, Place};
 
 /// The address that a machine alone has on its one link, which leads nowhere.
-const ADDRESS: &str = "172.29.0.1";
+pub const ADDRESS: &str = "172.29.0.1";
 
 /// What the machine sees to at its start. bash is its first process, because it reaps what others leave behind. Its input
 /// ends when the test does, however that ends, and with it ends the machine.
