@@ -397,14 +397,14 @@ fn requests_go_to_those_that_are_ready() {
     let plain = service(json!({}));
     let mixed =
         slice("IPv4", "web", 8080, &[("10.0.0.2", "rs"), ("10.0.0.1", "rs"), ("10.0.0.3", "st"), ("10.0.0.4", "")]);
-    check(&plain, &[mixed.clone()], &["10.0.0.1:8080", "10.0.0.2:8080"]);
+    check(&plain, std::slice::from_ref(&mixed), &["10.0.0.1:8080", "10.0.0.2:8080"]);
     // Where nobody is ready, those that end but still answer are better than nobody.
     let ending = slice("IPv4", "web", 8080, &[("10.0.0.3", "st"), ("10.0.0.4", "t")]);
     check(&plain, &[ending], &["10.0.0.3:8080"]);
     check(&plain, &[slice("IPv4", "http", 8080, &[("10.0.0.1", "rs")])], &[]);
     check(&plain, &[], &[]);
     let eager = service(json!({"publishNotReadyAddresses": true}));
-    check(&eager, &[mixed.clone()], &["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080", "10.0.0.4:8080"]);
+    check(&eager, std::slice::from_ref(&mixed), &["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080", "10.0.0.4:8080"]);
     // Pods of a cluster with two families are there twice.
     let six = slice("IPv6", "web", 8080, &[("fd00::1", "rs")]);
     check(&plain, &[six.clone(), mixed.clone()], &["10.0.0.1:8080", "10.0.0.2:8080"]);
