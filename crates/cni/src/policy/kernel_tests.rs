@@ -74,7 +74,7 @@ impl Scene {
         policies.change(|facts| facts.put_namespace(&namespace("shop", json!({"team": "shop"}))));
         let shutdown = Shutdown::new();
         let (kept, stop) = (policies.clone(), shutdown.clone());
-        tokio::spawn(kept.keep(async || {}, stop));
+        tokio::spawn(async move { kept.keep(None, stop).await });
         (network, policies, shutdown)
     }
 

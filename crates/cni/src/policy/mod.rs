@@ -138,32 +138,35 @@ impl Policies {
             () = synced => {}
             () = shutdown.cancelled() => return,
         }
-        // A node need not know the pods of the whole cluster while no policy asks for them.
-        let kept = self.clone();
-        let know_pods = async || {
-            let pods = caches.start::<Pod>("");
-            follow(&kept, &pods, Facts::put_pod, Facts::remove_pod);
-            pods.synced().await;
-        };
         tokio::select! {
-            () = self.keep(know_pods, shutdown.clone()) => {}
+            () = self.keep(Some(&cluster), shutdown.clone()) => {}
             () = shutdown.cancelled() => {}
         }
     }
 
-    /// Pods are asked for once, when the first policy is there.
-    async fn keep(self: Arc<Policies>, know_pods: impl AsyncFn(), shutdown: Shutdown) {
+    /// A node need not know the pods of the whole cluster while no policy asks for them.
+    async fn know_pods(self: &Arc<Policies>, cluster: &Cluster) {
+        let pods = cluster.caches().start::<Pod>("");
+        follow(self, &pods, Facts::put_pod, Facts::remove_pod);
+        pods.synced().await;
+    }
+
+    /// Without a cluster the pods are told by someone else.
+    async fn keep(self: &Arc<Policies>, cluster: Option<&Cluster>, shutdown: Shutdown) {
         let kept = self.clone();
         let matters = move |event: &_| kept.is_missed(event);
         let namespace = self.writer.namespace.clone();
         tokio::spawn(crate::watch::rules(namespace, matters, self.disturbed.clone(), shutdown.clone()));
         let mut changes = self.changed.subscribe();
-        let (mut look, mut pods_known) = (false, false);
+        let (mut look, mut unread) = (false, cluster);
         loop {
             let count = *changes.borrow_and_update();
-            let Some(should) = self.compile(pods_known) else {
-                know_pods().await;
-                pods_known = true;
+            // Looked at together with the policies, or one that comes in between would find no pods.
+            let should = self.compile(unread.is_none());
+            let Some(should) = should else {
+                if let Some(cluster) = unread.take() {
+                    self.know_pods(cluster).await;
+                }
                 continue;
             };
             let again = match self.write(should, look).await {
