@@ -37,7 +37,7 @@ pub fn bridged_packets_pass_rules(config: &Config) -> Result<bool> {
     let on = |name: &&str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).is_ok_and(|on| on.trim() == "1");
     let mut all = false;
     inside(config, || {
-        all = BRIDGE_NETFILTER.iter().all(|name| on(&name));
+        all = BRIDGE_NETFILTER.iter().all(on);
         Ok(())
     })?;
     Ok(all)

@@ -74,7 +74,7 @@ impl Scene {
         policies.change(|facts| facts.put_namespace(&namespace("shop", json!({"team": "shop"}))));
         let shutdown = Shutdown::new();
         let (kept, stop) = (policies.clone(), shutdown.clone());
-        tokio::spawn(kept.keep(stop));
+        tokio::spawn(async move { kept.keep(None, stop).await });
         (network, policies, shutdown)
     }
 
@@ -292,7 +292,8 @@ async fn rules_survive_a_restart_and_come_back_when_flushed() {
         while reaches(&web.namespace, api.address, 80) {
             assert!(Instant::now() < until, "{taken}");
         }
-        assert!(again.policies.writer.has(&compile::compile(&again.policies.facts.lock())).await.unwrap(), "{taken}");
+        let should = compile::compile(&again.policies.facts.lock());
+        assert!(again.policies.writer.has(&should).await.unwrap(), "{taken}");
     }
 }
 

@@ -126,14 +126,11 @@ impl Policies {
     /// Keeps the rules right until told to stop; then leaves them as they are.
     pub async fn run(self: Arc<Policies>, cluster: Cluster, shutdown: Shutdown) {
         let caches = cluster.caches();
-        let (pods, namespaces) = (caches.start::<Pod>(""), caches.start::<Namespace>(""));
-        let policies = caches.start::<NetworkPolicy>("");
-        follow(&self, &pods, Facts::put_pod, Facts::remove_pod);
+        let (namespaces, policies) = (caches.start::<Namespace>(""), caches.start::<NetworkPolicy>(""));
         follow(&self, &namespaces, Facts::put_namespace, Facts::remove_namespace);
         follow(&self, &policies, Facts::put_policy, Facts::remove_policy);
         // Half of the objects would make rules that deny what shall pass, or worse.
         let synced = async {
-            pods.synced().await;
             namespaces.synced().await;
             policies.synced().await;
         };
@@ -141,19 +138,37 @@ impl Policies {
             () = synced => {}
             () = shutdown.cancelled() => return,
         }
-        self.keep(shutdown).await;
+        tokio::select! {
+            () = self.keep(Some(&cluster), shutdown.clone()) => {}
+            () = shutdown.cancelled() => {}
+        }
     }
 
-    async fn keep(self: Arc<Policies>, shutdown: Shutdown) {
+    /// A node need not know the pods of the whole cluster while no policy asks for them.
+    async fn know_pods(self: &Arc<Policies>, cluster: &Cluster) {
+        let pods = cluster.caches().start::<Pod>("");
+        follow(self, &pods, Facts::put_pod, Facts::remove_pod);
+        pods.synced().await;
+    }
+
+    /// Without a cluster the pods are told by someone else.
+    async fn keep(self: &Arc<Policies>, cluster: Option<&Cluster>, shutdown: Shutdown) {
         let kept = self.clone();
         let matters = move |event: &_| kept.is_missed(event);
         let namespace = self.writer.namespace.clone();
         tokio::spawn(crate::watch::rules(namespace, matters, self.disturbed.clone(), shutdown.clone()));
         let mut changes = self.changed.subscribe();
-        let mut look = false;
+        let (mut look, mut unread) = (false, cluster);
         loop {
             let count = *changes.borrow_and_update();
-            let should = compile::compile(&self.facts.lock());
+            // Looked at together with the policies, or one that comes in between would find no pods.
+            let should = self.compile(unread.is_none());
+            let Some(should) = should else {
+                if let Some(cluster) = unread.take() {
+                    self.know_pods(cluster).await;
+                }
+                continue;
+            };
             let again = match self.write(should, look).await {
                 Ok(()) => {
                     self.written.send_replace(count);
@@ -174,6 +189,12 @@ impl Policies {
             };
             tokio::time::sleep(QUIET).await;
         }
+    }
+
+    /// Nothing when that needs the pods, and they are not known.
+    fn compile(&self, pods_known: bool) -> Option<Table> {
+        let facts = self.facts.lock();
+        (pods_known || facts.policies.is_empty()).then(|| compile::compile(&facts))
     }
 
     async fn write(&self, should: Table, look: bool) -> Result<()> {

@@ -292,14 +292,11 @@ pub fn has_any(table: &Table, set: &str, elements: &[SetElement]) -> bool {
         // Ranges come in halves; they are never changed, so whoever takes one is not us.
         return matches!(set, Set::Ranges(..)) || elements.iter().any(|element| keys.contains(element.key()));
     }
-    for direction in Direction::ALL {
-        for family in Family::ALL.into_iter().filter(|family| pods_name(direction, *family) == set) {
-            let own = table.pods.keys().filter(|(one, address)| *one == direction && Family::of(address) == family);
-            let keys: BTreeSet<Vec<u8>> = own.map(|(_, address)| octets(address)).collect();
-            return elements.iter().any(|element| keys.contains(element.key()));
-        }
-    }
-    false
+    let belongs = |(direction, address): &(Direction, IpAddr)| {
+        pods_name(*direction, Family::of(address)) == set
+            && elements.iter().any(|element| element.key() == octets(address))
+    };
+    table.pods.keys().any(belongs)
 }
 
 /// Destination, protocol and destination port, which is at the same place in TCP, UDP and SCTP.

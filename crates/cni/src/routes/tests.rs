@@ -110,7 +110,7 @@ fn call(namespace: &Namespace, address: &str) -> std::io::Result<String> {
 async fn three(backend: Backend) -> (Namespace, [Machine; 3]) {
     let router = Namespace::create().unwrap();
     tool(&router, "ip link set lo up");
-    tool(&router, "sysctl -q -w net.ipv4.ip_forward=1");
+    router.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap()).unwrap();
     for link in [2, 3] {
         tool(&router, &format!("ip link add link{link} type bridge"));
         tool(&router, &format!("ip address add 192.0.{link}.254/24 dev link{link}"));
