@@ -82,8 +82,7 @@ impl State {
         let begin = self.full_below.get(cluster).copied().unwrap_or(0);
         let mut candidates = cluster.subnets(prefix).ok()?.enumerate().skip(begin);
         let (place, free) = candidates.find(|(_, candidate)| {
-            !self.holders.contains_key(candidate)
-                && !odd.iter().chain(reserved).any(|taken| overlaps(taken, candidate))
+            !self.holders.contains_key(candidate) && !odd.iter().chain(reserved).any(|taken| overlaps(taken, candidate))
         })?;
         self.full_below.insert(*cluster, place);
         Some(free)

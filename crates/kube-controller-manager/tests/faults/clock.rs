@@ -1,10 +1,10 @@
 //! The time of a run: it passes only while nobody has anything to do, so a minute of waiting costs nothing.
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use reconcile::Clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// A Thursday, half a minute after ten.

@@ -172,7 +172,8 @@ impl Way {
         }
         let (parts, body) = answer.into_parts();
         let (tx, rx) = mpsc::unbounded_channel();
-        let mut cut = Cut::new(fault, *self.injector.watches.lock().entry(path.into()).and_modify(|n| *n += 1).or_default());
+        let mut cut =
+            Cut::new(fault, *self.injector.watches.lock().entry(path.into()).and_modify(|n| *n += 1).or_default());
         let mut away = self.injector.away.subscribe();
         tokio::spawn(async move {
             let mut body = std::pin::pin!(body);

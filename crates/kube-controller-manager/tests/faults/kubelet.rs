@@ -55,7 +55,8 @@ async fn renew(world: &World) -> bool {
     let there: Value = serde_json::from_slice(&there.value).expect("objects are stored as text");
     let renewed = there.pointer("/spec/renewTime").and_then(Value::as_str).and_then(|text| text.parse().ok());
     let now = world.time.now();
-    if renewed.is_some_and(|renewed: jiff::Timestamp| now.duration_since(renewed) < jiff::SignedDuration::from_secs(9)) {
+    if renewed.is_some_and(|renewed: jiff::Timestamp| now.duration_since(renewed) < jiff::SignedDuration::from_secs(9))
+    {
         return true;
     }
     let patch = json!({"spec": {"renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string()}});

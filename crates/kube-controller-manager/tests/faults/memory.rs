@@ -33,7 +33,8 @@ pub struct Content {
 impl Content {
     /// What has come or changed since.
     pub fn since(&self, before: &Content) -> Content {
-        let new = |key: &Arc<str>, entry: &Entry| before.entries.get(key).is_none_or(|old| old.revision != entry.revision);
+        let new =
+            |key: &Arc<str>, entry: &Entry| before.entries.get(key).is_none_or(|old| old.revision != entry.revision);
         let entries = self.entries.iter().filter(|(key, entry)| new(key, entry));
         Content { entries: entries.map(|(key, entry)| (key.clone(), entry.clone())).collect() }
     }
@@ -130,7 +131,10 @@ impl Store for MemoryStore {
             return Err(StoreError::Compacted { wanted, oldest: newest });
         }
         let from: &str = request.after.as_deref().unwrap_or(&request.prefix);
-        let found = state.entries.range::<str, _>((Bound::Included(from), Bound::Unbounded)).take_while(|(key, _)| key.starts_with(&request.prefix));
+        let found = state
+            .entries
+            .range::<str, _>((Bound::Included(from), Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(&request.prefix));
         let mut found = found.filter(|(key, _)| Some(&***key) != request.after.as_deref()).map(|(_, entry)| entry);
         let limit = if request.limit == 0 { usize::MAX } else { request.limit };
         let entries: Vec<Entry> = found.by_ref().take(limit).cloned().collect();

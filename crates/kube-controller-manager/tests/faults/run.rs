@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Once};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use kube_apiserver::loopback::Loopback;
@@ -14,8 +14,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::controllers::{self, Surroundings};
 use crate::cloud::FakeCloud;
+use crate::controllers::{self, Surroundings};
 use crate::fault::Fault;
 use crate::flood;
 use crate::hostile;
