@@ -39,8 +39,6 @@ pub(crate) static CONTROLLER: Controller = Controller {
     ],
     work: Work::Keys {
         wakes: &[
-            // Claims and volumes look each other up: this copy must be there before the first claim is told.
-            &On::every(|_, _: &PersistentVolume| Vec::new()),
             &On::every(|cx, claim: &PersistentVolumeClaim| {
                 let mut keys = vec![Key::of(&claim.metadata)];
                 match volume_name(claim) {

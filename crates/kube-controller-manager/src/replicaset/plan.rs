@@ -203,4 +203,14 @@ mod tests {
             "{body}"
         );
     }
+
+    #[test]
+    fn a_refusal_that_is_told_already_is_not_told_again() {
+        let mut set = set(1);
+        let status = serde_json::json!({"replicas": 0, "terminatingReplicas": 0, "observedGeneration": 1, "conditions": [
+            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "of another pod"}]});
+        set.status = Some(serde_json::from_value(status).expect("a status"));
+        // Writing it would wake us, and a quota that is full would be asked without end.
+        assert!(plan(Timestamp::UNIX_EPOCH, &set, &[], &[]).if_refused.is_none());
+    }
 }

@@ -10,6 +10,10 @@ use tokio::time::Instant;
 /// A Thursday, half a minute after ten.
 const BEGIN: &str = "2026-01-01T10:00:30Z";
 
+/// So many looks at a clock that jumps. One that never comes to rest would let a rollout come too late and in time again at
+/// every look, each of which is written and looked at, and no time would pass any more.
+const JUMPING: usize = 40;
+
 /// Tells the time that the runtime of the run has, as objects carry it.
 #[derive(Clone)]
 pub struct Time {
@@ -43,14 +47,15 @@ impl Time {
         Clock::from_fn(move || time.now())
     }
 
-    /// One that is an hour ahead or behind at every other look.
+    /// One that is an hour ahead or behind at every other look, until it has been set right.
     pub fn jumping(&self) -> Clock {
         let time = self.clone();
         let looks = AtomicUsize::new(0);
         Clock::from_fn(move || {
-            let hours = match looks.fetch_add(1, Ordering::Relaxed) % 4 {
-                1 => 1,
-                3 => -1,
+            let look = looks.fetch_add(1, Ordering::Relaxed);
+            let hours = match look % 4 {
+                1 if look < JUMPING => 1,
+                3 if look < JUMPING => -1,
                 _ => 0,
             };
             let now = time.now();
