@@ -54,10 +54,14 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Cluster {
-        let server = Server::start_node(&["--eviction-hard", "memory.available<50Mi"]).unwrap();
+        Cluster::start_with(&[])
+    }
+
+    fn start_with(arguments: &[&str]) -> Cluster {
+        let server = Server::start_node(arguments).unwrap();
         let kubectl = server.kubectl();
         let script = format!(
-            "unshare --net sleep infinity >/dev/null 2>&1 & until test /proc/$!/ns/net -ef /proc/self/ns/net; do break; done
+            "unshare --net sleep infinity >/dev/null 2>&1 &
              until ! test /proc/$!/ns/net -ef /proc/self/ns/net; do sleep 0.02; done
              ip link add client0 type veth peer name eth0 netns $! && ip link set client0 master uplink0 up &&
              nsenter --net=/proc/$!/ns/net ip address add {CLIENT}/24 dev eth0 &&
@@ -119,9 +123,13 @@ impl Cluster {
 }
 
 fn get(network: &Path, address: &str) -> anyhow::Result<String> {
+    get_path(network, address, "/")
+}
+
+fn get_path(network: &Path, address: &str, path: &str) -> anyhow::Result<String> {
     let mut stream = connect_within(network, address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    write!(stream, "GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n")?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     anyhow::ensure!(text.starts_with("HTTP/1.1 200 "), "{text:?}");
@@ -232,6 +240,30 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     assert!(began.elapsed() < Duration::from_secs(20), "repaired after {:?}", began.elapsed());
     assert!(cluster.log().contains("someone changed the rules of Services; they are repaired"));
     ask_kept();
+}
+
+#[test]
+fn the_proxy_runs_alone_against_any_api() {
+    let cluster = Cluster::start_with(&["--disable=kube-proxy"]);
+    cluster.kubectl.ok(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
+    let address = format!("{}:80", cluster.field("web", ".spec.clusterIP"));
+    let refused = cluster.from_node(&address).unwrap_err();
+    assert!(format!("{refused:#}").contains("refused"), "without a proxy nobody is there: {refused:#}");
+    let log = std::fs::File::create(cluster.server.data_dir().join("proxy.log")).unwrap();
+    let program = testkit::server::binary().unwrap();
+    let mut command = cluster.server.machine().command(&program);
+    command.args(["kube-proxy", "--hostname-override=node-1", "--cluster-cidr=10.42.0.0/16", "--kubeconfig"]);
+    let proxy =
+        command.arg(cluster.server.kubeconfig()).stderr(log).stdin(std::process::Stdio::null()).spawn().unwrap();
+    let mut proxy = testkit::machine::Inside::new(proxy).unwrap();
+    cluster.until_answered(|| cluster.from_node(&address));
+    let health = get_path(&cluster.server.machine().network(), "127.0.0.1:10256", "/healthz").unwrap();
+    assert!(health.contains("\"nodeEligible\": true"), "{health}");
+    let metrics = get_path(&cluster.server.machine().network(), "127.0.0.1:10249", "/metrics").unwrap();
+    assert!(metrics.contains("kubeproxy_sync_proxy_rules_service_changes_total"), "{metrics}");
+    proxy.signal(rustix::process::Signal::TERM).unwrap();
+    assert!(proxy.wait(Duration::from_secs(20)).unwrap().is_some_and(|status| status.success()), "it ends when asked");
+    cluster.from_node(&address).expect("the rules stay");
 }
 
 #[test]

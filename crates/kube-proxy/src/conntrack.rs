@@ -14,6 +14,42 @@ use nlink::netlink::{Connection, Netfilter};
 use crate::model::Family;
 use crate::rules::Entrance;
 
+/// Room for connections, for each processor and at least, as upstream has it.
+const CONNECTIONS_PER_PROCESSOR: usize = 32768;
+const CONNECTIONS_MIN: usize = 131_072;
+/// How long connections are remembered on which nothing happens, and such as one side has closed.
+const TIMEOUTS: [(&str, usize); 2] =
+    [("nf_conntrack_tcp_timeout_established", 24 * 60 * 60), ("nf_conntrack_tcp_timeout_close_wait", 60 * 60)];
+
+/// Makes room for as many connections as a node has. What the kernel refuses stays as it is.
+pub fn make_room(namespace: Option<&Path>) {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let room = CONNECTIONS_MIN.max(processors * CONNECTIONS_PER_PROCESSOR);
+    let set = || {
+        let path = |name: &str| format!("/proc/sys/net/netfilter/{name}");
+        let read = |name: &str| std::fs::read_to_string(path(name)).ok()?.trim().parse::<usize>().ok();
+        let write = |name: &str, value: usize| {
+            if let Err(error) = std::fs::write(path(name), value.to_string()) {
+                tracing::info!(name, value, %error, "the kernel's memory of connections cannot be set");
+            }
+        };
+        // Someone may have asked for more.
+        if read("nf_conntrack_max").is_some_and(|now| now < room) {
+            write("nf_conntrack_max", room);
+        }
+        for (name, seconds) in TIMEOUTS {
+            if read(name).is_some_and(|now| now != seconds) {
+                write(name, seconds);
+            }
+        }
+    };
+    match namespace {
+        // A path that is gone says so when the rules are written.
+        Some(path) => _ = linux::netns::run_in(path, set),
+        None => set(),
+    }
+}
+
 /// The ways in of one Service before and after a change: which of them have connections that may have to be forgotten.
 pub fn stale(
     old: &BTreeMap<Entrance, Vec<SocketAddr>>,

@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 /// `NFNLGRP_NFTABLES`, as a bit.
 const CHANGES: u32 = 1 << (7 - 1);
 /// Room for what the kernel says while we do something else.
-const RECEIVE_BYTES: usize = 1 << 20;
+const RECEIVE_BYTES: usize = 4 << 20;
 const MESSAGE_BYTES_MAX: usize = 1 << 16;
 const HEADER: usize = 16;
 /// After the header: family, version, resource.
