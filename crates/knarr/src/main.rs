@@ -36,7 +36,7 @@ enum Command {
     Server(Box<server::Flags>),
     /// Run the controllers alone, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
-    KubeControllerManager(controllers::Flags),
+    KubeControllerManager(Box<controllers::Flags>),
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
@@ -75,7 +75,7 @@ fn main() -> anyhow::Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {
         Command::Server(flags) => server::run(*flags),
-        Command::KubeControllerManager(flags) => controllers::run(flags),
+        Command::KubeControllerManager(flags) => controllers::run(*flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
