@@ -51,6 +51,9 @@ impl Default for Durations {
 /// Waits between tries to become leader are up to so much longer, so that candidates do not meet every time.
 const JITTER: f64 = 1.2;
 
+/// So often a lease that changes meanwhile is tried to be given up.
+const RELEASE_TRIES_MAX: usize = 5;
+
 /// Runs `work` while this candidate leads, until shutdown. The work gets a token that says when to stop; when it has not stopped
 /// by the time that another may lead, it is aborted. Work that ends by itself gives the lease up and is tried again.
 pub async fn lead<F>(client: Client, config: LeaseConfig, shutdown: Shutdown, work: impl Fn(Shutdown) -> F)
@@ -175,24 +178,39 @@ impl Candidate {
 
     /// Gives the lease up, so that another need not wait. Failing is no harm: it then runs out.
     async fn release(&mut self) {
-        let Some((lease, _)) = self.seen.clone() else { return };
-        let now = Some(MicroTime(Timestamp::now()));
-        let old = lease.spec.unwrap_or_default();
-        let spec = LeaseSpec {
-            holder_identity: Some(String::new()),
-            lease_duration_seconds: Some(1),
-            acquire_time: now.clone(),
-            renew_time: now,
-            lease_transitions: old.lease_transitions,
-            ..LeaseSpec::default()
-        };
-        let lease = Lease { metadata: lease.metadata, spec: Some(spec) };
-        let parameters = PostParams::default();
-        let release = self.leases.replace(&self.config.name, &parameters, &lease);
-        match timeout(self.config.durations.renew_deadline / 2, release).await {
-            Ok(Ok(lease)) => self.seen = Some((lease, Instant::now())),
+        match timeout(self.config.durations.renew_deadline / 2, self.try_release()).await {
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(lease = self.config.name, %error, "cannot release the lease"),
             Err(_) => tracing::warn!(lease = self.config.name, "no answer about releasing the lease"),
+        }
+    }
+
+    /// A renewal that was under way when the work ended may still arrive, so the lease is read first, and again after a conflict.
+    async fn try_release(&mut self) -> Result<(), kube::Error> {
+        let mut tries = 0;
+        loop {
+            let Some(lease) = self.leases.get_opt(&self.config.name).await?.filter(|lease| self.holds(lease)) else {
+                return Ok(());
+            };
+            let now = Some(MicroTime(Timestamp::now()));
+            let spec = LeaseSpec {
+                holder_identity: Some(String::new()),
+                lease_duration_seconds: Some(1),
+                acquire_time: now.clone(),
+                renew_time: now,
+                lease_transitions: lease.spec.and_then(|spec| spec.lease_transitions),
+                ..LeaseSpec::default()
+            };
+            let lease = Lease { metadata: lease.metadata, spec: Some(spec) };
+            tries += 1;
+            match self.leases.replace(&self.config.name, &PostParams::default(), &lease).await {
+                Ok(lease) => {
+                    self.seen = Some((lease, Instant::now()));
+                    return Ok(());
+                }
+                Err(error) if crate::reason(&error) == "Conflict" && tries < RELEASE_TRIES_MAX => {}
+                Err(error) => return Err(error),
+            }
         }
     }
 

@@ -67,7 +67,7 @@ fn device<'a>(offer: &Offer<'a>) -> Result<Val<'a>, String> {
 }
 
 fn by_domain<'a>(mut values: Vec<((&'a str, &'a str), Val<'a>)>) -> Val<'a> {
-    values.sort_by(|(a, _), (b, _)| a.cmp(b));
+    values.sort_by_key(|(name, _)| *name);
     let mut domains: Vec<(Val<'a>, Val<'a>)> = Vec::new();
     for domain in values.chunk_by(|((a, _), _), ((b, _), _)| a == b) {
         let inside = domain.iter().map(|((_, name), value)| (Val::text(*name), value.clone())).collect();
