@@ -3,7 +3,7 @@
 #[path = "support/on_node.rs"]
 mod on_node;
 
-use on_node::{IMAGE, condition, node, pod_path, script, status, with};
+use on_node::{IMAGE, Node, condition, node, one, pod_path, script, status, with};
 use serde_json::{Value, json};
 
 fn restarts(pod: &Value, container: &str) -> i64 {
@@ -119,4 +119,41 @@ fn files_are_pods_too() {
     assert_eq!(node.until_log("static-node-1", "main", "second"), "second\n");
     std::fs::remove_file(folder.join("static.json")).unwrap();
     node.until_gone("static-node-1");
+}
+
+/// Others go for a pod that the node cannot do without.
+#[test]
+fn a_static_pod_is_given_room() {
+    let node = Node::start(&[]);
+    let shown = node.send("GET", "/api/v1/nodes/node-1", Value::Null).json();
+    let allocatable = shown["status"]["allocatable"]["cpu"].as_str().unwrap().to_owned();
+    let cores: u32 = allocatable.parse().unwrap_or_else(|error| panic!("{allocatable}: {error}"));
+    let asks = |millis: u32| json!({"resources": {"requests": {"cpu": format!("{millis}m")}}});
+    node.pod("small", one(with(script("sleep 300"), asks(100))));
+    node.pod("large", one(with(script("sleep 300"), asks(cores * 1000 - 200))));
+    for name in ["small", "large"] {
+        node.until_ready(name);
+    }
+    let write = |name: &str, millis: u32| {
+        let own = json!({"name": "main", "image": IMAGE, "imagePullPolicy": "Never"});
+        let spec = json!({"containers": [with(with(script("sleep 300"), own), asks(millis))]});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec});
+        let folder = node.server.data_dir().join("pod-manifests");
+        std::fs::write(folder.join(format!(".{name}.json")), pod.to_string()).unwrap();
+        std::fs::rename(folder.join(format!(".{name}.json")), folder.join(format!("{name}.json"))).unwrap();
+    };
+    write("needed", 500);
+    node.until_ready("needed-node-1");
+    let pod = node.until("large", "preempted", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(pod["status"]["reason"], "Preempting");
+    assert_eq!(pod["status"]["message"], "Preempted in order to admit critical pod");
+    assert_eq!(condition(&pod, "DisruptionTarget"), "True");
+    node.until_event("large", "Warning Preempting Preempted in order to admit critical pod");
+    let small = node.until_ready("small");
+    assert_eq!(restarts(&small, "main"), 0);
+    // All of them together would not be enough for this one, so nobody goes.
+    write("impossible", cores * 1000 + 1000);
+    let pod = node.until("impossible-node-1", "refused", |pod| pod["status"]["phase"] == "Failed");
+    assert_eq!(pod["status"]["reason"], "UnexpectedAdmissionError", "{}", pod["status"]);
+    assert_eq!(condition(&node.get("small"), "Ready"), "True");
 }

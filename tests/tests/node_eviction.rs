@@ -125,7 +125,7 @@ fn writer(name: &str, megabytes: u64, request: &str, more: Value) -> Value {
 
 #[test]
 fn a_disk_is_won_back_from_those_beyond_their_request_and_least_important() {
-    let (node, disk) = on_small_disk(
+    let (disk, node) = on_small_disk(
         "900m",
         &["--eviction-pressure-transition-period", "5s", "--eviction-hard", "nodefs.available<200Mi"],
     );
@@ -177,7 +177,7 @@ fn images_that_nobody_uses_go_before_pods_do() {
         "--eviction-hard",
         "nodefs.available<300Mi",
     ];
-    let (node, disk) = on_small_disk("800m", &arguments);
+    let (disk, node) = on_small_disk("800m", &arguments);
     let import = |name: &str, megabytes: u64| {
         let layer = Layer::default().file("word", name.as_bytes()).file("zeros", &vec![0; (megabytes * MIB) as usize]);
         let archive = tempfile::NamedTempFile::new().unwrap();

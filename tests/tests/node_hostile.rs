@@ -33,7 +33,7 @@ fn neighbor_is_well(node: &Node) {
 
 #[test]
 fn a_full_disk_costs_the_pod_that_filled_it() {
-    let (node, _disk) = small_disk::on_small_disk(
+    let (_disk, node) = small_disk::on_small_disk(
         "640m",
         &["--eviction-pressure-transition-period", "5s", "--eviction-hard", "nodefs.available<10%"],
     );

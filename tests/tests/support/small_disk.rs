@@ -34,11 +34,11 @@ impl Drop for SmallDisk {
     }
 }
 
-/// A node on a disk that is soon full. The disk goes after the node.
-pub fn on_small_disk(size: &str, arguments: &[&str]) -> (Node, SmallDisk) {
+/// A node on a disk that is soon full. In this order, so that the disk goes after the node.
+pub fn on_small_disk(size: &str, arguments: &[&str]) -> (SmallDisk, Node) {
     let folder = tempfile::Builder::new().prefix("knarr-test-").tempdir().unwrap();
     let disk = SmallDisk::mount(folder.path(), size);
     let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
     let options = Options { arguments, machine: Some(Arc::new(Machine::start().unwrap())) };
-    (Node::on(Server::start_in(folder, options).unwrap()), disk)
+    (disk, Node::on(Server::start_in(folder, options).unwrap()))
 }

@@ -2,6 +2,7 @@
 //! were bound by hand meet these rules here for the first time.
 
 mod affinity;
+pub mod preemption;
 
 use std::collections::BTreeMap;
 
@@ -248,14 +249,14 @@ fn host_ports(pod: &Pod) -> Vec<(String, String, i32)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::pod) mod tests {
     use super::*;
 
     fn pod(spec: serde_json::Value) -> Pod {
         serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "uid": "u"}, "spec": spec})).expect("a pod")
     }
 
-    fn node() -> NodeView {
+    pub fn node() -> NodeView {
         NodeView {
             name: "n1".to_owned(),
             labels: [("disk", "ssd"), ("kubernetes.io/os", "linux")].map(|(k, v)| (k.to_owned(), v.to_owned())).into(),

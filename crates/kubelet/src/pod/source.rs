@@ -17,6 +17,7 @@ use super::worker::{self, Handle, Wish};
 use super::{Shared, labels, spec};
 use crate::eviction;
 use crate::node::Health;
+use crate::pods::{EvictionCondition, Order};
 
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 256;
@@ -275,10 +276,13 @@ impl Workers {
         let others: Vec<&Pod> =
             states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
         let under_pressure = eviction::refuses(&self.health.pressures(), pod);
-        let refusal = match under_pressure.filter(|_| !spec::is_static(pod)) {
+        let mut refusal = match under_pressure.filter(|_| !spec::is_static(pod)) {
             Some((reason, message)) => admission::Refusal { reason, message },
             None => self.admit(pod, &others).await.err()?,
         };
+        if refusal.reason.starts_with("OutOf") && eviction::rank::is_critical(pod) {
+            refusal = self.make_room(pod, &others).await.err()?;
+        }
         self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
         Some(Failed {
             reason: refusal.reason,
@@ -302,6 +306,41 @@ impl Workers {
             Ok(node) => admission::admit(&self.view(Some(&node)), pod, others),
             Err(_) => Err(refused),
         }
+    }
+
+    /// Others go for a critical pod. It is taken at once, and shares the node with them until they have ended.
+    async fn make_room(&self, pod: &Pod, others: &[&Pod]) -> Result<(), admission::Refusal> {
+        let node = self.shared.kubelet.objects.node(&self.shared.kubelet.config.node_name).await.ok();
+        let view = self.view(node.as_deref());
+        let Some(victims) = admission::preemption::victims(&view, pod, others) else {
+            let missing = admission::preemption::missing(&view, pod, others);
+            let message = format!(
+                "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: {missing}"
+            );
+            return Err(admission::Refusal { reason: "UnexpectedAdmissionError".into(), message });
+        };
+        let is_victim = |other: &Pod| victims.iter().any(|victim| spec::uid(victim) == spec::uid(other));
+        let left: Vec<&Pod> = others.iter().filter(|other| !is_victim(other)).copied().collect();
+        // Nobody goes for a pod that the node does not take for another reason as well.
+        admission::admit(&view, pod, &left)?;
+        for victim in victims {
+            let message = "Preempted in order to admit critical pod".to_owned();
+            self.shared.tell(victim, None, EventType::Warning, "Preempting", message.clone());
+            let condition = EvictionCondition {
+                reason: "TerminationByKubelet".into(),
+                message: "Pod was preempted by Kubelet to accommodate a critical pod.".into(),
+            };
+            let order = Order::Evict {
+                reason: "Preempting".into(),
+                message,
+                condition: Some(condition),
+                grace_period_seconds: None,
+            };
+            if !self.shared.pods.order(spec::uid(victim), order).await {
+                tracing::warn!(pod = spec::full_name(victim), "a pod that was to make room has ended by itself");
+            }
+        }
+        Ok(())
     }
 
     /// Without the node's object only what needs no object is checked: a static pod must run when the API is away.
