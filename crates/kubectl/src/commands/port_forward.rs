@@ -202,7 +202,8 @@ fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<u16> {
     let target = match &port["targetPort"] {
         Value::Number(number) => number.as_u64(),
         Value::String(name) => {
-            return named(pod, name).ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'")));
+            return named(pod, name)
+                .ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'")));
         }
         _ => port["port"].as_u64(),
     };

@@ -370,7 +370,10 @@ async fn revisions(session: &Session, info: &Info) -> Result<Vec<Revision>> {
         "deployments" => "replicasets",
         "daemonsets" | "statefulsets" => "controllerrevisions",
         _ => {
-            return Err(Failure::message(format!("no history viewer has been implemented for {:?}", info.mapping.kind)));
+            return Err(Failure::message(format!(
+                "no history viewer has been implemented for {:?}",
+                info.mapping.kind
+            )));
         }
     };
     let path = format!("/apis/apps/v1/namespaces/{}/{kind}", info.namespace);
