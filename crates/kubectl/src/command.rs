@@ -109,7 +109,8 @@ pub fn help(command: &Command, path: &str) -> String {
             text += &flag_help(flag);
         }
     }
-    let usage = if command.subcommands.is_empty() || command.run.is_some() { command.usage } else { "[command] [options]" };
+    let usage =
+        if command.subcommands.is_empty() || command.run.is_some() { command.usage } else { "[command] [options]" };
     text += &format!("\nUsage:\n  {path} {usage}\n");
     if !command.subcommands.is_empty() {
         text += &format!("\nUse \"{path} <command> --help\" for more information about a given command.\n");

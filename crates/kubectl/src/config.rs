@@ -68,7 +68,8 @@ pub fn merged(flags: &Parsed) -> Result<Value> {
         absolute(&mut one, path.parent().unwrap_or(Path::new(".")));
         for list in ["clusters", "contexts", "users"] {
             for entry in one[list].as_array().cloned().unwrap_or_default() {
-                let known = all[list].as_array().is_some_and(|list| list.iter().any(|old| old["name"] == entry["name"]));
+                let known =
+                    all[list].as_array().is_some_and(|list| list.iter().any(|old| old["name"] == entry["name"]));
                 if let (false, Some(list)) = (known, all[list].as_array_mut()) {
                     list.push(entry);
                 }
@@ -92,7 +93,9 @@ const PATHS: &[(&str, &str, &str)] = &[
 fn absolute(config: &mut Value, folder: &Path) {
     for (list, inner, key) in PATHS {
         for entry in config.get_mut(*list).and_then(Value::as_array_mut).into_iter().flatten() {
-            let Some(Value::String(path)) = entry.get_mut(*inner).and_then(|inner| inner.get_mut(*key)) else { continue };
+            let Some(Value::String(path)) = entry.get_mut(*inner).and_then(|inner| inner.get_mut(*key)) else {
+                continue;
+            };
             if !path.is_empty() && !path.starts_with('/') {
                 *path = folder.join(&*path).display().to_string();
             }
@@ -167,7 +170,11 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
     if given("certificate-authority").is_some() {
         cluster.as_object_mut().map(|cluster| cluster.remove("certificate-authority-data"));
     }
-    override_with(&mut user, flags, &["client-certificate", "client-key", "token", "username", "password", "as", "as-uid"]);
+    override_with(
+        &mut user,
+        flags,
+        &["client-certificate", "client-key", "token", "username", "password", "as", "as-uid"],
+    );
     if let Some(user) = user.as_object_mut() {
         if given("token").is_some() {
             user.remove("tokenFile");
@@ -190,7 +197,12 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
         None => match in_cluster() {
             Some((server, inside)) => {
                 let namespace = given("namespace").unwrap_or_else(|| inside.default_namespace.clone());
-                return Ok(Settings { server, namespace, namespace_given: given("namespace").is_some(), client: inside });
+                return Ok(Settings {
+                    server,
+                    namespace,
+                    namespace_given: given("namespace").is_some(),
+                    client: inside,
+                });
             }
             None => "http://localhost:8080".into(),
         },
@@ -230,8 +242,10 @@ fn client_config(server: &str, cluster: &Value, user: Value, flags: &Parsed) -> 
     let authority = match (cluster["certificate-authority-data"].as_str(), cluster["certificate-authority"].as_str()) {
         (Some(data), _) if !data.is_empty() => Some(decode("certificate-authority-data", data)?),
         (_, Some(path)) if !path.is_empty() => Some(std::fs::read(path).map_err(|error| {
-            Failure::message(format!("unable to read certificate-authority {path} due to open {path}: {}",
-                crate::failure::go_io_error(&error)))
+            Failure::message(format!(
+                "unable to read certificate-authority {path} due to open {path}: {}",
+                crate::failure::go_io_error(&error)
+            ))
         })?),
         _ => None,
     };
@@ -240,9 +254,8 @@ fn client_config(server: &str, cluster: &Value, user: Value, flags: &Parsed) -> 
         let certificates = rustls::pki_types::CertificateDer::pem_slice_iter(&pem);
         let certificates: std::result::Result<Vec<Vec<u8>>, _> =
             certificates.map(|certificate| certificate.map(|certificate| certificate.to_vec())).collect();
-        config.root_cert = Some(certificates.map_err(|error| {
-            Failure::message(format!("unable to load root certificates: {error}"))
-        })?);
+        config.root_cert =
+            Some(certificates.map_err(|error| Failure::message(format!("unable to load root certificates: {error}")))?);
     }
     config.auth_info = serde_json::from_value(user)
         .map_err(|error| Failure::message(format!("the user of the kubeconfig cannot be read: {error}")))?;
@@ -316,7 +329,8 @@ mod tests {
         assert_eq!(config["current-context"], "x");
         let authority = named(&config, "clusters", "c").unwrap()["cluster"]["certificate-authority"].clone();
         assert_eq!(authority, folder.path().join("ca.pem").display().to_string());
-        let settings = super::settings(&line("--insecure-skip-tls-verify --as jane --as-group a --as-group b")).unwrap();
+        let settings =
+            super::settings(&line("--insecure-skip-tls-verify --as jane --as-group a --as-group b")).unwrap();
         assert_eq!((settings.server.as_str(), settings.namespace.as_str()), ("https://one:1", "team"));
         assert_eq!(settings.client.auth_info.impersonate.as_deref(), Some("jane"));
         assert_eq!(settings.client.auth_info.impersonate_groups.map(|groups| groups.len()), Some(2));

@@ -5,7 +5,10 @@ use serde_json::Value;
 #[derive(Debug)]
 pub enum Failure {
     /// The server's refusal. The text stands before its message: `error when creating "x.yaml": `.
-    Status { status: Value, prefix: String },
+    Status {
+        status: Value,
+        prefix: String,
+    },
     /// Printed behind `error: `.
     Message(String),
     /// The same, with a hint at the command's help.
@@ -75,9 +78,7 @@ impl Failure {
             Failure::Exit(code) => (String::new(), *code),
             Failure::Plain(text) => (format!("{text}\n"), 1),
             Failure::Message(text) => (format!("{}\n", with_error(text)), 1),
-            Failure::Usage(text) => {
-                (format!("{}\nSee '{command} -h' for help and examples\n", with_error(text)), 1)
-            }
+            Failure::Usage(text) => (format!("{}\nSee '{command} -h' for help and examples\n", with_error(text)), 1),
             Failure::Status { status, prefix } => (format!("{}\n", status_sentence(status, prefix)), 1),
             Failure::Many(failures) => {
                 let texts: String = failures.iter().map(|failure| failure.report(command).0).collect();
@@ -186,9 +187,7 @@ mod tests {
         let unauthorized = json!({"reason": "Unauthorized", "message": "Unauthorized"});
         check(Failure::status(unauthorized), "error: You must be logged in to the server (Unauthorized)");
         let cause = |field: &str| json!({"field": field, "message": "Required value"});
-        let invalid = |causes: Vec<Value>| {
-            json!({"reason": "Invalid", "message": "m", "details": {"kind": "Pod", "name": "a", "causes": causes}})
-        };
+        let invalid = |causes: Vec<Value>| json!({"reason": "Invalid", "message": "m", "details": {"kind": "Pod", "name": "a", "causes": causes}});
         check(Failure::status(invalid(vec![cause("x")])), "The Pod \"a\" is invalid: x: Required value");
         check(
             Failure::status(invalid(vec![cause("x"), cause("y"), cause("x")])),

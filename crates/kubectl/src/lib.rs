@@ -56,7 +56,10 @@ pub fn main(line: Vec<String>) -> i32 {
             terminal::out(&command::help(command, &path));
             return 0;
         }
-        terminal::errln(&format!("error: unknown command {:?}\nSee '{path} -h' for help and examples", flags.arguments.join(" ")));
+        terminal::errln(&format!(
+            "error: unknown command {:?}\nSee '{path} -h' for help and examples",
+            flags.arguments.join(" ")
+        ));
         return 1;
     };
     // One thread is enough for one question, and starting more would take longer than asking it.
@@ -122,7 +125,8 @@ fn first_word(command: &Command, line: &[String]) -> Option<usize> {
         if word == "--" {
             return None;
         }
-        let takes_next = |flag: Option<&Flag>| flag.is_none_or(|flag| !matches!(flag.kind, Kind::Switch | Kind::Optional(_)));
+        let takes_next =
+            |flag: Option<&Flag>| flag.is_none_or(|flag| !matches!(flag.kind, Kind::Switch | Kind::Optional(_)));
         if let Some(name) = word.strip_prefix("--") {
             let flag = known().find(|flag| flag.name == name);
             at += if !name.contains('=') && flag.is_some() && takes_next(flag) { 2 } else { 1 };

@@ -14,7 +14,8 @@ use crate::flags::Parsed;
 use crate::resource::mapping::Mapping;
 use crate::terminal;
 
-pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+pub const TABLE: &str =
+    "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 pub const JSON: &str = "application/json";
 
 /// A line of a watch or a log may be as long as the largest object, and not longer.
@@ -132,7 +133,7 @@ impl Session {
         let seconds = match text.parse::<u64>() {
             Ok(seconds) => seconds as f64,
             Err(_) => crate::flags::duration(text).ok_or_else(|| {
-                Failure::message(format!("invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a corresponding time unit (e.g. 1s | 2m | 3h)"))
+                Failure::message("invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a corresponding time unit (e.g. 1s | 2m | 3h)".to_string())
             })?,
         };
         Ok(Some(seconds).filter(|seconds| *seconds > 0.0).map(Duration::from_secs_f64))
@@ -169,7 +170,7 @@ impl Session {
         }
         let code = answer.status().as_u16();
         let body = answer.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        Err(Failure::status(refusal(code, &body, call)))
+        Err(Failure::status(refusal(code, &body)))
     }
 
     fn timed_out(&self, path: &str) -> Failure {
@@ -192,7 +193,8 @@ impl Session {
 
     pub async fn send(&self, call: &Call) -> Result<Value> {
         let body = self.bytes(call).await?;
-        serde_json::from_slice(&body).map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
+        serde_json::from_slice(&body)
+            .map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
     }
 
     /// The bytes of an answer as they come.
@@ -301,7 +303,7 @@ pub fn go_architecture() -> &'static str {
 }
 
 /// The server's Status, or one made of the code where the body is none, in the words of upstream's client.
-fn refusal(code: u16, body: &[u8], call: &Call) -> Value {
+fn refusal(code: u16, body: &[u8]) -> Value {
     if let Ok(status) = serde_json::from_slice::<Value>(body)
         && status["kind"] == "Status"
     {
@@ -315,12 +317,19 @@ fn refusal(code: u16, body: &[u8], call: &Call) -> Value {
         404 => ("NotFound", "the server could not find the requested resource".into()),
         405 => ("MethodNotAllowed", "the server does not allow this method on the requested resource".into()),
         409 => ("Conflict", "the server reported a conflict".into()),
-        429 => ("TooManyRequests", "the server has received too many requests and has asked us to try again later".into()),
-        500 => ("InternalError", format!("an error on the server ({text:?}) has prevented the request from succeeding")),
+        429 => {
+            ("TooManyRequests", "the server has received too many requests and has asked us to try again later".into())
+        }
+        500 => {
+            ("InternalError", format!("an error on the server ({text:?}) has prevented the request from succeeding"))
+        }
         503 => ("ServiceUnavailable", "the server is currently unable to handle the request".into()),
-        504 => ("Timeout", format!("the server was unable to return a response in the time allotted, but may still be processing the request")),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in the time allotted, but may still be processing the request"
+                .to_string(),
+        ),
         _ => ("", format!("the server responded with the status code {code} but did not return more information")),
     };
-    let _ = call;
     serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
 }

@@ -45,7 +45,9 @@ async fn resources(session: &Session) -> Result<()> {
     }
     let output = flags.text("output");
     if !["", "wide", "name"].contains(&output) {
-        return Err(Failure::message(format!("--output {output} is not available").replace(output, &format!("{output:?}"))));
+        return Err(Failure::message(
+            format!("--output {output} is not available").replace(output, &format!("{output:?}")),
+        ));
     }
     let all = session.discovered(!flags.on("cached")).await?;
     let mut shown: Vec<Mapping> = Vec::new();
@@ -85,7 +87,11 @@ async fn resources(session: &Session) -> Result<()> {
             mapping.namespaced,
             mapping.kind
         );
-        text += &if wide { format!("\t{}\t{}\n", mapping.verbs.join(","), mapping.categories.join(",")) } else { "\n".into() };
+        text += &if wide {
+            format!("\t{}\t{}\n", mapping.verbs.join(","), mapping.categories.join(","))
+        } else {
+            "\n".into()
+        };
     }
     terminal::out(&Columns::table().align(&text));
     Ok(())
@@ -97,7 +103,9 @@ async fn versions(session: &Session) -> Result<()> {
     }
     let mut found: Vec<String> = Vec::new();
     let core = session.send(&Call::get("/api")).await?;
-    found.extend(core["versions"].as_array().into_iter().flatten().filter_map(|version| version.as_str()).map(str::to_string));
+    found.extend(
+        core["versions"].as_array().into_iter().flatten().filter_map(|version| version.as_str()).map(str::to_string),
+    );
     let groups = session.send(&Call::get("/apis")).await?;
     for group in groups["groups"].as_array().into_iter().flatten() {
         for version in group["versions"].as_array().into_iter().flatten() {

@@ -27,7 +27,12 @@ pub static COMMAND: Command = Command {
 
 const FLAGS: &[Flag] = &[
     Flag::switch("all", "With --prune: everything that was applied."),
-    Flag::optional("cascade", "background", "background", "What happens to dependents: background, orphan or foreground."),
+    Flag::optional(
+        "cascade",
+        "background",
+        "background",
+        "What happens to dependents: background, orphan or foreground.",
+    ),
     Flag::text("field-manager", "", "Who owns the fields that are set."),
     Flag::switch("force", "Delete and create again where a change is refused."),
     Flag::switch("force-conflicts", "Take fields over from other managers."),
@@ -45,7 +50,7 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let query = Query::from(session);
-    if !query.from_files() {
+    if !query.has_files() {
         return Err(Failure::message("must specify one of -f and -k"));
     }
     let server_side = flags.on("server-side");
@@ -56,11 +61,15 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message("--force cannot be used with --server-side"));
     }
     if flags.on("prune") && !flags.on("all") && query.selector.is_empty() {
-        return Err(Failure::message("all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector"));
+        return Err(Failure::message(
+            "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector",
+        ));
     }
     let change = Change::from(session)?;
     if change.local() && server_side {
-        return Err(Failure::message("--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)"));
+        return Err(Failure::message(
+            "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)",
+        ));
     }
     let (infos, mut failures) = session.local(&query).await?;
     if infos.is_empty() && failures.is_empty() {
@@ -181,7 +190,9 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
                             "error when retrieving current configuration of:\nResource: {:?}, GroupVersionKind: {:?}\nName: {:?}, Namespace: {:?}\nfrom server for: {:?}: ",
                             format!("{}, Resource={}", info.mapping.api_version_with_slash(), info.mapping.plural),
                             format!("{}, Kind={}", info.mapping.api_version_with_slash(), info.mapping.kind),
-                            info.name, info.namespace, info.source
+                            info.name,
+                            info.namespace,
+                            info.source
                         ),
                         status,
                     },

@@ -70,7 +70,11 @@ async fn can_i(session: &Session) -> Result<()> {
         [verb, what, name] => {
             return can_i_one(session, namespace, verb, &format!("{what}/{name}")).await;
         }
-        _ => return Err(Failure::message("you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.")),
+        _ => {
+            return Err(Failure::message(
+                "you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.",
+            ));
+        }
     };
     can_i_one(session, namespace, verb, what).await
 }
@@ -87,13 +91,26 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
             kind => match session.mapping(kind).await {
                 Ok(mapping) => {
                     if !mapping.namespaced && !namespace.is_empty() {
-                        terminal::errln(&format!("Warning: resource '{}' is not namespace scoped{}\n", mapping.plural, match mapping.group.as_str() { "" => String::new(), group => format!(" in group '{group}'") }));
+                        terminal::errln(&format!(
+                            "Warning: resource '{}' is not namespace scoped{}\n",
+                            mapping.plural,
+                            match mapping.group.as_str() {
+                                "" => String::new(),
+                                group => format!(" in group '{group}'"),
+                            }
+                        ));
                     }
                     (mapping.group, mapping.plural)
                 }
                 Err(_) => {
                     let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
-                    terminal::errln(&format!("Warning: the server doesn't have a resource type '{resource}'{}\n", match group { "" => String::new(), group => format!(" in group '{group}'") }));
+                    terminal::errln(&format!(
+                        "Warning: the server doesn't have a resource type '{resource}'{}\n",
+                        match group {
+                            "" => String::new(),
+                            group => format!(" in group '{group}'"),
+                        }
+                    ));
                     (group.to_string(), resource.to_string())
                 }
             },
@@ -125,6 +142,9 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
     if allowed { Ok(()) } else { crate::exit(1) }
 }
 
+/// Group and resource, paths, names, verbs.
+pub type RuleRow = ((String, String), String, String, Vec<String>);
+
 async fn list(session: &Session, namespace: &str) -> Result<()> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}});
     let answer = session.send(&Call::post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", &review)).await?;
@@ -132,7 +152,7 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
     };
     let listed = |texts: &[String]| format!("[{}]", texts.join(" "));
-    let mut rows: Vec<((String, String), String, String, Vec<String>)> = Vec::new();
+    let mut rows: Vec<RuleRow> = Vec::new();
     for rule in answer["status"]["resourceRules"].as_array().into_iter().flatten() {
         let (groups, resources) = (texts(&rule["apiGroups"]), texts(&rule["resources"]));
         for group in &groups {
@@ -157,7 +177,7 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
             rows.push((Default::default(), format!("[{path}]"), "[]".into(), texts(&rule["verbs"])));
         }
     }
-    rows.sort_by_key(|row| rule_order(&row.0, &row.1, &row.2, &row.3));
+    rows.sort_by_key(rule_order);
     let mut text = String::new();
     if !session.flags.on("no-headers") {
         text += "Resources\tNon-Resource URLs\tResource Names\tVerbs\n";
@@ -176,8 +196,8 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
 }
 
 /// Upstream sorts rules by what they look like when printed, and there the verbs come first.
-pub fn rule_order(what: &(String, String), urls: &str, names: &str, verbs: &[String]) -> (String, String, String, String, String) {
-    (format!("[{}]", verbs.join(" ")), what.0.clone(), what.1.clone(), names.to_string(), urls.to_string())
+pub fn rule_order(((group, resource), urls, names, verbs): &RuleRow) -> String {
+    format!("[{}] {group} {resource} {names} {urls}", verbs.join(" "))
 }
 
 async fn whoami(session: &Session) -> Result<()> {
@@ -216,14 +236,22 @@ async fn reconcile(session: &Session) -> Result<()> {
     crate::failure::all(failures)?;
     for info in infos {
         if info.mapping.group != "rbac.authorization.k8s.io" {
-            return Err(Failure::message(format!("only rbac.authorization.k8s.io/v1 is supported: not {}", info.mapping.kind)));
+            return Err(Failure::message(format!(
+                "only rbac.authorization.k8s.io/v1 is supported: not {}",
+                info.mapping.kind
+            )));
         }
         let list = if info.mapping.kind.ends_with("Binding") { "subjects" } else { "rules" };
-        let remove = session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
+        let remove =
+            session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
         let wanted = info.object[list].as_array().cloned().unwrap_or_default();
         let reconciled = match session.send(&Call::get(info.path())).await {
             Err(failure) if failure.is_not_found() => {
-                if change.local() { info.object.clone() } else { change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await? }
+                if change.local() {
+                    info.object.clone()
+                } else {
+                    change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await?
+                }
             }
             Err(failure) => return Err(failure),
             Ok(mut live) => {

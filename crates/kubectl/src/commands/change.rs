@@ -8,10 +8,19 @@ use crate::output::{self, Format};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub const DRY_RUN: &[Flag] = &[Flag::optional("dry-run", "none", "unchanged", "none, client or server: change nothing, only say what would be.")];
+pub const DRY_RUN: &[Flag] = &[Flag::optional(
+    "dry-run",
+    "none",
+    "unchanged",
+    "none, client or server: change nothing, only say what would be.",
+)];
 
-pub const VALIDATE: &[Flag] =
-    &[Flag::optional("validate", "strict", "strict", "strict, warn or ignore: what happens to fields that are not known.")];
+pub const VALIDATE: &[Flag] = &[Flag::optional(
+    "validate",
+    "strict",
+    "strict",
+    "strict, warn or ignore: what happens to fields that are not known.",
+)];
 
 pub const MERGE: &str = "application/merge-patch+json";
 pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -121,11 +130,6 @@ pub fn as_go_writes(mut object: Value) -> Value {
         let _ = machinery::schema::conform::conform(&mut object, ty, &mut Default::default());
     }
     object
-}
-
-/// Is the kind one of those the server knows without a custom resource definition?
-pub fn is_built_in(mapping: &crate::resource::mapping::Mapping) -> bool {
-    api::KINDS.iter().any(|kind| kind.group == mapping.group && kind.version == mapping.version && kind.kind == mapping.kind)
 }
 
 pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";

@@ -83,7 +83,13 @@ async fn complete(session: &Session) -> Result<()> {
     Ok(())
 }
 
-async fn candidates(session: &Session, command: &Command, arguments: &[&str], previous: Option<&str>, last: &str) -> Result<Vec<String>> {
+async fn candidates(
+    session: &Session,
+    command: &Command,
+    arguments: &[&str],
+    previous: Option<&str>,
+    last: &str,
+) -> Result<Vec<String>> {
     let flags = || command.flags.iter().flat_map(|table| table.iter()).chain(GLOBAL);
     if last.starts_with('-') {
         let shown = |flag: &Flag| match flag.kind {
@@ -96,7 +102,12 @@ async fn candidates(session: &Session, command: &Command, arguments: &[&str], pr
         return names(session, "namespaces", "").await;
     }
     if !command.subcommands.is_empty() && arguments.is_empty() {
-        let mut found: Vec<String> = command.subcommands.iter().filter(|sub| sub.group != super::HIDDEN).map(|sub| format!("{}\t{}", sub.name, sub.short)).collect();
+        let mut found: Vec<String> = command
+            .subcommands
+            .iter()
+            .filter(|sub| sub.group != super::HIDDEN)
+            .map(|sub| format!("{}\t{}", sub.name, sub.short))
+            .collect();
         if command.name == "kubectl" || command.run.is_none() {
             return Ok(found);
         }
@@ -122,7 +133,10 @@ async fn candidates(session: &Session, command: &Command, arguments: &[&str], pr
 
 async fn names(session: &Session, kind: &str, namespace: &str) -> Result<Vec<String>> {
     let mapping = session.mapping(kind).await?;
-    let list = session.send(&Call::get(mapping.collection(namespace)).with("limit", "500")).await.map_err(|_| Failure::Exit(1))?;
+    let list = session
+        .send(&Call::get(mapping.collection(namespace)).with("limit", "500"))
+        .await
+        .map_err(|_| Failure::Exit(1))?;
     let items = list["items"].as_array().into_iter().flatten();
     Ok(items.filter_map(|item| item["metadata"]["name"].as_str()).map(str::to_string).collect())
 }

@@ -34,31 +34,138 @@ pub static COMMAND: Command = Command {
     short: "Modify kubeconfig files.",
     usage: "SUBCOMMAND [options]",
     subcommands: &[
-        &CURRENT_CONTEXT, &DELETE_CLUSTER, &DELETE_CONTEXT, &DELETE_USER, &GET_CLUSTERS, &GET_CONTEXTS, &GET_USERS,
-        &RENAME_CONTEXT, &SET, &SET_CLUSTER, &SET_CONTEXT, &SET_CREDENTIALS, &UNSET, &USE_CONTEXT, &VIEW,
+        &CURRENT_CONTEXT,
+        &DELETE_CLUSTER,
+        &DELETE_CONTEXT,
+        &DELETE_USER,
+        &GET_CLUSTERS,
+        &GET_CONTEXTS,
+        &GET_USERS,
+        &RENAME_CONTEXT,
+        &SET,
+        &SET_CLUSTER,
+        &SET_CONTEXT,
+        &SET_CREDENTIALS,
+        &UNSET,
+        &USE_CONTEXT,
+        &VIEW,
     ],
     ..Command::EMPTY
 };
 
 command!(CURRENT_CONTEXT, "current-context", &[], "Display the current context.", "[options]", &[], current_context);
-command!(DELETE_CLUSTER, "delete-cluster", &[], "Delete the specified cluster from the kubeconfig.", "NAME [options]", &[], delete_cluster);
-command!(DELETE_CONTEXT, "delete-context", &[], "Delete the specified context from the kubeconfig.", "NAME [options]", &[], delete_context);
-command!(DELETE_USER, "delete-user", &[], "Delete the specified user from the kubeconfig.", "NAME [options]", &[], delete_user);
-command!(GET_CLUSTERS, "get-clusters", &[], "Display clusters defined in the kubeconfig.", "[options]", &[], get_clusters);
-command!(GET_CONTEXTS, "get-contexts", &[], "Describe one or many contexts.", "[(-o|--output=)name] [options]", &[GET_FLAGS], get_contexts);
+command!(
+    DELETE_CLUSTER,
+    "delete-cluster",
+    &[],
+    "Delete the specified cluster from the kubeconfig.",
+    "NAME [options]",
+    &[],
+    delete_cluster
+);
+command!(
+    DELETE_CONTEXT,
+    "delete-context",
+    &[],
+    "Delete the specified context from the kubeconfig.",
+    "NAME [options]",
+    &[],
+    delete_context
+);
+command!(
+    DELETE_USER,
+    "delete-user",
+    &[],
+    "Delete the specified user from the kubeconfig.",
+    "NAME [options]",
+    &[],
+    delete_user
+);
+command!(
+    GET_CLUSTERS,
+    "get-clusters",
+    &[],
+    "Display clusters defined in the kubeconfig.",
+    "[options]",
+    &[],
+    get_clusters
+);
+command!(
+    GET_CONTEXTS,
+    "get-contexts",
+    &[],
+    "Describe one or many contexts.",
+    "[(-o|--output=)name] [options]",
+    &[GET_FLAGS],
+    get_contexts
+);
 command!(GET_USERS, "get-users", &[], "Display users defined in the kubeconfig.", "[options]", &[], get_users);
-command!(RENAME_CONTEXT, "rename-context", &[], "Rename a context from the kubeconfig file.", "CONTEXT_NAME NEW_NAME [options]", &[], rename_context);
-command!(SET, "set", &[], "Set an individual value in a kubeconfig file.", "PROPERTY_NAME PROPERTY_VALUE [options]", &[SET_FLAGS], set);
-command!(SET_CLUSTER, "set-cluster", &[], "Set a cluster entry in kubeconfig.", "NAME [--server=server] [--certificate-authority=path] [options]", &[CLUSTER_FLAGS], set_cluster);
-command!(SET_CONTEXT, "set-context", &[], "Set a context entry in kubeconfig.", "[NAME | --current] [--cluster=cluster_nickname] [--user=user_nickname] [--namespace=namespace] [options]", &[CONTEXT_FLAGS], set_context);
-command!(SET_CREDENTIALS, "set-credentials", &[], "Set a user entry in kubeconfig.", "NAME [--client-certificate=path] [--token=bearer_token] [options]", &[CREDENTIAL_FLAGS], set_credentials);
+command!(
+    RENAME_CONTEXT,
+    "rename-context",
+    &[],
+    "Rename a context from the kubeconfig file.",
+    "CONTEXT_NAME NEW_NAME [options]",
+    &[],
+    rename_context
+);
+command!(
+    SET,
+    "set",
+    &[],
+    "Set an individual value in a kubeconfig file.",
+    "PROPERTY_NAME PROPERTY_VALUE [options]",
+    &[SET_FLAGS],
+    set
+);
+command!(
+    SET_CLUSTER,
+    "set-cluster",
+    &[],
+    "Set a cluster entry in kubeconfig.",
+    "NAME [--server=server] [--certificate-authority=path] [options]",
+    &[CLUSTER_FLAGS],
+    set_cluster
+);
+command!(
+    SET_CONTEXT,
+    "set-context",
+    &[],
+    "Set a context entry in kubeconfig.",
+    "[NAME | --current] [--cluster=cluster_nickname] [--user=user_nickname] [--namespace=namespace] [options]",
+    &[CONTEXT_FLAGS],
+    set_context
+);
+command!(
+    SET_CREDENTIALS,
+    "set-credentials",
+    &[],
+    "Set a user entry in kubeconfig.",
+    "NAME [--client-certificate=path] [--token=bearer_token] [options]",
+    &[CREDENTIAL_FLAGS],
+    set_credentials
+);
 command!(UNSET, "unset", &[], "Unset an individual value in a kubeconfig file.", "PROPERTY_NAME [options]", &[], unset);
-command!(USE_CONTEXT, "use-context", &["use"], "Set the current-context in a kubeconfig file.", "CONTEXT_NAME [options]", &[], use_context);
+command!(
+    USE_CONTEXT,
+    "use-context",
+    &["use"],
+    "Set the current-context in a kubeconfig file.",
+    "CONTEXT_NAME [options]",
+    &[],
+    use_context
+);
 command!(VIEW, "view", &[], "Display merged kubeconfig settings.", "[options]", &[VIEW_FLAGS], view);
 
-const GET_FLAGS: &[Flag] = &[Flag::switch("no-headers", "No line with the names of columns."), Flag::text("output", "", "name, for short output.").short('o')];
+const GET_FLAGS: &[Flag] = &[
+    Flag::switch("no-headers", "No line with the names of columns."),
+    Flag::text("output", "", "name, for short output.").short('o'),
+];
 const SET_FLAGS: &[Flag] = &[Flag::switch("set-raw-bytes", "The value is bytes, to be kept as base64.")];
-const CLUSTER_FLAGS: &[Flag] = &[Flag::switch("embed-certs", "Keep the certificate itself in the file."), Flag::text("proxy-url", "", "A proxy for this cluster.")];
+const CLUSTER_FLAGS: &[Flag] = &[
+    Flag::switch("embed-certs", "Keep the certificate itself in the file."),
+    Flag::text("proxy-url", "", "A proxy for this cluster."),
+];
 const CONTEXT_FLAGS: &[Flag] = &[Flag::switch("current", "Change the current context.")];
 const CREDENTIAL_FLAGS: &[Flag] = &[
     Flag::switch("embed-certs", "Keep certificate and key in the file."),
@@ -136,7 +243,9 @@ async fn delete_entry(session: &Session, key: &str, word: &str) -> Result<()> {
         return Err(Failure::message(format!("cannot delete {word} {name}, not in {}", file.display())));
     }
     if word == "context" && config["current-context"] == name {
-        terminal::errln("warning: this removed your active context, use \"kubectl config use-context\" to select a different one");
+        terminal::errln(
+            "warning: this removed your active context, use \"kubectl config use-context\" to select a different one",
+        );
     }
     config[key] = entries.into();
     config::write(&file, &config)?;
@@ -158,7 +267,8 @@ async fn delete_user(session: &Session) -> Result<()> {
 
 fn names(session: &Session, key: &str) -> Result<Vec<String>> {
     let config = config::merged(&session.flags)?;
-    let mut names: Vec<String> = list(&config, key).iter().filter_map(|entry| entry["name"].as_str().map(str::to_string)).collect();
+    let mut names: Vec<String> =
+        list(&config, key).iter().filter_map(|entry| entry["name"].as_str().map(str::to_string)).collect();
     names.sort();
     Ok(names)
 }
@@ -204,11 +314,16 @@ async fn get_contexts(session: &Session) -> Result<()> {
 }
 
 async fn rename_context(session: &Session) -> Result<()> {
-    let [old, new] = session.arguments() else { return session.usage(format!("Unexpected args: {:?}", session.arguments())) };
+    let [old, new] = session.arguments() else {
+        return session.usage(format!("Unexpected args: {:?}", session.arguments()));
+    };
     let (file, mut config) = file_with(session, "contexts", old)?;
     let mut entries = list(&config, "contexts");
     if entries.iter().any(|entry| entry["name"] == new.as_str()) {
-        return Err(Failure::message(format!("cannot rename the context {old:?}, the context {new:?} already exists in {}", file.display())));
+        return Err(Failure::message(format!(
+            "cannot rename the context {old:?}, the context {new:?} already exists in {}",
+            file.display()
+        )));
     }
     let Some(entry) = entries.iter_mut().find(|entry| entry["name"] == old.as_str()) else {
         return Err(Failure::message(format!("cannot rename the context {old:?}, it's not in {}", file.display())));
@@ -237,7 +352,13 @@ async fn use_context(session: &Session) -> Result<()> {
 }
 
 /// Changes one entry of a list, or adds it. Answers whether it was new.
-fn change(session: &Session, key: &str, inner: &str, name: &str, edit: impl FnOnce(&mut Value) -> Result<()>) -> Result<bool> {
+fn change(
+    session: &Session,
+    key: &str,
+    inner: &str,
+    name: &str,
+    edit: impl FnOnce(&mut Value) -> Result<()>,
+) -> Result<bool> {
     let (file, mut config) = file_with(session, key, name)?;
     let mut entries = list(&config, key);
     let at = entries.iter().position(|entry| entry["name"] == name);
@@ -274,7 +395,12 @@ fn put_file(session: &Session, value: &mut Value, key: &str, flag: &str) -> Resu
     let path = flags.text(flag);
     let data = format!("{key}-data");
     if flags.on("embed-certs") {
-        let bytes = std::fs::read(path).map_err(|error| Failure::message(format!("could not read {flag} data from {path}: open {path}: {}", crate::failure::go_io_error(&error))))?;
+        let bytes = std::fs::read(path).map_err(|error| {
+            Failure::message(format!(
+                "could not read {flag} data from {path}: open {path}: {}",
+                crate::failure::go_io_error(&error)
+            ))
+        })?;
         value[&data] = base64::engine::general_purpose::STANDARD.encode(bytes).into();
         put(value, key, "");
     } else {
@@ -335,7 +461,9 @@ async fn set_credentials(session: &Session) -> Result<()> {
     let name = one(session, "you must specify a user name")?;
     let flags = &session.flags;
     if flags.given("token") && (flags.given("username") || flags.given("password")) {
-        return Err(Failure::message("you cannot specify more than one authentication method at the same time: --token, --username/--password"));
+        return Err(Failure::message(
+            "you cannot specify more than one authentication method at the same time: --token, --username/--password",
+        ));
     }
     change(session, "users", "user", name, |user| {
         for key in ["token", "username", "password"] {
@@ -363,7 +491,11 @@ async fn set_credentials(session: &Session) -> Result<()> {
         }
         if flags.given("exec-env") {
             let pairs = flags.list("exec-env");
-            let env: Vec<Value> = pairs.iter().filter_map(|pair| pair.split_once('=')).map(|(name, value)| json!({"name": name, "value": value})).collect();
+            let env: Vec<Value> = pairs
+                .iter()
+                .filter_map(|pair| pair.split_once('='))
+                .map(|(name, value)| json!({"name": name, "value": value}))
+                .collect();
             user["exec"]["env"] = env.into();
         }
         Ok(())
@@ -401,7 +533,9 @@ fn inner_key(list: &str) -> &'static str {
 }
 
 async fn set(session: &Session) -> Result<()> {
-    let [property, value] = session.arguments() else { return session.usage(format!("Unexpected args: {:?}", session.arguments())) };
+    let [property, value] = session.arguments() else {
+        return session.usage(format!("Unexpected args: {:?}", session.arguments()));
+    };
     let merged = config::merged(&session.flags)?;
     let steps = steps(&merged, property)?;
     let value: Value = match value.as_str() {
@@ -411,7 +545,9 @@ async fn set(session: &Session) -> Result<()> {
         value => value.into(),
     };
     match &steps[..] {
-        [list, name, fields @ ..] if ["clusters", "contexts", "users"].contains(&list.as_str()) && !fields.is_empty() => {
+        [list, name, fields @ ..]
+            if ["clusters", "contexts", "users"].contains(&list.as_str()) && !fields.is_empty() =>
+        {
             change(session, list, inner_key(list), name, |entry| {
                 let mut place = entry;
                 for field in fields {
@@ -506,10 +642,15 @@ async fn view(session: &Session) -> Result<()> {
 }
 
 fn flatten(config: &mut Value) -> Result<()> {
-    for (list, inner, key) in [("clusters", "cluster", "certificate-authority"), ("users", "user", "client-certificate"), ("users", "user", "client-key")] {
+    for (list, inner, key) in [
+        ("clusters", "cluster", "certificate-authority"),
+        ("users", "user", "client-certificate"),
+        ("users", "user", "client-key"),
+    ] {
         for entry in config[list].as_array_mut().into_iter().flatten() {
             let Some(path) = entry[inner][key].as_str().map(str::to_string) else { continue };
-            let bytes = std::fs::read(&path).map_err(|error| Failure::message(format!("open {path}: {}", crate::failure::go_io_error(&error))))?;
+            let bytes = std::fs::read(&path)
+                .map_err(|error| Failure::message(format!("open {path}: {}", crate::failure::go_io_error(&error))))?;
             entry[inner][format!("{key}-data")] = base64::engine::general_purpose::STANDARD.encode(bytes).into();
             entry[inner].as_object_mut().map(|map| map.remove(key));
         }

@@ -68,12 +68,18 @@ async fn run(session: &Session) -> Result<()> {
     }
 }
 
-async fn start(session: &Session, pod: &(Option<String>, String), stdin: bool, command: &[&str]) -> Result<AttachedProcess> {
+async fn start(
+    session: &Session,
+    pod: &(Option<String>, String),
+    stdin: bool,
+    command: &[&str],
+) -> Result<AttachedProcess> {
     let namespace = match &pod.0 {
         Some(namespace) => namespace.clone(),
         None => session.namespace()?.to_string(),
     };
-    let pod = session.send(&crate::session::Call::get(format!("/api/v1/namespaces/{namespace}/pods/{}", pod.1))).await?;
+    let pod =
+        session.send(&crate::session::Call::get(format!("/api/v1/namespaces/{namespace}/pods/{}", pod.1))).await?;
     let container = pods::container(&pod, session.flags.text("container"), false)?;
     let command: Vec<String> = command.iter().map(|word| word.to_string()).collect();
     stream::exec(session, &pod, &container, &Streams { stdin, tty: false }, &command).await
@@ -110,7 +116,11 @@ async fn to_pod(session: &Session, source: &Path, pod: &(Option<String>, String)
     let packing = tokio::task::spawn_blocking(move || {
         let mut builder = tar::Builder::new(writer);
         builder.follow_symlinks(false);
-        if source.is_dir() { builder.append_dir_all(&last, &source) } else { builder.append_path_with_name(&source, &last) }?;
+        if source.is_dir() {
+            builder.append_dir_all(&last, &source)
+        } else {
+            builder.append_path_with_name(&source, &last)
+        }?;
         builder.into_inner().map(drop)
     });
     while let Some(bytes) = packed.recv().await {
@@ -152,7 +162,8 @@ async fn from_pod(session: &Session, pod: &(Option<String>, String), source: &st
         target.to_path_buf()
     };
     let prefix = source.trim_start_matches('/').trim_end_matches('/').to_string();
-    let unpacking = tokio::task::spawn_blocking(move || unpack(Unpiped { receiver, rest: Vec::new() }, &prefix, &target));
+    let unpacking =
+        tokio::task::spawn_blocking(move || unpack(Unpiped { receiver, rest: Vec::new() }, &prefix, &target));
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = output.read(&mut buffer).await {
         if count == 0 || sender.send(buffer[..count].to_vec()).await.is_err() {
@@ -213,7 +224,10 @@ fn unpack(stream: impl Read, prefix: &str, target: &Path) -> Result<()> {
         let path = entry.path()?.to_path_buf();
         let inner = path.strip_prefix(prefix).unwrap_or(&path).to_path_buf();
         if inner.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
-            terminal::errln(&format!("warning: file {:?} is outside target destination, skipping", path.display().to_string()));
+            terminal::errln(&format!(
+                "warning: file {:?} is outside target destination, skipping",
+                path.display().to_string()
+            ));
             continue;
         }
         let place: PathBuf = if inner.as_os_str().is_empty() { target.to_path_buf() } else { target.join(inner) };
@@ -230,8 +244,12 @@ fn unpack(stream: impl Read, prefix: &str, target: &Path) -> Result<()> {
                 std::fs::set_permissions(&place, std::fs::Permissions::from_mode(mode))?;
             }
             tar::EntryType::Symlink => {
-                terminal::errln(&format!("warning: skipping symlink: {:?} -> {:?} (consider using \"kubectl exec -n NAMESPACE POD -- tar cf - {} | tar xf -\")",
-                    place.display().to_string(), entry.link_name()?.map(|link| link.display().to_string()).unwrap_or_default(), path.display()));
+                terminal::errln(&format!(
+                    "warning: skipping symlink: {:?} -> {:?} (consider using \"kubectl exec -n NAMESPACE POD -- tar cf - {} | tar xf -\")",
+                    place.display().to_string(),
+                    entry.link_name()?.map(|link| link.display().to_string()).unwrap_or_default(),
+                    path.display()
+                ));
             }
             _ => {}
         }
@@ -245,8 +263,13 @@ mod tests {
 
     #[test]
     fn places_are_ours_or_a_pods() {
-        let pod = |namespace: Option<&str>, name: &str, path: &str| Place { pod: Some((namespace.map(str::to_string), name.into())), path: path.into() };
-        let check = |text: &str, expected: Place| assert_eq!(place(text).unwrap_or_else(|failure| panic!("{}", failure.text())), expected, "{text}");
+        let pod = |namespace: Option<&str>, name: &str, path: &str| Place {
+            pod: Some((namespace.map(str::to_string), name.into())),
+            path: path.into(),
+        };
+        let check = |text: &str, expected: Place| {
+            assert_eq!(place(text).unwrap_or_else(|failure| panic!("{}", failure.text())), expected, "{text}")
+        };
         check("/tmp/x", Place { pod: None, path: "/tmp/x".into() });
         check("./a:b", Place { pod: None, path: "./a:b".into() });
         check("web:/tmp/x", pod(None, "web", "/tmp/x"));

@@ -37,7 +37,11 @@ const FLAGS: &[Flag] = &[
     Flag::switch("keep-liveness", "A copy keeps liveness probes."),
     Flag::switch("keep-readiness", "A copy keeps readiness probes."),
     Flag::switch("keep-startup", "A copy keeps startup probes."),
-    Flag::text("profile", "legacy", "What the helper may do: legacy, general, baseline, netadmin, restricted or sysadmin."),
+    Flag::text(
+        "profile",
+        "legacy",
+        "What the helper may do: legacy, general, baseline, netadmin, restricted or sysadmin.",
+    ),
     Flag::switch("quiet", "Only print what the process prints.").short('q'),
     Flag::switch("replace", "Delete the pod that was copied."),
     Flag::switch("same-node", "A copy goes to the same node."),
@@ -58,11 +62,14 @@ async fn run(session: &Session) -> Result<()> {
     if flags.on("tty") && !flags.on("stdin") {
         return session.usage("-i/--stdin is required for containers with -t/--tty=true");
     }
-    if !["legacy", "general", "baseline", "netadmin", "restricted", "sysadmin", "auto"].contains(&flags.text("profile")) {
+    if !["legacy", "general", "baseline", "netadmin", "restricted", "sysadmin", "auto"].contains(&flags.text("profile"))
+    {
         return Err(Failure::message(format!("unknown profile: {}", flags.text("profile"))));
     }
     if flags.text("profile") == "legacy" && !flags.on("quiet") {
-        terminal::errln("--profile=legacy is deprecated and will be removed in the future. It is recommended to explicitly specify a profile, for example \"--profile=general\".");
+        terminal::errln(
+            "--profile=legacy is deprecated and will be removed in the future. It is recommended to explicitly specify a profile, for example \"--profile=general\".",
+        );
     }
     if let Some((kind, name)) = target.split_once('/')
         && session.mapping(kind).await?.is("", "nodes")
@@ -106,7 +113,12 @@ fn helper(session: &Session, name: &str, command: &[String]) -> Value {
     if !command.is_empty() {
         container[if flags.on("arguments-only") { "args" } else { "command" }] = json!(command);
     }
-    let env: Vec<Value> = flags.list("env").iter().filter_map(|pair| pair.split_once('=')).map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let env: Vec<Value> = flags
+        .list("env")
+        .iter()
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
     if !env.is_empty() {
         container["env"] = env.into();
     }
@@ -143,7 +155,10 @@ async fn beside(session: &Session, pod: &Value, command: &[String]) -> Result<()
         given => given.to_string(),
     };
     if !flags.text("target").is_empty() && !flags.on("quiet") {
-        terminal::outln(&format!("Targeting container {:?}. If you don't see processes from this container it may be because the container runtime doesn't support this feature.", flags.text("target")));
+        terminal::outln(&format!(
+            "Targeting container {:?}. If you don't see processes from this container it may be because the container runtime doesn't support this feature.",
+            flags.text("target")
+        ));
     }
     if flags.text("container").is_empty() && !flags.on("quiet") {
         terminal::outln(&format!("Defaulting debug container name to {name}."));
@@ -153,12 +168,20 @@ async fn beside(session: &Session, pod: &Value, command: &[String]) -> Result<()
     if !flags.text("target").is_empty() {
         container["targetContainerName"] = flags.text("target").into();
     }
-    let (namespace, pod_name) = (pod["metadata"]["namespace"].as_str().unwrap_or_default(), pod["metadata"]["name"].as_str().unwrap_or_default());
+    let (namespace, pod_name) = (
+        pod["metadata"]["namespace"].as_str().unwrap_or_default(),
+        pod["metadata"]["name"].as_str().unwrap_or_default(),
+    );
     let path = format!("/api/v1/namespaces/{namespace}/pods/{pod_name}");
     let patch = json!({"spec": {"ephemeralContainers": [container]}});
-    session.send(&Call::patch(format!("{path}/ephemeralcontainers"), STRATEGIC, &patch)).await.map_err(|failure| match failure {
-        Failure::Status { .. } if failure.is_not_found() => Failure::message(format!("ephemeral containers are disabled for this cluster (error from server: {:?}).", failure.text())),
-        other => other,
+    session.send(&Call::patch(format!("{path}/ephemeralcontainers"), STRATEGIC, &patch)).await.map_err(|failure| {
+        match failure {
+            Failure::Status { .. } if failure.is_not_found() => Failure::message(format!(
+                "ephemeral containers are disabled for this cluster (error from server: {:?}).",
+                failure.text()
+            )),
+            other => other,
+        }
     })?;
     attach(session, &path, &name).await
 }
@@ -190,9 +213,14 @@ async fn in_copy(session: &Session, pod: &Value, command: &[String]) -> Result<(
         fields.insert("shareProcessNamespace".into(), true.into());
     }
     let mut name = flags.text("container").to_string();
-    let containers = fields.get_mut("containers").and_then(Value::as_array_mut).ok_or_else(|| Failure::message("the pod has no containers"))?;
+    let containers = fields
+        .get_mut("containers")
+        .and_then(Value::as_array_mut)
+        .ok_or_else(|| Failure::message("the pod has no containers"))?;
     for container in containers.iter_mut() {
-        for (flag, key) in [("keep-liveness", "livenessProbe"), ("keep-readiness", "readinessProbe"), ("keep-startup", "startupProbe")] {
+        for (flag, key) in
+            [("keep-liveness", "livenessProbe"), ("keep-readiness", "readinessProbe"), ("keep-startup", "startupProbe")]
+        {
             if !flags.on(flag) {
                 container.as_object_mut().map(|container| container.remove(key));
             }
@@ -226,7 +254,8 @@ async fn in_copy(session: &Session, pod: &Value, command: &[String]) -> Result<(
         None => {
             if flags.text("image").is_empty() {
                 if flags.list("set-image").is_empty() {
-                    return session.usage("you must specify an existing container or a new image when specifying args.");
+                    return session
+                        .usage("you must specify an existing container or a new image when specifying args.");
                 }
             } else {
                 if name.is_empty() {
@@ -245,7 +274,9 @@ async fn in_copy(session: &Session, pod: &Value, command: &[String]) -> Result<(
     let path = format!("/api/v1/namespaces/{namespace}/pods");
     session.send(&Call::post(&path, &copy)).await?;
     if flags.on("replace") {
-        session.send(&Call::delete(format!("{path}/{}", pod["metadata"]["name"].as_str().unwrap_or_default()), &json!({}))).await?;
+        session
+            .send(&Call::delete(format!("{path}/{}", pod["metadata"]["name"].as_str().unwrap_or_default()), &json!({})))
+            .await?;
     }
     attach(session, &format!("{path}/{}", flags.text("copy-to")), &name).await
 }
@@ -297,10 +328,14 @@ async fn attach(session: &Session, path: &str, container: &str) -> Result<()> {
     let until = tokio::time::Instant::now() + Duration::from_secs(600);
     loop {
         let pod = session.send(&Call::get(path)).await?;
-        let status = lists.iter().flat_map(|list| pod["status"][*list].as_array().into_iter().flatten()).find(|status| status["name"] == container);
+        let status = lists
+            .iter()
+            .flat_map(|list| pod["status"][*list].as_array().into_iter().flatten())
+            .find(|status| status["name"] == container);
         let state = status.map(|status| &status["state"]).unwrap_or(&Value::Null);
         if state["running"].is_object() {
-            return super::exec::to(session, &pod, container, flags.on("stdin"), flags.on("tty"), flags.on("quiet")).await;
+            return super::exec::to(session, &pod, container, flags.on("stdin"), flags.on("tty"), flags.on("quiet"))
+                .await;
         }
         if state["terminated"].is_object() {
             let mut call = Call::get(format!("{path}/log")).with("container", container);

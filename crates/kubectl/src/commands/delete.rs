@@ -28,7 +28,12 @@ pub static COMMAND: Command = Command {
 const FLAGS: &[Flag] = &[
     Flag::switch("all", "Everything of the type in the namespace."),
     Flag::switch("all-namespaces", "In all namespaces.").short('A'),
-    Flag::optional("cascade", "background", "background", "What happens to dependents: background, orphan or foreground."),
+    Flag::optional(
+        "cascade",
+        "background",
+        "background",
+        "What happens to dependents: background, orphan or foreground.",
+    ),
     Flag::text("field-selector", "", "A selector of fields."),
     Flag::switch("force", "Do not wait for the node to confirm."),
     Flag::integer("grace-period", "-1", "Seconds that the object has to end."),
@@ -65,10 +70,10 @@ async fn run(session: &Session) -> Result<()> {
     if flags.on("all") && !query.fields.is_empty() {
         return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
     }
-    if query.arguments.is_empty() && !query.from_files() {
+    if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(super::NO_RESOURCES));
     }
-    let grace = grace(session, dry)?;
+    let grace = grace(session)?;
     if flags.on("force") && grace > 0 {
         return Err(Failure::message("--force and --grace-period greater than 0 cannot be specified together"));
     }
@@ -78,7 +83,9 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
     if flags.on("force") && grace == 0 && dry != DryRun::Client {
-        terminal::warn("Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.");
+        terminal::warn(
+            "Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.",
+        );
     }
     let mut infos = Vec::new();
     for wanted in wanted {
@@ -132,7 +139,7 @@ async fn run(session: &Session) -> Result<()> {
 
 const WEEK: f64 = 7.0 * 24.0 * 3600.0;
 
-fn grace(session: &Session, dry: DryRun) -> Result<i64> {
+fn grace(session: &Session) -> Result<i64> {
     let flags = &session.flags;
     let given = flags.integer("grace-period");
     if flags.on("now") {
@@ -145,7 +152,6 @@ fn grace(session: &Session, dry: DryRun) -> Result<i64> {
         return Ok(if given < 0 { 0 } else { given });
     }
     // Without force a second is given, so that nobody loses data by a zero.
-    let _ = dry;
     Ok(if given == 0 { 1 } else { given })
 }
 

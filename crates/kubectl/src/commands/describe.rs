@@ -26,8 +26,10 @@ const FLAGS: &[Flag] = &[
 
 async fn run(session: &Session) -> Result<()> {
     let query = Query { chunk: session.flags.integer("chunk-size"), ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
-        terminal::err("You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n");
+    if query.arguments.is_empty() && !query.has_files() {
+        terminal::err(
+            "You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n",
+        );
         return Err(Failure::message("Required resource not specified."));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;

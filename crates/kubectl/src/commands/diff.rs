@@ -34,7 +34,7 @@ const FLAGS: &[Flag] = &[
 
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
-    if !query.from_files() {
+    if !query.has_files() {
         return Err(exit_two(Failure::message("must specify one of -f and -k")));
     }
     let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
@@ -59,7 +59,10 @@ async fn run(session: &Session) -> Result<()> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => crate::exit(status.code().unwrap_or(2)),
-        Err(error) => Err(exit_two(Failure::message(format!("failed to run {program:?}: {}", crate::failure::go_io_error(&error))))),
+        Err(error) => Err(exit_two(Failure::message(format!(
+            "failed to run {program:?}: {}",
+            crate::failure::go_io_error(&error)
+        )))),
     }
 }
 

@@ -39,7 +39,7 @@ const HEADER: &str = "# Please edit the object below. Lines beginning with a '#'
 
 async fn run(session: &Session) -> Result<()> {
     let query = Query { chunk: 500, ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
+    if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(super::NO_RESOURCES));
     }
     let format = Format::from(&session.flags, false)?;
@@ -59,7 +59,8 @@ async fn run(session: &Session) -> Result<()> {
 
 async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()> {
     let as_json = matches!(format, Format::Json);
-    let original = if as_json { format!("{}\n", json::pretty(&info.object)) } else { crate::output::yaml::text(&info.object) };
+    let original =
+        if as_json { format!("{}\n", json::pretty(&info.object)) } else { crate::output::yaml::text(&info.object) };
     let mut header = HEADER.to_string();
     let mut shown = original.clone();
     loop {
@@ -76,7 +77,9 @@ async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()>
         // The same text as before the failure: the user has given up.
         if header != HEADER && body == shown {
             let kept = keep(&edited)?;
-            return Err(Failure::Message(format!("Edit cancelled, no valid changes were saved.\nA copy of your changes has been stored to {kept:?}")));
+            return Err(Failure::Message(format!(
+                "Edit cancelled, no valid changes were saved.\nA copy of your changes has been stored to {kept:?}"
+            )));
         }
         let failed = match machinery::codec::decode_yaml(body.as_bytes()) {
             Err(error) => format!("The edited file had a syntax error: {error}"),
@@ -107,7 +110,8 @@ async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()>
 }
 
 async fn save(session: &Session, info: &Info, edited: &Value) -> Result<Value> {
-    let name = |object: &Value| (object["metadata"]["name"].clone(), object["kind"].clone(), object["apiVersion"].clone());
+    let name =
+        |object: &Value| (object["metadata"]["name"].clone(), object["kind"].clone(), object["apiVersion"].clone());
     if name(edited) != name(&info.object) {
         return Err(Failure::message("At least one of apiVersion, kind and name was changed"));
     }
@@ -132,7 +136,12 @@ pub fn edit_text(object: &Value) -> Result<Value> {
 }
 
 fn keep(text: &str) -> Result<String> {
-    let (mut file, path) = tempfile::Builder::new().prefix("kubectl-edit-").suffix(".yaml").tempfile()?.keep().map_err(|error| Failure::from(error.error))?;
+    let (mut file, path) = tempfile::Builder::new()
+        .prefix("kubectl-edit-")
+        .suffix(".yaml")
+        .tempfile()?
+        .keep()
+        .map_err(|error| Failure::from(error.error))?;
     file.write_all(text.as_bytes())?;
     Ok(path.display().to_string())
 }

@@ -52,7 +52,10 @@ async fn run(session: &Session) -> Result<()> {
             return Err(Failure::message("valid --types are Normal or Warning"));
         }
     }
-    let wanted = |event: &Value| types.is_empty() || types.iter().any(|kind| event["type"].as_str().is_some_and(|known| known.eq_ignore_ascii_case(kind)));
+    let wanted = |event: &Value| {
+        types.is_empty()
+            || types.iter().any(|kind| event["type"].as_str().is_some_and(|known| known.eq_ignore_ascii_case(kind)))
+    };
     let mapping = session.mapping("events.v1.").await?;
     let query = Query { fields: fields.clone(), chunk: flags.integer("chunk-size"), ..Query::default() };
     let mut events = session.list(&mapping, &namespace, &query).await?;
@@ -83,12 +86,18 @@ async fn run(session: &Session) -> Result<()> {
     if !flags.on("watch") {
         return Ok(());
     }
-    let mut stream = session.chunks(&Call::get(mapping.collection(&namespace)).with("fieldSelector", fields).with("watch", "true")).await?;
+    let mut stream = session
+        .chunks(&Call::get(mapping.collection(&namespace)).with("fieldSelector", fields).with("watch", "true"))
+        .await?;
     let seen: Vec<Value> = events.iter().map(|event| event["metadata"]["resourceVersion"].clone()).collect();
     while let Some(bytes) = stream.line().await? {
         let event: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let object = &event["object"];
-        if event["type"] != "DELETED" && event["type"] != "BOOKMARK" && wanted(object) && !seen.contains(&object["metadata"]["resourceVersion"]) {
+        if event["type"] != "DELETED"
+            && event["type"] != "BOOKMARK"
+            && wanted(object)
+            && !seen.contains(&object["metadata"]["resourceVersion"])
+        {
             terminal::out(&columns.align(&line(object, with_namespace)));
         }
     }
@@ -96,7 +105,12 @@ async fn run(session: &Session) -> Result<()> {
 }
 
 pub fn last_seen(event: &Value) -> String {
-    let candidates = [&event["series"]["lastObservedTime"], &event["lastTimestamp"], &event["eventTime"], &event["metadata"]["creationTimestamp"]];
+    let candidates = [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["metadata"]["creationTimestamp"],
+    ];
     candidates.iter().find_map(|time| time.as_str()).unwrap_or_default().to_string()
 }
 

@@ -50,7 +50,10 @@ async fn exec(session: &Session) -> Result<()> {
         Some(dash) if dash >= 1 => (&arguments[0], arguments[dash..].to_vec()),
         Some(_) => return Err(Failure::message("pod, type/name or --filename must be specified")),
         None if arguments.len() > 1 => {
-            return Err(Failure::message(format!("exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead\nSee '{} -h' for help and examples", session.path)));
+            return Err(Failure::message(format!(
+                "exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead\nSee '{} -h' for help and examples",
+                session.path
+            )));
         }
         None => (&arguments[0], Vec::new()),
     };
@@ -68,9 +71,9 @@ async fn exec(session: &Session) -> Result<()> {
 
 fn ended(pod: &serde_json::Value) -> Result<()> {
     match pod["status"]["phase"].as_str().unwrap_or_default() {
-        phase @ ("Succeeded" | "Failed") => Err(Failure::message(format!(
-            "cannot exec into a container in a completed pod; current phase is {phase}"
-        ))),
+        phase @ ("Succeeded" | "Failed") => {
+            Err(Failure::message(format!("cannot exec into a container in a completed pod; current phase is {phase}")))
+        }
         _ => Ok(()),
     }
 }
@@ -87,16 +90,28 @@ async fn attach(session: &Session) -> Result<()> {
     let pod = pods::one(session, pod, limit).await?;
     if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-        return Err(Failure::message(format!("cannot attach a container in a completed pod; current phase is {phase}")));
+        return Err(Failure::message(format!(
+            "cannot attach a container in a completed pod; current phase is {phase}"
+        )));
     }
     let container = pods::container(&pod, flags.text("container"), flags.on("quiet"))?;
     to(session, &pod, &container, flags.on("stdin"), flags.on("tty"), flags.on("quiet")).await
 }
 
 /// Attaches to a container that runs already.
-pub async fn to(session: &Session, pod: &serde_json::Value, container: &str, stdin: bool, tty: bool, quiet: bool) -> Result<()> {
+pub async fn to(
+    session: &Session,
+    pod: &serde_json::Value,
+    container: &str,
+    stdin: bool,
+    tty: bool,
+    quiet: bool,
+) -> Result<()> {
     let lists = ["containers", "initContainers", "ephemeralContainers"];
-    let spec = lists.iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten()).find(|spec| spec["name"] == container);
+    let spec = lists
+        .iter()
+        .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
+        .find(|spec| spec["name"] == container);
     let has_tty = spec.is_some_and(|spec| spec["tty"] == true);
     let mut streams = Streams { stdin, tty }.checked();
     if streams.tty && !has_tty {

@@ -39,10 +39,9 @@ async fn run(session: &Session) -> Result<()> {
     let (kind, fields) = split(session, path).await?;
     let mapping = match flags.text("api-version") {
         "" => kind,
-        version => session
-            .mapping_of_kind(version, &kind.kind)
-            .await?
-            .ok_or_else(|| Failure::message(format!("couldn't find resource for {:?}", format!("{version}, Resource={}", kind.plural))))?,
+        version => session.mapping_of_kind(version, &kind.kind).await?.ok_or_else(|| {
+            Failure::message(format!("couldn't find resource for {:?}", format!("{version}, Resource={}", kind.plural)))
+        })?,
     };
     let path = match mapping.group.as_str() {
         "" => format!("/openapi/v3/api/{}", mapping.version),
@@ -52,10 +51,14 @@ async fn run(session: &Session) -> Result<()> {
     let schemas = &document["components"]["schemas"];
     let is_kind = |schema: &Value| {
         schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten().any(|known| {
-            known["kind"] == mapping.kind.as_str() && known["version"] == mapping.version.as_str() && known["group"] == mapping.group.as_str()
+            known["kind"] == mapping.kind.as_str()
+                && known["version"] == mapping.version.as_str()
+                && known["group"] == mapping.group.as_str()
         })
     };
-    let Some(schema) = schemas.as_object().into_iter().flatten().map(|(_, schema)| schema).find(|schema| is_kind(schema)) else {
+    let Some(schema) =
+        schemas.as_object().into_iter().flatten().map(|(_, schema)| schema).find(|schema| is_kind(schema))
+    else {
         return Err(Failure::message(format!("GVK {} not found in OpenAPI schema", mapping.api_version())));
     };
     let mut out = String::new();
@@ -81,15 +84,17 @@ async fn run(session: &Session) -> Result<()> {
 /// `pods.spec.containers` is a resource and fields; the resource itself may hold dots: `deployments.v1.apps.spec`.
 async fn split(session: &Session, path: &str) -> Result<(crate::resource::mapping::Mapping, Vec<String>)> {
     let parts: Vec<&str> = path.split('.').collect();
-    let fields = |from: usize| parts[from..].iter().filter(|part| !part.is_empty()).map(|part| part.to_string()).collect();
+    let fields =
+        |from: usize| parts[from..].iter().filter(|part| !part.is_empty()).map(|part| part.to_string()).collect();
     let known = session.mapping(parts[0]).await.map_err(|failure| Failure::Plain(failure.text()));
     for count in (2..=parts.len()).rev() {
         // Only where the first word alone says nothing, or the rest is a group, is a longer name tried.
         let name = parts[..count].join(".");
-        if api::KINDS.iter().any(|kind| !kind.group.is_empty() && name.ends_with(kind.group)) || known.is_err() {
-            if let Ok(mapping) = session.mapping(&name).await {
-                return Ok((mapping, fields(count)));
-            }
+        let grouped = api::KINDS.iter().any(|kind| !kind.group.is_empty() && name.ends_with(kind.group));
+        if (grouped || known.is_err())
+            && let Ok(mapping) = session.mapping(&name).await
+        {
+            return Ok((mapping, fields(count)));
         }
     }
     Ok((known?, fields(1)))
@@ -119,7 +124,10 @@ fn step<'a>(schemas: &'a Value, schema: &'a Value, field: &str) -> Option<Shown<
     let mut holder = resolve(schemas, schema);
     let mut depth = 0;
     while holder["properties"].is_null() && depth < 8 {
-        holder = resolve(schemas, if holder["items"].is_object() { &holder["items"] } else { &holder["additionalProperties"] });
+        holder = resolve(
+            schemas,
+            if holder["items"].is_object() { &holder["items"] } else { &holder["additionalProperties"] },
+        );
         depth += 1;
     }
     let used = holder["properties"].get(field)?;
@@ -131,7 +139,13 @@ fn step<'a>(schemas: &'a Value, schema: &'a Value, field: &str) -> Option<Shown<
     // What a list or map holds is described too.
     let mut depth = 0;
     while depth < 8 {
-        let next = if inner["items"].is_object() { &inner["items"] } else if inner["additionalProperties"].is_object() { &inner["additionalProperties"] } else { break };
+        let next = if inner["items"].is_object() {
+            &inner["items"]
+        } else if inner["additionalProperties"].is_object() {
+            &inner["additionalProperties"]
+        } else {
+            break;
+        };
         let target = resolve(schemas, next);
         descriptions.extend(texts(next));
         if !std::ptr::eq(target, next) {
@@ -150,7 +164,11 @@ fn type_name(schemas: &Value, schema: &Value) -> String {
         let target = &schemas[name];
         // Names for plain values are shown as what they are.
         return match target["type"].as_str() {
-            Some(kind @ ("string" | "integer" | "number" | "boolean")) if !name.ends_with("Quantity") && !name.ends_with("IntOrString") => kind.to_string(),
+            Some(kind @ ("string" | "integer" | "number" | "boolean"))
+                if !name.ends_with("Quantity") && !name.ends_with("IntOrString") =>
+            {
+                kind.to_string()
+            }
             _ => name.rsplit('.').next().unwrap_or(name).to_string(),
         };
     }
@@ -168,7 +186,12 @@ fn type_name(schemas: &Value, schema: &Value) -> String {
 fn enumeration<'a>(schemas: &'a Value, schema: &'a Value) -> Vec<String> {
     let target = resolve(schemas, schema);
     let values = if schema["enum"].is_array() { &schema["enum"] } else { &target["enum"] };
-    values.as_array().into_iter().flatten().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_string)).collect()
+    values
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_string))
+        .collect()
 }
 
 impl Shown<'_> {
@@ -181,7 +204,9 @@ impl Shown<'_> {
                 out += "\n\n";
             } else {
                 out += "ENUM:\n";
-                values.iter().for_each(|value| out += &format!("    {}\n", if value.is_empty() { "\"\"" } else { value }));
+                values
+                    .iter()
+                    .for_each(|value| out += &format!("    {}\n", if value.is_empty() { "\"\"" } else { value }));
                 out += "\n";
             }
         }
@@ -193,8 +218,14 @@ impl Shown<'_> {
         out += "    \n";
         let mut holder = resolve(schemas, self.schema);
         let mut depth = 0;
-        while holder["properties"].is_null() && depth < 8 && (holder["items"].is_object() || holder["additionalProperties"].is_object()) {
-            holder = resolve(schemas, if holder["items"].is_object() { &holder["items"] } else { &holder["additionalProperties"] });
+        while holder["properties"].is_null()
+            && depth < 8
+            && (holder["items"].is_object() || holder["additionalProperties"].is_object())
+        {
+            holder = resolve(
+                schemas,
+                if holder["items"].is_object() { &holder["items"] } else { &holder["additionalProperties"] },
+            );
             depth += 1;
         }
         if holder["properties"].is_object() {
@@ -205,14 +236,23 @@ impl Shown<'_> {
     }
 }
 
-fn fields<'a>(schemas: &'a Value, holder: &'a Value, level: usize, recursive: bool, seen: &mut Vec<*const Value>) -> String {
+fn fields<'a>(
+    schemas: &'a Value,
+    holder: &'a Value,
+    level: usize,
+    recursive: bool,
+    seen: &mut Vec<*const Value>,
+) -> String {
     let pad = "  ".repeat(level);
     let required: Vec<&str> = holder["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let mut out = String::new();
     for (name, used) in holder["properties"].as_object().into_iter().flatten() {
         let needed = if required.contains(&name.as_str()) { " -required-" } else { "" };
         out += &format!("{pad}{name}\t<{}>{needed}\n", type_name(schemas, used));
-        let values: Vec<String> = enumeration(schemas, used).into_iter().map(|value| if value.is_empty() { "\"\"".into() } else { value }).collect();
+        let values: Vec<String> = enumeration(schemas, used)
+            .into_iter()
+            .map(|value| if value.is_empty() { "\"\"".into() } else { value })
+            .collect();
         if !values.is_empty() {
             // A line of many values is cut after the fourth.
             let shown = if values.len() > 4 { format!("{}, ....", values[..4].join(", ")) } else { values.join(", ") };
@@ -229,8 +269,14 @@ fn fields<'a>(schemas: &'a Value, holder: &'a Value, level: usize, recursive: bo
         }
         let mut inner = resolve(schemas, used);
         let mut depth = 0;
-        while inner["properties"].is_null() && depth < 8 && (inner["items"].is_object() || inner["additionalProperties"].is_object()) {
-            inner = resolve(schemas, if inner["items"].is_object() { &inner["items"] } else { &inner["additionalProperties"] });
+        while inner["properties"].is_null()
+            && depth < 8
+            && (inner["items"].is_object() || inner["additionalProperties"].is_object())
+        {
+            inner = resolve(
+                schemas,
+                if inner["items"].is_object() { &inner["items"] } else { &inner["additionalProperties"] },
+            );
             depth += 1;
         }
         let place = inner as *const Value;

@@ -86,7 +86,7 @@ fn selector(info: &Info) -> Result<Map<String, Value>> {
     };
     match found.filter(|labels| !labels.is_empty()) {
         Some(labels) => Ok(labels),
-        None if info.mapping.plural == "pods" => Err(Failure::message(format!("couldn't retrieve selectors via --selector flag or introspection: the pod has no labels and cannot be exposed"))),
+        None if info.mapping.plural == "pods" => Err(Failure::message("couldn't retrieve selectors via --selector flag or introspection: the pod has no labels and cannot be exposed".to_string())),
         None => Err(Failure::message("couldn't retrieve selectors via --selector flag or introspection: invalid selector")),
     }
 }
@@ -96,7 +96,9 @@ fn known_ports(info: &Info) -> Vec<(String, String)> {
     let object = &info.object;
     if info.mapping.plural == "services" {
         let ports = object["spec"]["ports"].as_array().into_iter().flatten();
-        return ports.map(|port| (port["port"].to_string(), port["protocol"].as_str().unwrap_or("TCP").into())).collect();
+        return ports
+            .map(|port| (port["port"].to_string(), port["protocol"].as_str().unwrap_or("TCP").into()))
+            .collect();
     }
     let spec = if info.mapping.plural == "pods" { &object["spec"] } else { &object["spec"]["template"]["spec"] };
     let containers = spec["containers"].as_array().into_iter().flatten();
@@ -120,7 +122,8 @@ fn service(session: &Session, info: &Info) -> Result<Value> {
     };
     let mut specs = Vec::new();
     for (at, port) in ports.iter().enumerate() {
-        let number: i64 = port.parse().map_err(|_| Failure::message(format!("strconv.Atoi: parsing {port:?}: invalid syntax")))?;
+        let number: i64 =
+            port.parse().map_err(|_| Failure::message(format!("strconv.Atoi: parsing {port:?}: invalid syntax")))?;
         let own = known.iter().find(|(known, _)| known == port).map(|(_, protocol)| protocol.as_str());
         let protocol = match flags.text("protocol") {
             "" => own.unwrap_or("TCP"),
@@ -148,7 +151,12 @@ fn service(session: &Session, info: &Info) -> Result<Value> {
     if !specs.is_empty() {
         spec["ports"] = specs.into();
     }
-    for (flag, key) in [("type", "type"), ("session-affinity", "sessionAffinity"), ("cluster-ip", "clusterIP"), ("load-balancer-ip", "loadBalancerIP")] {
+    for (flag, key) in [
+        ("type", "type"),
+        ("session-affinity", "sessionAffinity"),
+        ("cluster-ip", "clusterIP"),
+        ("load-balancer-ip", "loadBalancerIP"),
+    ] {
         if !flags.text(flag).is_empty() {
             spec[key] = flags.text(flag).into();
         }

@@ -54,8 +54,10 @@ async fn run(session: &Session) -> Result<()> {
     if flags.on("output-watch-events") && !watching {
         return session.usage("--output-watch-events option can only be used with --watch or --watch-only");
     }
-    if query.arguments.is_empty() && !query.from_files() {
-        terminal::err("You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n");
+    if query.arguments.is_empty() && !query.has_files() {
+        terminal::err(
+            "You must specify the type of resource to get. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n",
+        );
         return session.usage("Required resource not specified.\nUse \"kubectl explain <resource>\" for a detailed description of that resource (e.g. kubectl explain pods).");
     }
     let format = Format::from(flags, true)?;

@@ -70,10 +70,15 @@ async fn run(session: &Session, which: Which) -> Result<()> {
     let first = query.arguments.iter().position(|argument| is_pair(&argument)).unwrap_or(query.arguments.len());
     let pairs = query.arguments.split_off(first);
     if let Some(stray) = pairs.iter().find(|pair| !is_pair(pair)) {
-        return Err(Failure::message(format!("all resources must be specified before {} changes: {stray}", which.singular())));
+        return Err(Failure::message(format!(
+            "all resources must be specified before {} changes: {stray}",
+            which.singular()
+        )));
     }
-    if query.arguments.is_empty() && !query.from_files() {
-        return Err(Failure::message("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
+    if query.arguments.is_empty() && !query.has_files() {
+        return Err(Failure::message(
+            "one or more resources must be specified as <resource> <name> or <resource>/<name>",
+        ));
     }
     let (set, removed) = parse(&pairs, which)?;
     if set.is_empty() && removed.is_empty() && !flags.on("list") {
@@ -120,7 +125,10 @@ fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
         }
     }
     if let Some((key, _)) = set.iter().find(|(key, _)| removed.contains(key)) {
-        return Err(Failure::message(format!("can not both modify and remove {} {key:?} in the same command", which.singular())));
+        return Err(Failure::message(format!(
+            "can not both modify and remove {} {key:?} in the same command",
+            which.singular()
+        )));
     }
     Ok((set, removed))
 }
@@ -134,7 +142,9 @@ async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, rem
                 return Err(Failure::message(match which {
                     Which::Labels => format!("'{key}' already has a value ({known}), and --overwrite is false"),
                     Which::Annotations => {
-                        format!("--overwrite is false but found the following declared annotation(s): '{key}' already has a value ({known})")
+                        format!(
+                            "--overwrite is false but found the following declared annotation(s): '{key}' already has a value ({known})"
+                        )
                     }
                 }));
             }
@@ -164,8 +174,10 @@ async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, rem
             value => object["metadata"][which.map()][key.as_str()] = value.clone(),
         }
     }
-    let needs_write = !changes.is_empty() || which == Which::Annotations;
-    if !change.local() && !flags.on("local") && needs_write && !(flags.on("list") && set.is_empty() && removed.is_empty()) {
+    let only_listed = flags.on("list") && set.is_empty() && removed.is_empty();
+    let nothing = changes.is_empty() && which == Which::Labels;
+    let stays = change.local() || flags.on("local") || only_listed || nothing;
+    if !stays {
         let mut patch = json!({"metadata": {which.map(): changes}});
         if !flags.text("resource-version").is_empty() {
             patch["metadata"]["resourceVersion"] = flags.text("resource-version").into();
@@ -174,7 +186,13 @@ async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, rem
     }
     if flags.on("list") {
         if change.format.is_human() {
-            terminal::outln(&format!("Listing {} for {}.{}/{}:", which.map(), info.mapping.kind, info.mapping.group, info.name));
+            terminal::outln(&format!(
+                "Listing {} for {}.{}/{}:",
+                which.map(),
+                info.mapping.kind,
+                info.mapping.group,
+                info.name
+            ));
         }
         let empty = Map::new();
         for (key, value) in object["metadata"][which.map()].as_object().unwrap_or(&empty) {

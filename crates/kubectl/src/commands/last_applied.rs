@@ -47,13 +47,17 @@ const EDIT_FLAGS: &[Flag] = &[
 async fn view(session: &Session) -> Result<()> {
     let format = session.flags.text("output");
     if !["yaml", "json"].contains(&format) {
-        return session.usage(format!("Unexpected -o output mode: {format}, the flag 'output' must be one of yaml|json"));
+        return session
+            .usage(format!("Unexpected -o output mode: {format}, the flag 'output' must be one of yaml|json"));
     }
     let (infos, failures) = session.infos(&Query::from(session)).await?;
     crate::failure::all(failures)?;
     for info in infos {
         let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else {
-            return Err(Failure::message(format!("no last-applied-configuration annotation found on resource: {}", info.name)));
+            return Err(Failure::message(format!(
+                "no last-applied-configuration annotation found on resource: {}",
+                info.name
+            )));
         };
         let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
         if format == "json" {
@@ -84,7 +88,11 @@ async fn set(session: &Session) -> Result<()> {
             continue;
         }
         let patch = json!({"metadata": {"annotations": {LAST_APPLIED: text}}});
-        let object = if change.local() { live.object } else { change.send(Call::patch(info.path(), MERGE, &patch), "kubectl-client-side-apply").await? };
+        let object = if change.local() {
+            live.object
+        } else {
+            change.send(Call::patch(info.path(), MERGE, &patch), "kubectl-client-side-apply").await?
+        };
         change.report(&info.shown(), &object, "configured")?;
     }
     Ok(())
@@ -95,7 +103,10 @@ async fn edit(session: &Session) -> Result<()> {
     crate::failure::all(failures)?;
     for info in infos {
         let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else {
-            return Err(Failure::message(format!("no last-applied-configuration annotation found on resource: {}", info.name)));
+            return Err(Failure::message(format!(
+                "no last-applied-configuration annotation found on resource: {}",
+                info.name
+            )));
         };
         let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
         let edited = super::edit::edit_text(&value)?;

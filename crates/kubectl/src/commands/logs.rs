@@ -100,7 +100,8 @@ async fn run(session: &Session) -> Result<()> {
                 sources.len()
             )));
         }
-        let mut streams: FuturesUnordered<_> = sources.iter().map(|source| print(session, source, prefix, many)).collect();
+        let mut streams: FuturesUnordered<_> =
+            sources.iter().map(|source| print(session, source, prefix, many)).collect();
         while let Some(done) = streams.next().await {
             done?;
         }
@@ -139,7 +140,11 @@ async fn pods(session: &Session) -> Result<(Vec<Value>, bool)> {
             }
             if found.len() > 1 {
                 let first = pods::one(session, text, std::time::Duration::ZERO).await?;
-                terminal::err(&format!("Found {} pods, using pod/{}\n", found.len(), first["metadata"]["name"].as_str().unwrap_or_default()));
+                terminal::err(&format!(
+                    "Found {} pods, using pod/{}\n",
+                    found.len(),
+                    first["metadata"]["name"].as_str().unwrap_or_default()
+                ));
                 return Ok((vec![first], false));
             }
             if found.is_empty() {
@@ -165,13 +170,19 @@ async fn print(session: &Session, source: &Source, prefix: bool, many: bool) -> 
     let mut call = Call::get(format!("/api/v1/namespaces/{}/pods/{}/log", source.namespace, source.pod))
         .with("container", source.container.as_str());
     call.accept = "*/*";
-    for (flag, key) in [("follow", "follow"), ("previous", "previous"), ("timestamps", "timestamps"), ("insecure-skip-tls-verify-backend", "insecureSkipTLSVerifyBackend")] {
+    for (flag, key) in [
+        ("follow", "follow"),
+        ("previous", "previous"),
+        ("timestamps", "timestamps"),
+        ("insecure-skip-tls-verify-backend", "insecureSkipTLSVerifyBackend"),
+    ] {
         if flags.on(flag) {
             call = call.with(key, "true");
         }
     }
     // With a selector only the end is shown, unless something else is asked for.
-    let tail = if many && !flags.given("tail") && flags.text("selector") != "" { 10 } else { flags.integer("tail") };
+    let tail =
+        if many && !flags.given("tail") && !flags.text("selector").is_empty() { 10 } else { flags.integer("tail") };
     if tail >= 0 {
         call = call.with("tailLines", tail.to_string());
     }

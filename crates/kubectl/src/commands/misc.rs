@@ -123,11 +123,15 @@ const KUSTOMIZE_FLAGS: &[Flag] = &[
 async fn cluster_info(session: &Session) -> Result<()> {
     let server = session.settings()?.server.clone();
     let services = session
-        .send(&Call::get("/api/v1/namespaces/kube-system/services").with("labelSelector", "kubernetes.io/cluster-service=true"))
+        .send(
+            &Call::get("/api/v1/namespaces/kube-system/services")
+                .with("labelSelector", "kubernetes.io/cluster-service=true"),
+        )
         .await?;
     // Colours only where somebody looks.
     let colored = std::io::IsTerminal::is_terminal(&std::io::stdout());
-    let paint = |code: &str, text: &str| if colored { format!("\x1b[0;{code}m{text}\x1b[0m") } else { text.to_string() };
+    let paint =
+        |code: &str, text: &str| if colored { format!("\x1b[0;{code}m{text}\x1b[0m") } else { text.to_string() };
     terminal::outln(&format!("{} is running at {}", paint("32", "Kubernetes control plane"), paint("33", &server)));
     for service in services["items"].as_array().into_iter().flatten() {
         let name = service["metadata"]["name"].as_str().unwrap_or_default();
@@ -146,23 +150,36 @@ async fn dump(session: &Session) -> Result<()> {
     let folder = flags.text("output-directory");
     let yaml = flags.text("output") == "yaml";
     let show = |name: &str, object: &Value| -> Result<()> {
-        let text = if yaml { crate::output::yaml::text(object) } else { format!("{}\n", crate::output::json::pretty(object)) };
+        let text =
+            if yaml { crate::output::yaml::text(object) } else { format!("{}\n", crate::output::json::pretty(object)) };
         write(folder, &format!("{name}.{}", if yaml { "yaml" } else { "json" }), &text)
     };
     show("nodes", &session.send(&Call::get("/api/v1/nodes")).await?)?;
     let mut namespaces = flags.list("namespaces");
     if flags.on("all-namespaces") {
         let list = session.send(&Call::get("/api/v1/namespaces")).await?;
-        namespaces = list["items"].as_array().into_iter().flatten().filter_map(|item| item["metadata"]["name"].as_str()).map(str::to_string).collect();
+        namespaces = list["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|item| item["metadata"]["name"].as_str())
+            .map(str::to_string)
+            .collect();
     } else if namespaces.is_empty() {
         namespaces = vec!["kube-system".into(), session.namespace()?.to_string()];
     }
     for namespace in namespaces {
         for (name, path) in [
-            ("events", "/api/v1"), ("replication-controllers", "/api/v1"), ("services", "/api/v1"), ("daemonsets", "/apis/apps/v1"),
-            ("deployments", "/apis/apps/v1"), ("replicasets", "/apis/apps/v1"), ("pods", "/api/v1"),
+            ("events", "/api/v1"),
+            ("replication-controllers", "/api/v1"),
+            ("services", "/api/v1"),
+            ("daemonsets", "/apis/apps/v1"),
+            ("deployments", "/apis/apps/v1"),
+            ("replicasets", "/apis/apps/v1"),
+            ("pods", "/api/v1"),
         ] {
-            let list = session.send(&Call::get(format!("{path}/namespaces/{namespace}/{}", name.replace('-', "")))).await?;
+            let list =
+                session.send(&Call::get(format!("{path}/namespaces/{namespace}/{}", name.replace('-', "")))).await?;
             show(&format!("{namespace}/{name}"), &list)?;
             if name != "pods" {
                 continue;
@@ -172,7 +189,8 @@ async fn dump(session: &Session) -> Result<()> {
                 let mut text = String::new();
                 for container in super::pods::container_names(pod, super::pods::ALL_LISTS) {
                     text += &format!("==== START logs for container {container} of pod {namespace}/{pod_name} ====\n");
-                    let mut call = Call::get(format!("/api/v1/namespaces/{namespace}/pods/{pod_name}/log")).with("container", container.as_str());
+                    let mut call = Call::get(format!("/api/v1/namespaces/{namespace}/pods/{pod_name}/log"))
+                        .with("container", container.as_str());
                     call.accept = "*/*";
                     text += &match session.bytes(&call).await {
                         Ok(log) => String::from_utf8_lossy(&log).into_owned(),
@@ -224,9 +242,15 @@ async fn certificate(session: &Session, kind: &str, word: &str) -> Result<()> {
         if !has(kind) || session.flags.on("force") {
             let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let reason = if kind == "Approved" { "KubectlApprove" } else { "KubectlDeny" };
-            let message = format!("This CSR was {word} by kubectl certificate {}.", if kind == "Approved" { "approve" } else { "deny" });
-            let mut conditions: Vec<Value> = conditions.into_iter().filter(|condition| condition["type"] != kind).collect();
-            conditions.push(json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now}));
+            let message = format!(
+                "This CSR was {word} by kubectl certificate {}.",
+                if kind == "Approved" { "approve" } else { "deny" }
+            );
+            let mut conditions: Vec<Value> =
+                conditions.into_iter().filter(|condition| condition["type"] != kind).collect();
+            conditions.push(
+                json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now}),
+            );
             object["status"]["conditions"] = conditions.into();
             session.send(&Call::put(format!("{}/approval", info.path()), &object)).await?;
         }
@@ -262,8 +286,8 @@ fn memory(usage: &Value) -> i64 {
 fn sort(session: &Session, rows: &mut [(String, i64, i64)]) -> Result<()> {
     match session.flags.text("sort-by") {
         "" => rows.sort_by(|one, other| one.0.cmp(&other.0)),
-        "cpu" => rows.sort_by(|one, other| other.1.cmp(&one.1)),
-        "memory" => rows.sort_by(|one, other| other.2.cmp(&one.2)),
+        "cpu" => rows.sort_by_key(|row| std::cmp::Reverse(row.1)),
+        "memory" => rows.sort_by_key(|row| std::cmp::Reverse(row.2)),
         _ => return Err(Failure::message("--sort-by accepts only cpu or memory")),
     }
     Ok(())
@@ -278,15 +302,35 @@ async fn top_nodes(session: &Session) -> Result<()> {
         return Err(Failure::message("metrics not available yet"));
     }
     let nodes = session.send(&Call::get("/api/v1/nodes")).await?;
-    let mut rows: Vec<(String, i64, i64)> = measured.iter().map(|node| (node["metadata"]["name"].as_str().unwrap_or_default().to_string(), cpu(&node["usage"]), memory(&node["usage"]))).collect();
+    let mut rows: Vec<(String, i64, i64)> = measured
+        .iter()
+        .map(|node| {
+            (
+                node["metadata"]["name"].as_str().unwrap_or_default().to_string(),
+                cpu(&node["usage"]),
+                memory(&node["usage"]),
+            )
+        })
+        .collect();
     sort(session, &mut rows)?;
-    let mut text = if session.flags.on("no-headers") { String::new() } else { "NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%)\n".into() };
+    let mut text = if session.flags.on("no-headers") {
+        String::new()
+    } else {
+        "NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%)\n".into()
+    };
     for (name, used_cpu, used_memory) in rows {
-        let node = nodes["items"].as_array().into_iter().flatten().find(|node| node["metadata"]["name"] == name.as_str());
+        let node =
+            nodes["items"].as_array().into_iter().flatten().find(|node| node["metadata"]["name"] == name.as_str());
         let list = if session.flags.on("show-capacity") { "capacity" } else { "allocatable" };
-        let of = |used: i64, all: i64| if all == 0 { "<unknown>".to_string() } else { format!("{}%", used * 100 / all) };
+        let of =
+            |used: i64, all: i64| if all == 0 { "<unknown>".to_string() } else { format!("{}%", used * 100 / all) };
         let all = node.map(|node| &node["status"][list]).unwrap_or(&Value::Null);
-        text += &format!("{name}\t{used_cpu}m\t{}\t{}Mi\t{}\n", of(used_cpu, cpu(all)), used_memory / MIB, of(used_memory, memory(all)));
+        text += &format!(
+            "{name}\t{used_cpu}m\t{}\t{}Mi\t{}\n",
+            of(used_cpu, cpu(all)),
+            used_memory / MIB,
+            of(used_memory, memory(all))
+        );
     }
     terminal::out(&Columns::table().align(&text));
     Ok(())

@@ -117,7 +117,8 @@ pub fn selector_text(selector: &Value) -> String {
     }
     for expression in selector["matchExpressions"].as_array().into_iter().flatten() {
         let key = expression["key"].as_str().unwrap_or_default();
-        let values: Vec<&str> = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> =
+            expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         parts.push(match expression["operator"].as_str().unwrap_or_default() {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),

@@ -112,7 +112,8 @@ async fn cordon_one(session: &Session, node: &Info, wanted: bool, dry: DryRun) -
     }
     if dry != DryRun::Client {
         let value = if wanted { json!(true) } else { Value::Null };
-        let mut call = Call::patch(node.path(), STRATEGIC, &json!({"spec": {"unschedulable": value}})).with("fieldManager", "kubectl-cordon");
+        let mut call = Call::patch(node.path(), STRATEGIC, &json!({"spec": {"unschedulable": value}}))
+            .with("fieldManager", "kubectl-cordon");
         if dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
@@ -132,20 +133,34 @@ async fn drain(session: &Session) -> Result<()> {
     for (at, node) in nodes.iter().enumerate() {
         let draining = drain_one(session, node, dry);
         let drained = match seconds > 0.0 {
-            true => tokio::time::timeout(Duration::from_secs_f64(seconds), draining)
-                .await
-                .unwrap_or_else(|_| Err(Failure::message(format!("unable to drain node {:?} due to error: global timeout reached: {}, continuing command...", node.name, go_duration(seconds))))),
+            true => tokio::time::timeout(Duration::from_secs_f64(seconds), draining).await.unwrap_or_else(|_| {
+                Err(Failure::message(format!(
+                    "unable to drain node {:?} due to error: global timeout reached: {}, continuing command...",
+                    node.name,
+                    go_duration(seconds)
+                )))
+            }),
             false => draining.await,
         };
         match drained {
             Ok(()) => terminal::outln(&format!("{} drained{}", node.shown(), dry_text(dry))),
             Err(failure) => {
                 let text = failure.text();
-                let text = if text.starts_with("unable to drain") { text } else { format!("unable to drain node {:?} due to error: {text}, continuing command...", node.name) };
+                let text = if text.starts_with("unable to drain") {
+                    text
+                } else {
+                    format!("unable to drain node {:?} due to error: {text}, continuing command...", node.name)
+                };
                 terminal::errln(&format!("error: {text}"));
                 terminal::errln("There are pending nodes to be drained:");
                 nodes[at..].iter().for_each(|node| terminal::errln(&format!(" {}", node.name)));
-                return Err(Failure::Message(text.split(" due to error: ").nth(1).unwrap_or(&text).trim_end_matches(", continuing command...").to_string()));
+                return Err(Failure::Message(
+                    text.split(" due to error: ")
+                        .nth(1)
+                        .unwrap_or(&text)
+                        .trim_end_matches(", continuing command...")
+                        .to_string(),
+                ));
             }
         }
     }
@@ -189,9 +204,17 @@ fn verdict(pod: &Value, force: bool, ignore_daemons: bool, delete_data: bool, da
     match owner {
         Some(owner) if owner["kind"] == "DaemonSet" && !finished => {
             if daemon_gone {
-                return if force { Verdict::Warn("deleting Pods that declare no controller") } else { Verdict::Refuse(UNMANAGED) };
+                return if force {
+                    Verdict::Warn("deleting Pods that declare no controller")
+                } else {
+                    Verdict::Refuse(UNMANAGED)
+                };
             }
-            return if ignore_daemons { Verdict::LeaveAndWarn("ignoring DaemonSet-managed Pods") } else { Verdict::Refuse(DAEMON) };
+            return if ignore_daemons {
+                Verdict::LeaveAndWarn("ignoring DaemonSet-managed Pods")
+            } else {
+                Verdict::Refuse(DAEMON)
+            };
         }
         None if !finished => {
             if !force {
@@ -223,12 +246,19 @@ async fn drain_one(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
     let mut leaving = Vec::new();
     let mut refused: Vec<(&str, Vec<String>)> = Vec::new();
     let mut warned: Vec<(&str, Vec<String>)> = Vec::new();
-    let add = |list: &mut Vec<(&'static str, Vec<String>)>, why: &'static str, pod: &str| match list.iter_mut().find(|(known, _)| *known == why) {
+    let add = |list: &mut Vec<(&'static str, Vec<String>)>, why: &'static str, pod: &str| match list
+        .iter_mut()
+        .find(|(known, _)| *known == why)
+    {
         Some((_, pods)) => pods.push(pod.to_string()),
         None => list.push((why, vec![pod.to_string()])),
     };
     for pod in session.list(&pods, "", &query).await? {
-        let shown = format!("{}/{}", pod["metadata"]["namespace"].as_str().unwrap_or_default(), pod["metadata"]["name"].as_str().unwrap_or_default());
+        let shown = format!(
+            "{}/{}",
+            pod["metadata"]["namespace"].as_str().unwrap_or_default(),
+            pod["metadata"]["name"].as_str().unwrap_or_default()
+        );
         let gone = daemon_gone(session, &pod).await;
         match verdict(&pod, flags.on("force"), flags.on("ignore-daemonsets"), flags.on("delete-emptydir-data"), gone) {
             Verdict::Leave => {}
@@ -253,11 +283,15 @@ async fn drain_one(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
         terminal::warn(&sentence(&warned));
     }
     for pod in &leaving {
-        let shown = format!("{}/{}", pod["metadata"]["namespace"].as_str().unwrap_or_default(), pod["metadata"]["name"].as_str().unwrap_or_default());
+        let shown = format!(
+            "{}/{}",
+            pod["metadata"]["namespace"].as_str().unwrap_or_default(),
+            pod["metadata"]["name"].as_str().unwrap_or_default()
+        );
         let word = if flags.on("disable-eviction") { "deleting" } else { "evicting" };
         terminal::errln(&format!("{word} pod {shown}{}", dry_text(dry)));
         if dry == DryRun::No {
-            evict(session, pod, &shown).await?;
+            evict(session, pod).await?;
         }
     }
     if dry != DryRun::No {
@@ -274,17 +308,25 @@ async fn drain_one(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
 }
 
 async fn daemon_gone(session: &Session, pod: &Value) -> bool {
-    let owner = pod["metadata"]["ownerReferences"].as_array().into_iter().flatten().find(|owner| owner["controller"] == true && owner["kind"] == "DaemonSet");
+    let owner = pod["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|owner| owner["controller"] == true && owner["kind"] == "DaemonSet");
     let Some(owner) = owner else { return false };
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
-    let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{}", owner["name"].as_str().unwrap_or_default());
+    let path =
+        format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{}", owner["name"].as_str().unwrap_or_default());
     matches!(session.send(&Call::get(path)).await, Err(failure) if failure.is_not_found())
 }
 
 /// A budget may forbid it for now; then it is tried again.
-async fn evict(session: &Session, pod: &Value, shown: &str) -> Result<()> {
+async fn evict(session: &Session, pod: &Value) -> Result<()> {
     let flags = &session.flags;
-    let (namespace, name) = (pod["metadata"]["namespace"].as_str().unwrap_or_default(), pod["metadata"]["name"].as_str().unwrap_or_default());
+    let (namespace, name) = (
+        pod["metadata"]["namespace"].as_str().unwrap_or_default(),
+        pod["metadata"]["name"].as_str().unwrap_or_default(),
+    );
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let mut options = json!({});
     if flags.integer("grace-period") >= 0 {
@@ -301,12 +343,19 @@ async fn evict(session: &Session, pod: &Value, shown: &str) -> Result<()> {
             Ok(_) => return Ok(()),
             Err(failure) if failure.is_not_found() => return Ok(()),
             Err(failure) if failure.reason() == "TooManyRequests" => {
-                terminal::errln(&format!("error when evicting pods/{name:?} -n {namespace:?} (will retry after 5s): {}", failure.text()));
+                terminal::errln(&format!(
+                    "error when evicting pods/{name:?} -n {namespace:?} (will retry after 5s): {}",
+                    failure.text()
+                ));
                 tokio::time::sleep(Duration::from_secs(5)).await;
             }
-            Err(failure) => return Err(Failure::message(format!("error when evicting pods/{name:?} -n {namespace:?}: {}", failure.text()))),
+            Err(failure) => {
+                return Err(Failure::message(format!(
+                    "error when evicting pods/{name:?} -n {namespace:?}: {}",
+                    failure.text()
+                )));
+            }
         }
-        let _ = shown;
     }
 }
 
@@ -361,7 +410,12 @@ async fn taint(session: &Session) -> Result<()> {
         return Err(Failure::message("at least one taint update is required"));
     }
     let (added, removed) = parse_taints(taints)?;
-    let query = Query { arguments: resources.to_vec(), selector: flags.text("selector").into(), all: flags.on("all"), chunk: 500, ..Query::default() };
+    let query = Query {
+        arguments: resources.to_vec(),
+        selector: flags.text("selector").into(),
+        chunk: 500,
+        ..Query::default()
+    };
     let (infos, mut failures) = session.infos(&query).await?;
     for node in infos {
         if !node.mapping.is("", "nodes") {
@@ -376,7 +430,9 @@ async fn taint(session: &Session) -> Result<()> {
 
 async fn taint_one(change: &Change<'_>, node: &Info, added: &[Value], removed: &[Value]) -> Result<()> {
     let mut taints = node.object["spec"]["taints"].as_array().cloned().unwrap_or_default();
-    let same = |one: &Value, other: &Value| one["key"] == other["key"] && (one["effect"].is_null() || one["effect"] == other["effect"]);
+    let same = |one: &Value, other: &Value| {
+        one["key"] == other["key"] && (one["effect"].is_null() || one["effect"] == other["effect"])
+    };
     let mut overwritten = false;
     for taint in added {
         if let Some(old) = taints.iter_mut().find(|old| same(taint, old)) {
@@ -439,7 +495,10 @@ mod tests {
         assert_eq!(verdict(&pod("", "Running", false), false, true, false, false), Verdict::Refuse(UNMANAGED));
         assert!(matches!(verdict(&pod("", "Running", false), true, true, false, false), Verdict::Warn(_)));
         assert_eq!(verdict(&pod("DaemonSet", "Running", false), false, false, false, false), Verdict::Refuse(DAEMON));
-        assert!(matches!(verdict(&pod("DaemonSet", "Running", false), false, true, false, false), Verdict::LeaveAndWarn(_)));
+        assert!(matches!(
+            verdict(&pod("DaemonSet", "Running", false), false, true, false, false),
+            Verdict::LeaveAndWarn(_)
+        ));
         assert_eq!(verdict(&pod("ReplicaSet", "Running", true), true, true, false, false), Verdict::Refuse(LOCAL));
         assert!(matches!(verdict(&pod("ReplicaSet", "Running", true), true, true, true, false), Verdict::Warn(_)));
         assert_eq!(verdict(&pod("", "Failed", false), false, false, false, false), Verdict::Evict);

@@ -41,19 +41,25 @@ async fn run(session: &Session) -> Result<()> {
         other => return Err(Failure::message(format!("--type must be one of [json merge strategic], not {other:?}"))),
     };
     let text = match (flags.text("patch"), flags.text("patch-file")) {
-        ("", "") => return Err(Failure::message("must specify --patch or --patch-file containing the contents of the patch")),
-        ("", file) => std::fs::read_to_string(file)
-            .map_err(|error| Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error))))?,
+        ("", "") => {
+            return Err(Failure::message("must specify --patch or --patch-file containing the contents of the patch"));
+        }
+        ("", file) => std::fs::read_to_string(file).map_err(|error| {
+            Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error)))
+        })?,
         (patch, _) => patch.to_string(),
     };
     let patch: Value = machinery::codec::decode_yaml(text.as_bytes())
         .map_err(|error| Failure::message(format!("unable to parse {text:?}: {error}")))?
         .value;
     let query = Query { chunk: 500, subresource: String::new(), ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
-        return Err(Failure::message("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
+    if query.arguments.is_empty() && !query.has_files() {
+        return Err(Failure::message(
+            "one or more resources must be specified as <resource> <name> or <resource>/<name>",
+        ));
     }
-    let (infos, mut failures) = if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
+    let (infos, mut failures) =
+        if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
     for info in infos {
         if let Err(failure) = patch_one(&change, &info, kind, &patch).await {
             failures.push(failure);
@@ -87,7 +93,9 @@ async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: 
             JSON_PATCH => machinery::patch::json::apply(&mut object, patch).map_err(|error| error.to_string()),
             MERGE => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
             _ => match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
-                Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string()),
+                Some(ty) => {
+                    machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string())
+                }
                 None => Err("strategic merge patch is not supported for this kind".into()),
             },
         };

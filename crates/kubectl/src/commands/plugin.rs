@@ -31,7 +31,8 @@ const FLAGS: &[Flag] = &[Flag::switch("name-only", "Only the names, without thei
 
 /// Becomes the plugin for these words, if there is one; otherwise answers with nothing.
 pub fn run(line: &[String]) -> Option<i32> {
-    let words: Vec<String> = line.iter().take_while(|word| !word.starts_with('-')).map(|word| word.replace('-', "_")).collect();
+    let words: Vec<String> =
+        line.iter().take_while(|word| !word.starts_with('-')).map(|word| word.replace('-', "_")).collect();
     // The longest name wins: `kubectl a b` is kubectl-a-b before it is kubectl-a with an argument.
     for count in (1..=words.len()).rev() {
         let name = format!("kubectl-{}", words[..count].join("-"));
@@ -57,9 +58,12 @@ async fn list(session: &Session) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut found: Vec<PathBuf> = Vec::new();
     for folder in std::env::split_paths(&path) {
-        let mut files: Vec<PathBuf> = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
+        let mut files: Vec<PathBuf> =
+            std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.sort();
-        let is_plugin = |file: &PathBuf| file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("kubectl-"));
+        let is_plugin = |file: &PathBuf| {
+            file.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("kubectl-"))
+        };
         found.extend(files.into_iter().filter(is_plugin));
     }
     if found.is_empty() {
@@ -71,7 +75,10 @@ async fn list(session: &Session) -> Result<()> {
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         terminal::outln(&if session.flags.on("name-only") { name.clone() } else { file.display().to_string() });
         if !executable(&file) {
-            terminal::errln(&format!("  - warning: {} identified as a kubectl plugin, but it is not executable", file.display()));
+            terminal::errln(&format!(
+                "  - warning: {} identified as a kubectl plugin, but it is not executable",
+                file.display()
+            ));
             warnings += 1;
         }
         if names.contains(&name) {

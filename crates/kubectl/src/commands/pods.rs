@@ -38,7 +38,10 @@ pub async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> {
         _ => super::selector_text(&object["spec"]["selector"]),
     };
     if selector.is_empty() {
-        return Err(Failure::message(format!("cannot attach to a {kind} without a selector").replace("cannot attach to", "invalid: cannot find pods of")));
+        return Err(Failure::message(
+            format!("cannot attach to a {kind} without a selector")
+                .replace("cannot attach to", "invalid: cannot find pods of"),
+        ));
     }
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let query = Query { selector, chunk: 500, ..Query::default() };
@@ -48,21 +51,28 @@ pub async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> {
 
 fn labels(selector: &Value) -> String {
     let pairs = selector.as_object().into_iter().flatten();
-    let texts: Vec<String> = pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    let texts: Vec<String> =
+        pairs.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
     texts.join(",")
 }
 
 /// Ready before running before pending, then the older one.
 fn best(pods: &mut Vec<Value>) -> Option<Value> {
     let ready = |pod: &Value| {
-        pod["status"]["conditions"].as_array().into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+        pod["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
     };
     let phase = |pod: &Value| match pod["status"]["phase"].as_str().unwrap_or_default() {
         "Running" => 0,
         "Pending" => 1,
         _ => 2,
     };
-    pods.sort_by_key(|pod| (phase(pod), !ready(pod), pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_string()));
+    pods.sort_by_key(|pod| {
+        (phase(pod), !ready(pod), pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_string())
+    });
     pods.drain(..).next()
 }
 
@@ -91,7 +101,9 @@ pub fn container(pod: &Value, given: &str, quiet: bool) -> Result<String> {
         }
         crate::terminal::err(&format!("Default container name {default:?} not found in pod {name}\n"));
     }
-    let Some(first) = all.first() else { return Err(Failure::message(format!("pod {name} does not have any containers"))) };
+    let Some(first) = all.first() else {
+        return Err(Failure::message(format!("pod {name} does not have any containers")));
+    };
     if all.len() > 1 && !quiet {
         let mut shown = container_names(pod, &["containers"]);
         shown.extend(container_names(pod, &["initContainers"]).into_iter().map(|name| format!("{name} (init)")));

@@ -45,14 +45,16 @@ async fn run(session: &Session) -> Result<()> {
     let limit = Duration::from_secs_f64(session.flags.seconds("pod-running-timeout").max(0.0));
     let pod = pods::one(session, target, limit).await?;
     let service = match target.split_once('/') {
-        Some((kind, name)) if session.mapping(kind).await?.is("", "services") => {
-            Some(session.send(&Call::get(format!("/api/v1/namespaces/{}/services/{name}", session.namespace()?))).await?)
-        }
+        Some((kind, name)) if session.mapping(kind).await?.is("", "services") => Some(
+            session.send(&Call::get(format!("/api/v1/namespaces/{}/services/{name}", session.namespace()?))).await?,
+        ),
         _ => None,
     };
     if pod["status"]["phase"] != "Running" {
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
-        return Err(Failure::message(format!("unable to forward port because pod is not running. Current status={phase}")));
+        return Err(Failure::message(format!(
+            "unable to forward port because pod is not running. Current status={phase}"
+        )));
     }
     let mut pairs = Vec::new();
     for port in ports {
@@ -86,7 +88,10 @@ async fn run(session: &Session) -> Result<()> {
             }
         }
         if !bound {
-            return Err(Failure::message(format!("unable to listen on any of the requested ports: [{{{} {}}}]", pair.local, pair.remote)));
+            return Err(Failure::message(format!(
+                "unable to listen on any of the requested ports: [{{{} {}}}]",
+                pair.local, pair.remote
+            )));
         }
     }
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_string();
@@ -113,7 +118,12 @@ async fn run(session: &Session) -> Result<()> {
     Ok(())
 }
 
-async fn forward(api: kube::Api<k8s_openapi::api::core::v1::Pod>, pod: String, remote: u16, mut connection: TcpStream) -> std::result::Result<(), String> {
+async fn forward(
+    api: kube::Api<k8s_openapi::api::core::v1::Pod>,
+    pod: String,
+    remote: u16,
+    mut connection: TcpStream,
+) -> std::result::Result<(), String> {
     let mut forwarder = api.portforward(&pod, &[remote]).await.map_err(|error| error.to_string())?;
     let (Some(mut upstream), Some(failed)) = (forwarder.take_stream(remote), forwarder.take_error(remote)) else {
         return Err("the server opened no stream".into());
@@ -146,7 +156,12 @@ fn pair(text: &str, pod: &Value, service: Option<&Value>) -> Result<Pair> {
         Some(service) => of_service(service, pod, remote)?,
         None => match remote.parse::<u16>() {
             Ok(port) => port,
-            Err(_) => named(pod, remote).ok_or_else(|| Failure::message(format!("Pod '{}' does not have a named port '{remote}'", pod["metadata"]["name"].as_str().unwrap_or_default())))?,
+            Err(_) => named(pod, remote).ok_or_else(|| {
+                Failure::message(format!(
+                    "Pod '{}' does not have a named port '{remote}'",
+                    pod["metadata"]["name"].as_str().unwrap_or_default()
+                ))
+            })?,
         },
     };
     if remote_port == 0 {
@@ -157,26 +172,39 @@ fn pair(text: &str, pod: &Value, service: Option<&Value>) -> Result<Pair> {
         local => match local.parse::<u16>() {
             Ok(port) => port,
             Err(_) if !text.contains(':') => remote_port,
-            Err(_) => return Err(Failure::message(format!("error parsing local port '{local}': strconv.ParseUint: parsing {local:?}: invalid syntax"))),
+            Err(_) => {
+                return Err(Failure::message(format!(
+                    "error parsing local port '{local}': strconv.ParseUint: parsing {local:?}: invalid syntax"
+                )));
+            }
         },
     };
     Ok(Pair { local, remote: remote_port })
 }
 
 fn named(pod: &Value, name: &str) -> Option<u16> {
-    let containers = ["containers", "initContainers"].iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
+    let containers =
+        ["containers", "initContainers"].iter().flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten());
     let mut ports = containers.flat_map(|container| container["ports"].as_array().into_iter().flatten());
     ports.find(|port| port["name"] == name)?["containerPort"].as_u64().and_then(|port| u16::try_from(port).ok())
 }
 
 fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<u16> {
     let ports = service["spec"]["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let Some(port) = ports.iter().find(|port| port["name"] == wanted || port["port"].to_string() == wanted) else {
-        return Err(Failure::message(format!("Service {} does not have a service port {wanted}", service["metadata"]["name"].as_str().unwrap_or_default())));
+    let Some(port) = ports.iter().find(|port| {
+        port["name"] == wanted || wanted.parse::<u64>().is_ok_and(|number| port["port"].as_u64() == Some(number))
+    }) else {
+        return Err(Failure::message(format!(
+            "Service {} does not have a service port {wanted}",
+            service["metadata"]["name"].as_str().unwrap_or_default()
+        )));
     };
     let target = match &port["targetPort"] {
         Value::Number(number) => number.as_u64(),
-        Value::String(name) => return named(pod, name).ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'"))),
+        Value::String(name) => {
+            return named(pod, name)
+                .ok_or_else(|| Failure::message(format!("Pod does not have a named port '{name}'")));
+        }
         _ => port["port"].as_u64(),
     };
     target.and_then(|port| u16::try_from(port).ok()).ok_or_else(|| Failure::message("the service has no target port"))
@@ -191,14 +219,21 @@ mod tests {
     #[test]
     fn ports_are_numbers_or_names() {
         let pod = json!({"metadata": {"name": "a"}, "spec": {"containers": [{"ports": [{"name": "http", "containerPort": 8080}]}]}});
-        let check = |text: &str, local: u16, remote: u16| assert_eq!(pair(text, &pod, None).unwrap_or_else(|failure| panic!("{}", failure.text())), Pair { local, remote }, "{text}");
+        let check = |text: &str, local: u16, remote: u16| {
+            assert_eq!(
+                pair(text, &pod, None).unwrap_or_else(|failure| panic!("{}", failure.text())),
+                Pair { local, remote },
+                "{text}"
+            )
+        };
         check("80", 80, 80);
         check("8000:80", 8000, 80);
         check(":80", 0, 80);
         check("http", 8080, 8080);
         check("9000:http", 9000, 8080);
         assert!(pair("x:80", &pod, None).is_err() && pair("none", &pod, None).is_err());
-        let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": "http", "name": "web"}]}});
+        let service =
+            json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": "http", "name": "web"}]}});
         assert_eq!(pair("1:80", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
         assert_eq!(pair("1:web", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
     }

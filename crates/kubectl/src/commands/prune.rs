@@ -37,7 +37,9 @@ pub async fn prune(change: &Change<'_>, query: &Query, applied: &[Info]) -> Resu
     for kind in &kinds {
         let parts: Vec<&str> = kind.split('/').collect();
         let [group, version, kind] = parts[..] else {
-            return Err(Failure::message(format!("invalid GroupVersionKind format: {kind}, please follow <group/version/kind>")));
+            return Err(Failure::message(format!(
+                "invalid GroupVersionKind format: {kind}, please follow <group/version/kind>"
+            )));
         };
         let group = if group == "core" { "" } else { group };
         let version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
@@ -54,8 +56,13 @@ pub async fn prune(change: &Change<'_>, query: &Query, applied: &[Info]) -> Resu
     let kept: Vec<&str> = applied.iter().filter_map(|info| info.object["metadata"]["uid"].as_str()).collect();
     let all = Query { selector: query.selector.clone(), chunk: 500, ..Query::default() };
     // Namespaced things first, so that nothing is looked for in a namespace that is just going.
-    for mapping in mappings.iter().filter(|mapping| mapping.namespaced).chain(mappings.iter().filter(|mapping| !mapping.namespaced)) {
-        let places: Vec<&str> = if mapping.namespaced { namespaces.iter().map(String::as_str).collect() } else { vec![""] };
+    for mapping in mappings
+        .iter()
+        .filter(|mapping| mapping.namespaced)
+        .chain(mappings.iter().filter(|mapping| !mapping.namespaced))
+    {
+        let places: Vec<&str> =
+            if mapping.namespaced { namespaces.iter().map(String::as_str).collect() } else { vec![""] };
         for namespace in places {
             for object in session.list(mapping, namespace, &all).await? {
                 let info = info_of(mapping, object);

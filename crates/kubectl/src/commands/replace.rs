@@ -42,7 +42,7 @@ async fn run(session: &Session) -> Result<()> {
         terminal::out_bytes(&session.bytes(&call).await?);
         return Ok(());
     }
-    if !query.from_files() {
+    if !query.has_files() {
         return Err(Failure::message("must specify one of -f and -k"));
     }
     let change = Change::from(session)?;
@@ -51,7 +51,8 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message("no objects passed to replace"));
     }
     for info in infos {
-        let replaced = if session.flags.on("force") { by_force(&change, &info).await } else { replace(&change, &info).await };
+        let replaced =
+            if session.flags.on("force") { by_force(&change, &info).await } else { replace(&change, &info).await };
         if let Err(failure) = replaced {
             failures.push(failure);
         }
@@ -75,7 +76,10 @@ async fn replace(change: &Change<'_>, info: &Info) -> Result<()> {
     let replaced = if change.local() {
         object
     } else {
-        change.send(Call::put(path, &object), "kubectl-replace").await.map_err(|failure| failure.during("replacing", &info.source))?
+        change
+            .send(Call::put(path, &object), "kubectl-replace")
+            .await
+            .map_err(|failure| failure.during("replacing", &info.source))?
     };
     change.report(&info.shown(), &replaced, "replaced")
 }

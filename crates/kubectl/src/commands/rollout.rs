@@ -85,11 +85,16 @@ const UNDO_FLAGS: &[Flag] = &[Flag::integer("to-revision", "0", "The revision to
 
 async fn chosen(session: &Session) -> Result<(Vec<Info>, Vec<Failure>)> {
     let query = Query { chunk: 500, ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
+    if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message("required resource not specified"));
     }
     let (wanted, failures) = session.wanted(&query).await?;
-    if query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) && session.path != "kubectl rollout history" && session.path != "kubectl rollout status" && session.path != "kubectl rollout restart" {
+    if query.selector.is_empty()
+        && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_)))
+        && session.path != "kubectl rollout history"
+        && session.path != "kubectl rollout status"
+        && session.path != "kubectl rollout restart"
+    {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
     let mut failures = failures;
@@ -129,17 +134,20 @@ async fn patched(session: &Session, step: Step) -> Result<()> {
             Step::Resume if !paused => Err(format!("{kind} {:?} is not paused", info.name)),
             Step::Resume => Ok((json!({"spec": {"paused": null}}), "resumed")),
             Step::Restart if !workload => Err(format!("{kind} {:?} restarting is not supported", info.name)),
-            Step::Restart if paused => Err(format!("can't restart paused deployment (run rollout resume first)")),
+            Step::Restart if paused => Err("can't restart paused deployment (run rollout resume first)".to_string()),
             Step::Restart => {
                 let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
                 Ok((json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}), "restarted"))
             }
         }
-        .map_err(|text| Failure::message(match step {
-            Step::Restart => format!("{kind} {:?} restart failed: {text}", info.name).replace(&format!("{kind} {:?} restart failed: {kind}", info.name), &kind),
-            _ => text,
-        }))?;
+        .map_err(|text| {
+            Failure::message(match step {
+                Step::Restart => format!("{kind} {:?} restart failed: {text}", info.name)
+                    .replace(&format!("{kind} {:?} restart failed: {kind}", info.name), &kind),
+                _ => text,
+            })
+        })?;
         match change.send(Call::patch(info.path(), STRATEGIC, &patch), "kubectl-rollout").await {
             Ok(object) => change.report(&info.shown(), &object, outcome)?,
             Err(failure) => failures.push(failure),
@@ -181,7 +189,10 @@ async fn watch_status(session: &Session, info: &Info) -> Result<()> {
         if done || !session.flags.on("watch") {
             return Ok(());
         }
-        let call = Call::get(info.collection()).with("fieldSelector", field.as_str()).with("watch", "true").with("resourceVersion", revision.as_str());
+        let call = Call::get(info.collection())
+            .with("fieldSelector", field.as_str())
+            .with("watch", "true")
+            .with("resourceVersion", revision.as_str());
         let mut events = session.chunks(&call).await?;
         while let Some(line) = events.line().await? {
             let event: Value = serde_json::from_slice(&line).unwrap_or_default();
@@ -211,7 +222,9 @@ fn progress(plural: &str, object: &Value, wanted: i64) -> Result<(String, bool)>
     let (spec, status) = (&object["spec"], &object["status"]);
     let number = |value: &Value| value.as_i64().unwrap_or(0);
     if wanted > 0 && plural == "deployments" {
-        let revision = object["metadata"]["annotations"]["deployment.kubernetes.io/revision"].as_str().and_then(|text| text.parse::<i64>().ok());
+        let revision = object["metadata"]["annotations"]["deployment.kubernetes.io/revision"]
+            .as_str()
+            .and_then(|text| text.parse::<i64>().ok());
         if revision != Some(wanted) {
             return Err(Failure::message(format!(
                 "desired revision ({wanted}) is different from the running revision ({})",
@@ -220,40 +233,71 @@ fn progress(plural: &str, object: &Value, wanted: i64) -> Result<(String, bool)>
         }
     }
     let seen = number(&object["metadata"]["generation"]) <= number(&status["observedGeneration"]);
-    let updated = number(if plural == "daemonsets" { &status["updatedNumberScheduled"] } else { &status["updatedReplicas"] });
+    let updated =
+        number(if plural == "daemonsets" { &status["updatedNumberScheduled"] } else { &status["updatedReplicas"] });
     match plural {
         "deployments" if seen => {
             let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-            if conditions.iter().any(|condition| condition["type"] == "Progressing" && condition["reason"] == "ProgressDeadlineExceeded") {
+            if conditions.iter().any(|condition| {
+                condition["type"] == "Progressing" && condition["reason"] == "ProgressDeadlineExceeded"
+            }) {
                 return Err(Failure::message(format!("deployment {name:?} exceeded its progress deadline")));
             }
             let wanted = spec["replicas"].as_i64().unwrap_or(1);
             let (replicas, available) = (number(&status["replicas"]), number(&status["availableReplicas"]));
             if updated < wanted {
-                return Ok((format!("Waiting for deployment {name:?} rollout to finish: {updated} out of {wanted} new replicas have been updated...\n"), false));
+                return Ok((
+                    format!(
+                        "Waiting for deployment {name:?} rollout to finish: {updated} out of {wanted} new replicas have been updated...\n"
+                    ),
+                    false,
+                ));
             }
             if replicas > updated {
-                return Ok((format!("Waiting for deployment {name:?} rollout to finish: {} old replicas are pending termination...\n", replicas - updated), false));
+                return Ok((
+                    format!(
+                        "Waiting for deployment {name:?} rollout to finish: {} old replicas are pending termination...\n",
+                        replicas - updated
+                    ),
+                    false,
+                ));
             }
             if available < updated {
-                return Ok((format!("Waiting for deployment {name:?} rollout to finish: {available} of {updated} updated replicas are available...\n"), false));
+                return Ok((
+                    format!(
+                        "Waiting for deployment {name:?} rollout to finish: {available} of {updated} updated replicas are available...\n"
+                    ),
+                    false,
+                ));
             }
             Ok((format!("deployment {name:?} successfully rolled out\n"), true))
         }
         "deployments" => Ok(("Waiting for deployment spec update to be observed...\n".into(), false)),
         "daemonsets" => {
             if spec["updateStrategy"]["type"] != "RollingUpdate" {
-                return Err(Failure::message(format!("rollout status is only available for RollingUpdate strategy type")));
+                return Err(Failure::message(
+                    "rollout status is only available for RollingUpdate strategy type".to_string(),
+                ));
             }
             if !seen {
                 return Ok(("Waiting for daemon set spec update to be observed...\n".into(), false));
             }
             let (wanted, available) = (number(&status["desiredNumberScheduled"]), number(&status["numberAvailable"]));
             if updated < wanted {
-                return Ok((format!("Waiting for daemon set {name:?} rollout to finish: {updated} out of {wanted} new pods have been updated...\n"), false));
+                return Ok((
+                    format!(
+                        "Waiting for daemon set {name:?} rollout to finish: {updated} out of {wanted} new pods have been updated...\n"
+                    ),
+                    false,
+                ));
             }
             if available < wanted {
-                return Ok((format!("Waiting for daemon set {name:?} rollout to finish: {available} of {wanted} updated pods are available...\n"), false));
+                return Ok((
+                    format!(
+                        "Waiting for daemon set {name:?} rollout to finish: {available} of {wanted} updated pods are available...\n"
+                    ),
+                    false,
+                ));
             }
             Ok((format!("daemon set {name:?} successfully rolled out\n"), true))
         }
@@ -272,14 +316,33 @@ fn progress(plural: &str, object: &Value, wanted: i64) -> Result<(String, bool)>
             let partition = number(&spec["updateStrategy"]["rollingUpdate"]["partition"]);
             if partition > 0 {
                 if updated < wanted - partition {
-                    return Ok((format!("Waiting for partitioned roll out to finish: {updated} out of {} new pods have been updated...\n", wanted - partition), false));
+                    return Ok((
+                        format!(
+                            "Waiting for partitioned roll out to finish: {updated} out of {} new pods have been updated...\n",
+                            wanted - partition
+                        ),
+                        false,
+                    ));
                 }
                 return Ok((format!("partitioned roll out complete: {updated} new pods have been updated...\n"), true));
             }
             if status["updateRevision"] != status["currentRevision"] {
-                return Ok((format!("waiting for statefulset rolling update to complete {updated} pods at revision {}...\n", status["updateRevision"].as_str().unwrap_or_default()), false));
+                return Ok((
+                    format!(
+                        "waiting for statefulset rolling update to complete {updated} pods at revision {}...\n",
+                        status["updateRevision"].as_str().unwrap_or_default()
+                    ),
+                    false,
+                ));
             }
-            Ok((format!("statefulset rolling update complete {} pods at revision {}...\n", number(&status["currentReplicas"]), status["currentRevision"].as_str().unwrap_or_default()), true))
+            Ok((
+                format!(
+                    "statefulset rolling update complete {} pods at revision {}...\n",
+                    number(&status["currentReplicas"]),
+                    status["currentRevision"].as_str().unwrap_or_default()
+                ),
+                true,
+            ))
         }
     }
 }
@@ -299,12 +362,19 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 async fn revisions(session: &Session, info: &Info) -> Result<Vec<Revision>> {
     let selector = super::selector_text(&info.object["spec"]["selector"]);
     let uid = &info.object["metadata"]["uid"];
-    let owned = |object: &Value| object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|owner| owner["uid"] == *uid);
+    let owned = |object: &Value| {
+        object["metadata"]["ownerReferences"].as_array().into_iter().flatten().any(|owner| owner["uid"] == *uid)
+    };
     let cause = |object: &Value| object["metadata"]["annotations"][CAUSE].as_str().unwrap_or("<none>").to_string();
     let kind = match info.mapping.plural.as_str() {
         "deployments" => "replicasets",
         "daemonsets" | "statefulsets" => "controllerrevisions",
-        _ => return Err(Failure::message(format!("no history viewer has been implemented for {:?}", info.mapping.kind))),
+        _ => {
+            return Err(Failure::message(format!(
+                "no history viewer has been implemented for {:?}",
+                info.mapping.kind
+            )));
+        }
     };
     let path = format!("/apis/apps/v1/namespaces/{}/{kind}", info.namespace);
     let list = session.send(&Call::get(path).with("labelSelector", selector)).await?;
@@ -354,7 +424,8 @@ async fn history(session: &Session) -> Result<()> {
         }
         let mut text = String::from("REVISION\tCHANGE-CAUSE\n");
         revisions.iter().for_each(|revision| text += &format!("{}\t{}\n", revision.number, revision.cause));
-        let text = if revisions.is_empty() { "No rollout history found.".into() } else { Columns::described().align(&text) };
+        let text =
+            if revisions.is_empty() { "No rollout history found.".into() } else { Columns::described().align(&text) };
         terminal::out(&format!("{shown}\n{text}\n"));
     }
     Ok(())
@@ -378,7 +449,11 @@ async fn undo(session: &Session) -> Result<()> {
             found.ok_or_else(|| Failure::message(format!("unable to find specified revision {to} in history")))?
         } else {
             if revisions.len() < 2 {
-                return Err(Failure::message(format!("no rollout history found for {} {:?}", kind_words(&info), info.name)));
+                return Err(Failure::message(format!(
+                    "no rollout history found for {} {:?}",
+                    kind_words(&info),
+                    info.name
+                )));
             }
             &revisions[revisions.len() - 2]
         };
@@ -387,14 +462,25 @@ async fn undo(session: &Session) -> Result<()> {
             labels.remove("pod-template-hash");
         }
         if template == info.object["spec"]["template"] {
-            change.report(&info.shown(), &info.object, &format!("skipped rollback (current template already matches revision {})", target.number))?;
+            change.report(
+                &info.shown(),
+                &info.object,
+                &format!("skipped rollback (current template already matches revision {})", target.number),
+            )?;
             continue;
         }
         let (patch, kind) = match info.mapping.plural.as_str() {
             "deployments" => {
                 // Annotations of the old revision come back too, except those the controller writes itself.
                 let mut annotations = info.object["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
-                let own = ["kubectl.kubernetes.io/last-applied-configuration", REVISION, "deployment.kubernetes.io/revision-history", "deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas", "deprecated.deployment.rollback.to"];
+                let own = [
+                    "kubectl.kubernetes.io/last-applied-configuration",
+                    REVISION,
+                    "deployment.kubernetes.io/revision-history",
+                    "deployment.kubernetes.io/desired-replicas",
+                    "deployment.kubernetes.io/max-replicas",
+                    "deprecated.deployment.rollback.to",
+                ];
                 annotations.retain(|key, _| own.contains(&key.as_str()));
                 for (key, value) in target.object["metadata"]["annotations"].as_object().into_iter().flatten() {
                     if !own.contains(&key.as_str()) {
@@ -409,7 +495,11 @@ async fn undo(session: &Session) -> Result<()> {
             }
             _ => (target.object["data"].clone(), STRATEGIC),
         };
-        let object = if change.local() { info.object.clone() } else { change.send(Call::patch(info.path(), kind, &patch), "kubectl-rollout").await? };
+        let object = if change.local() {
+            info.object.clone()
+        } else {
+            change.send(Call::patch(info.path(), kind, &patch), "kubectl-rollout").await?
+        };
         change.report(&info.shown(), &object, "rolled back")?;
     }
     Ok(())
@@ -431,14 +521,31 @@ mod tests {
     fn rollouts_are_told_step_by_step() {
         let deployment = |status: Value| json!({"metadata": {"name": "web", "generation": 2}, "spec": {"replicas": 3}, "status": status});
         let check = |status: Value, text: &str, done: bool| {
-            let told = progress("deployments", &deployment(status), 0).unwrap_or_else(|failure| panic!("{}", failure.text()));
+            let told =
+                progress("deployments", &deployment(status), 0).unwrap_or_else(|failure| panic!("{}", failure.text()));
             assert_eq!(told, (format!("{text}\n"), done));
         };
         check(json!({}), "Waiting for deployment spec update to be observed...", false);
-        check(json!({"observedGeneration": 2, "updatedReplicas": 1}), "Waiting for deployment \"web\" rollout to finish: 1 out of 3 new replicas have been updated...", false);
-        check(json!({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 4}), "Waiting for deployment \"web\" rollout to finish: 1 old replicas are pending termination...", false);
-        check(json!({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 2}), "Waiting for deployment \"web\" rollout to finish: 2 of 3 updated replicas are available...", false);
-        check(json!({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 3}), "deployment \"web\" successfully rolled out", true);
+        check(
+            json!({"observedGeneration": 2, "updatedReplicas": 1}),
+            "Waiting for deployment \"web\" rollout to finish: 1 out of 3 new replicas have been updated...",
+            false,
+        );
+        check(
+            json!({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 4}),
+            "Waiting for deployment \"web\" rollout to finish: 1 old replicas are pending termination...",
+            false,
+        );
+        check(
+            json!({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 2}),
+            "Waiting for deployment \"web\" rollout to finish: 2 of 3 updated replicas are available...",
+            false,
+        );
+        check(
+            json!({"observedGeneration": 2, "updatedReplicas": 3, "replicas": 3, "availableReplicas": 3}),
+            "deployment \"web\" successfully rolled out",
+            true,
+        );
         let late = json!({"observedGeneration": 2, "conditions": [{"type": "Progressing", "reason": "ProgressDeadlineExceeded"}]});
         assert!(progress("deployments", &deployment(late), 0).is_err());
     }

@@ -70,7 +70,9 @@ async fn run(session: &Session) -> Result<()> {
     }
     let change = Change::from(session)?;
     if attach && change.dry != super::change::DryRun::No {
-        return session.usage("--dry-run=[server|client] can't be used with attached containers options (--attach, --stdin, or --tty)");
+        return session.usage(
+            "--dry-run=[server|client] can't be used with attached containers options (--attach, --stdin, or --tty)",
+        );
     }
     if flags.on("expose") && flags.text("port").is_empty() {
         return session.usage("--port must be set when exposing a service");
@@ -87,12 +89,20 @@ async fn run(session: &Session) -> Result<()> {
     } else {
         change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
     };
-    let info = Info { mapping, namespace: namespace.clone(), name: name.clone(), object: created.clone(), source: String::new() };
+    let info = Info {
+        mapping,
+        namespace: namespace.clone(),
+        name: name.clone(),
+        object: created.clone(),
+        source: String::new(),
+    };
     if flags.on("expose") && !change.local() {
         let port: i64 = flags.text("port").parse().map_err(|_| Failure::message("--port must be a number"))?;
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"ports": [{"port": port, "protocol": "TCP", "targetPort": port}], "selector": created["metadata"]["labels"]}});
-        let made = change.send(Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service), "kubectl-run").await?;
+        let made = change
+            .send(Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service), "kubectl-run")
+            .await?;
         change.report(&format!("service/{name}"), &made, "created")?;
     }
     if !attach {
@@ -132,7 +142,10 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
         container["env"] = env.into();
     }
     if !flags.text("port").is_empty() {
-        let port: i64 = flags.text("port").parse().map_err(|_| Failure::message(format!("strconv.Atoi: parsing {:?}: invalid syntax", flags.text("port"))))?;
+        let port: i64 = flags
+            .text("port")
+            .parse()
+            .map_err(|_| Failure::message(format!("strconv.Atoi: parsing {:?}: invalid syntax", flags.text("port"))))?;
         container["ports"] = json!([{"containerPort": port}]);
     }
     if !flags.text("image-pull-policy").is_empty() {
@@ -143,7 +156,9 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
     }
     if flags.on("stdin") {
         container["stdin"] = true.into();
-        if !flags.on("leave-stdin-open") && flags.text("restart") == "Never" || flags.on("stdin") && !flags.on("leave-stdin-open") {
+        if !flags.on("leave-stdin-open") && flags.text("restart") == "Never"
+            || flags.on("stdin") && !flags.on("leave-stdin-open")
+        {
             container["stdinOnce"] = true.into();
         }
     }
@@ -166,7 +181,9 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
     if session.settings()?.namespace_given {
         metadata["namespace"] = session.namespace()?.into();
     }
-    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], "restartPolicy": restart, "dnsPolicy": "ClusterFirst"}}))
+    Ok(
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], "restartPolicy": restart, "dnsPolicy": "ClusterFirst"}}),
+    )
 }
 
 /// The object after `--overrides`.
@@ -175,7 +192,8 @@ pub fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)
     if text.is_empty() {
         return Ok(object);
     }
-    let patch: Value = serde_json::from_str(text).map_err(|error| Failure::message(format!("invalid JSON in --overrides: {error}")))?;
+    let patch: Value = serde_json::from_str(text)
+        .map_err(|error| Failure::message(format!("invalid JSON in --overrides: {error}")))?;
     let changed = match session.flags.text("override-type") {
         "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(|error| error.to_string()),
         "json" => machinery::patch::json::apply(&mut object, &patch).map_err(|error| error.to_string()),
@@ -202,12 +220,17 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
             Ok(()) => seen = true,
             Err(Failure::Exit(code)) => return crate::exit(code),
             // It may have ended before we were there; its log says what it said.
-            Err(failure) if !flags.on("quiet") => terminal::errln(&format!("warning: couldn't attach to pod/{}, falling back to streaming logs: {}", info.name, failure.text())),
+            Err(failure) if !flags.on("quiet") => terminal::errln(&format!(
+                "warning: couldn't attach to pod/{}, falling back to streaming logs: {}",
+                info.name,
+                failure.text()
+            )),
             Err(_) => {}
         }
     }
     if !seen {
-        let mut call = Call::get(format!("{}/log", info.path())).with("container", container.as_str()).with("follow", "true");
+        let mut call =
+            Call::get(format!("{}/log", info.path())).with("container", container.as_str()).with("follow", "true");
         call.accept = "*/*";
         let mut log = session.chunks(&call).await?;
         while let Some(bytes) = log.next().await? {
@@ -219,7 +242,8 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
     }
     // With another restart policy it has an end, and the end has a code.
     let path = Template::parse("{.status.containerStatuses[0].state.terminated.exitCode}").map_err(Failure::message)?;
-    let done = wait::one(session, info, &Until::Field { path, value: None }, Some(Duration::from_secs(7 * 24 * 3600))).await?;
+    let done =
+        wait::one(session, info, &Until::Field { path, value: None }, Some(Duration::from_secs(7 * 24 * 3600))).await?;
     let terminated = &done["status"]["containerStatuses"][0]["state"]["terminated"];
     match terminated["exitCode"].as_i64().unwrap_or(0) {
         0 => Ok(()),
@@ -240,7 +264,10 @@ async fn until_started(session: &Session, info: &Info, limit: Duration) -> Resul
             if let Some(pod) = list["items"].as_array().and_then(|items| items.first()).filter(|pod| started(pod)) {
                 return Ok(pod.clone());
             }
-            let call = Call::get(info.collection()).with("fieldSelector", field.as_str()).with("watch", "true").with("resourceVersion", revision);
+            let call = Call::get(info.collection())
+                .with("fieldSelector", field.as_str())
+                .with("watch", "true")
+                .with("resourceVersion", revision);
             let mut events = session.chunks(&call).await?;
             while let Some(line) = events.line().await? {
                 let event: Value = serde_json::from_slice(&line).unwrap_or_default();
@@ -253,14 +280,20 @@ async fn until_started(session: &Session, info: &Info, limit: Duration) -> Resul
             }
         }
     };
-    tokio::time::timeout(limit, waiting).await.unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))
+    tokio::time::timeout(limit, waiting)
+        .await
+        .unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))
 }
 
 /// Running with a running container, or over.
 fn started(pod: &Value) -> bool {
     match pod["status"]["phase"].as_str() {
         Some("Succeeded" | "Failed") => true,
-        Some("Running") => pod["status"]["containerStatuses"].as_array().into_iter().flatten().any(|status| status["state"]["running"].is_object() || status["state"]["terminated"].is_object()),
+        Some("Running") => pod["status"]["containerStatuses"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|status| status["state"]["running"].is_object() || status["state"]["terminated"].is_object()),
         _ => false,
     }
 }

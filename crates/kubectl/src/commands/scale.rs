@@ -56,12 +56,16 @@ async fn scale(session: &Session) -> Result<()> {
         return Err(Failure::message("required flag(s) \"replicas\" not set"));
     }
     if flags.integer("replicas") < 0 {
-        return Err(Failure::message("The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0"));
+        return Err(Failure::message(
+            "The --replicas=COUNT flag is required, and COUNT must be greater than or equal to 0",
+        ));
     }
     let change = Change::from(session)?;
     let query = Query { chunk: 500, ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
-        return Err(Failure::message("one or more resources must be specified as <resource> <name> or <resource>/<name>"));
+    if query.arguments.is_empty() && !query.has_files() {
+        return Err(Failure::message(
+            "one or more resources must be specified as <resource> <name> or <resource>/<name>",
+        ));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
     if !flags.on("all") && query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
@@ -129,16 +133,21 @@ async fn scale_one(change: &Change<'_>, info: &crate::resource::Info) -> Result<
             }
         };
         let limit = std::time::Duration::from_secs_f64(seconds);
-        tokio::time::timeout(limit, reached).await.unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))?;
+        tokio::time::timeout(limit, reached)
+            .await
+            .unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))?;
     }
-    let object = if change.format.is_human() { info.object.clone() } else { session.send(&Call::get(info.path())).await? };
+    let object =
+        if change.format.is_human() { info.object.clone() } else { session.send(&Call::get(info.path())).await? };
     change.report(&info.shown(), &object, "scaled")
 }
 
 async fn autoscale(session: &Session) -> Result<()> {
     let flags = &session.flags;
     if flags.integer("max") < 1 {
-        return Err(Failure::message("--max=MAXPODS is required and must be at least 1, max: -1".replace("-1", flags.text("max"))));
+        return Err(Failure::message(
+            "--max=MAXPODS is required and must be at least 1, max: -1".replace("-1", flags.text("max")),
+        ));
     }
     if flags.integer("max") < flags.integer("min") {
         return Err(Failure::message(format!(
@@ -148,20 +157,28 @@ async fn autoscale(session: &Session) -> Result<()> {
         )));
     }
     if flags.given("cpu-percent") {
-        terminal::errln("Flag --cpu-percent has been deprecated, Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for milliCPU).");
+        terminal::errln(
+            "Flag --cpu-percent has been deprecated, Use --cpu with percentage or resource quantity format (e.g., '70%' for utilization or '500m' for milliCPU).",
+        );
     }
     let change = Change::from(session)?;
     let (infos, failures) = session.infos(&Query { chunk: 500, ..Query::from(session) }).await?;
     failure::all(failures)?;
     for info in infos {
         let mut metrics = Vec::new();
-        let cpu = if flags.given("cpu-percent") && flags.integer("cpu-percent") >= 0 { format!("{}%", flags.integer("cpu-percent")) } else { flags.text("cpu").to_string() };
+        let cpu = if flags.given("cpu-percent") && flags.integer("cpu-percent") >= 0 {
+            format!("{}%", flags.integer("cpu-percent"))
+        } else {
+            flags.text("cpu").to_string()
+        };
         for (resource, target) in [("cpu", cpu.as_str()), ("memory", flags.text("memory"))] {
             if target.is_empty() {
                 continue;
             }
             let target = match target.strip_suffix('%') {
-                Some(share) => json!({"type": "Utilization", "averageUtilization": share.parse::<i64>().map_err(|_| Failure::message(format!("invalid utilization value {target:?}")))?}),
+                Some(share) => {
+                    json!({"type": "Utilization", "averageUtilization": share.parse::<i64>().map_err(|_| Failure::message(format!("invalid utilization value {target:?}")))?})
+                }
                 None => json!({"type": "AverageValue", "averageValue": target}),
             };
             metrics.push(json!({"type": "Resource", "resource": {"name": resource, "target": target}}));

@@ -88,8 +88,10 @@ const ENV_FLAGS: &[Flag] = &[
     Flag::text("prefix", "", "What the names of taken variables begin with."),
     Flag::switch("resolve", "With --list: show values of references."),
 ];
-const RESOURCE_FLAGS: &[Flag] =
-    &[Flag::text("limits", "", "Limits, as resource=quantity."), Flag::text("requests", "", "Requests, as resource=quantity.")];
+const RESOURCE_FLAGS: &[Flag] = &[
+    Flag::text("limits", "", "Limits, as resource=quantity."),
+    Flag::text("requests", "", "Requests, as resource=quantity."),
+];
 const VERSION: &[Flag] = &[Flag::text("resource-version", "", "Only where the object has this version.")];
 const SUBJECT_FLAGS: &[Flag] = &[
     Flag::array("group", "Groups that get the role."),
@@ -100,14 +102,17 @@ const SUBJECT_FLAGS: &[Flag] = &[
 /// The objects that the arguments before the changes name.
 async fn chosen(session: &Session, arguments: &[String]) -> Result<(Vec<Info>, Vec<Failure>)> {
     let query = Query { arguments: arguments.to_vec(), chunk: 500, ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
+    if query.arguments.is_empty() && !query.has_files() {
         return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
     }
     if session.flags.on("local") {
         return session.local(&query).await;
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
-    if !session.flags.on("all") && query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+    if !session.flags.on("all")
+        && query.selector.is_empty()
+        && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_)))
+    {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
     let mut infos = Vec::new();
@@ -154,7 +159,12 @@ fn containers<'a>(spec: &'a mut Value, pattern: &str) -> Vec<&'a mut Value> {
     let Some(spec) = spec.as_object_mut() else { return found };
     for (key, list) in spec.iter_mut() {
         if key == "containers" || key == "initContainers" {
-            found.extend(list.as_array_mut().into_iter().flatten().filter(|container| container["name"].as_str().is_some_and(matches)));
+            found.extend(
+                list.as_array_mut()
+                    .into_iter()
+                    .flatten()
+                    .filter(|container| container["name"].as_str().is_some_and(matches)),
+            );
         }
     }
     found
@@ -172,7 +182,10 @@ async fn image(session: &Session) -> Result<()> {
     for before in infos {
         let mut after = before.clone();
         let Some(spec) = pod_spec(&mut after) else {
-            failures.push(Failure::message(format!("{} {} does not have a pod template", before.mapping.plural, before.name)));
+            failures.push(Failure::message(format!(
+                "{} {} does not have a pod template",
+                before.mapping.plural, before.name
+            )));
             continue;
         };
         for pair in pairs {
@@ -223,12 +236,21 @@ async fn env(session: &Session) -> Result<()> {
         let Some(spec) = pod_spec(&mut after) else { continue };
         let found = containers(spec, flags.text("containers"));
         if found.is_empty() {
-            terminal::errln(&format!("warning: {} does not have any containers matching {:?}", before.shown(), flags.text("containers")));
+            terminal::errln(&format!(
+                "warning: {} does not have any containers matching {:?}",
+                before.shown(),
+                flags.text("containers")
+            ));
             continue;
         }
         for container in found {
             if flags.on("list") {
-                terminal::outln(&format!("# {} {}, container {}", before.mapping.kind, before.name, container["name"].as_str().unwrap_or_default()));
+                terminal::outln(&format!(
+                    "# {} {}, container {}",
+                    before.mapping.kind,
+                    before.name,
+                    container["name"].as_str().unwrap_or_default()
+                ));
                 for variable in container["env"].as_array().into_iter().flatten() {
                     terminal::outln(&listed(variable));
                 }
@@ -238,7 +260,10 @@ async fn env(session: &Session) -> Result<()> {
             for variable in &set {
                 match env.iter_mut().find(|known| known["name"] == variable["name"]) {
                     Some(_) if !flags.on("overwrite") => {
-                        return Err(Failure::message(format!("{} already has a value, and --overwrite is false", variable["name"].as_str().unwrap_or_default())));
+                        return Err(Failure::message(format!(
+                            "{} already has a value, and --overwrite is false",
+                            variable["name"].as_str().unwrap_or_default()
+                        )));
                     }
                     Some(known) => *known = variable.clone(),
                     None => env.push(variable.clone()),
@@ -295,7 +320,8 @@ async fn from(session: &Session) -> Result<Vec<Value>> {
         if !keys.is_empty() && !keys.contains(key) {
             continue;
         }
-        let shouted: String = key.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+        let shouted: String =
+            key.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
         found.push(json!({"name": format!("{}{shouted}", flags.text("prefix")), "valueFrom": {reference: {"name": name, "key": key}}}));
     }
     Ok(found)

@@ -25,7 +25,10 @@ fn sort(items: &mut [Value], by: &str, object: fn(&Value) -> &Value) -> Result<(
         keyed.push((value, item.clone()));
     }
     if !keyed.is_empty() && keyed.iter().all(|(key, _)| key.is_none()) {
-        return Err(Failure::message(format!("couldn't find any field with path {:?} in the list of objects", path.source())));
+        return Err(Failure::message(format!(
+            "couldn't find any field with path {:?} in the list of objects",
+            path.source()
+        )));
     }
     keyed.sort_by(|(one, _), (other, _)| match (one, other) {
         (None, None) => Ordering::Equal,
@@ -41,7 +44,9 @@ fn sort(items: &mut [Value], by: &str, object: fn(&Value) -> &Value) -> Result<(
 
 fn compare(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal),
+        (Value::Number(one), Value::Number(other)) => {
+            one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal)
+        }
         (Value::String(one), Value::String(other)) => match (Quantity::parse(one), Quantity::parse(other)) {
             (Ok(one), Ok(other)) => one.as_f64().partial_cmp(&other.as_f64()).unwrap_or(Ordering::Equal),
             _ => natural(one, other),
@@ -84,7 +89,8 @@ mod tests {
 
     #[test]
     fn sorted_by_a_field() {
-        let mut items = vec![json!({"n": "pod-10", "q": "1Gi"}), json!({"n": "pod-2", "q": "500Mi"}), json!({"q": "1"})];
+        let mut items =
+            vec![json!({"n": "pod-10", "q": "1Gi"}), json!({"n": "pod-2", "q": "500Mi"}), json!({"q": "1"})];
         sort_objects(&mut items, ".n").unwrap_or_else(|_| panic!());
         assert_eq!(items[1]["n"], "pod-2");
         sort_objects(&mut items, "{.q}").unwrap_or_else(|_| panic!());

@@ -50,7 +50,13 @@ pub fn pods(session: &Session, namespace: &str) -> Result<Api<Pod>> {
     Ok(Api::namespaced(session.client()?.clone(), namespace))
 }
 
-pub async fn exec(session: &Session, pod: &Value, container: &str, streams: &Streams, command: &[String]) -> Result<AttachedProcess> {
+pub async fn exec(
+    session: &Session,
+    pod: &Value,
+    container: &str,
+    streams: &Streams,
+    command: &[String],
+) -> Result<AttachedProcess> {
     let (namespace, name) = place(pod);
     let parameters = streams.parameters(container);
     pods(session, namespace)?.exec(name, command, &parameters).await.map_err(|error| upgraded(session, &error))
@@ -93,7 +99,9 @@ impl Drop for Raw {
 }
 
 fn size() -> Option<TerminalSize> {
-    let size = rustix::termios::tcgetwinsize(std::io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(std::io::stdin())).ok()?;
+    let size = rustix::termios::tcgetwinsize(std::io::stdout())
+        .or_else(|_| rustix::termios::tcgetwinsize(std::io::stdin()))
+        .ok()?;
     Some(TerminalSize { width: size.ws_col, height: size.ws_row })
 }
 
@@ -102,7 +110,9 @@ pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> 
     let _raw = streams.tty.then(Raw::enter);
     if let Some(mut sender) = process.terminal_size().filter(|_| streams.tty) {
         tokio::spawn(async move {
-            let Ok(mut changed) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else { return };
+            let Ok(mut changed) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else {
+                return;
+            };
             loop {
                 if let Some(size) = size()
                     && sender.send(size).await.is_err()
@@ -169,7 +179,10 @@ pub fn outcome(status: &Value) -> Result<()> {
         return Ok(());
     }
     let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let code = causes.iter().find(|cause| cause["reason"] == "ExitCode").and_then(|cause| cause["message"].as_str()?.parse::<i32>().ok());
+    let code = causes
+        .iter()
+        .find(|cause| cause["reason"] == "ExitCode")
+        .and_then(|cause| cause["message"].as_str()?.parse::<i32>().ok());
     match code {
         Some(code) => {
             terminal::errln(&format!("command terminated with exit code {code}"));

@@ -20,8 +20,10 @@ pub static COMMAND: Command = Command {
     ..Command::EMPTY
 };
 
-const FLAGS: &[Flag] =
-    &[Flag::switch("client", "Only the client's version, without a server."), Flag::text("output", "", "yaml or json.").short('o')];
+const FLAGS: &[Flag] = &[
+    Flag::switch("client", "Only the client's version, without a server."),
+    Flag::text("output", "", "yaml or json.").short('o'),
+];
 
 const KUSTOMIZE: &str = "v5.8.0";
 

@@ -37,9 +37,17 @@ const FLAGS: &[Flag] = &[
 pub enum Until {
     Created,
     /// Gone, or another object of the same name; an empty uid stands for any.
-    Deleted { uid: String },
-    Condition { name: String, value: String },
-    Field { path: Template, value: Option<String> },
+    Deleted {
+        uid: String,
+    },
+    Condition {
+        name: String,
+        value: String,
+    },
+    Field {
+        path: Template,
+        value: Option<String>,
+    },
 }
 
 impl Until {
@@ -63,14 +71,15 @@ impl Until {
 
     /// `{.a.b}` or `{.a.b}=value`; the value's own `=` are part of it.
     fn field(text: &str) -> Result<Until> {
-        let (path, value) = match text.rfind('}').and_then(|end| Some((&text[..=end], text[end + 1..].strip_prefix('=')?))) {
-            Some((path, value)) => (path, Some(value)),
-            None if text.starts_with('{') => (text, None),
-            None => match text.split_once('=') {
+        let (path, value) =
+            match text.rfind('}').and_then(|end| Some((&text[..=end], text[end + 1..].strip_prefix('=')?))) {
                 Some((path, value)) => (path, Some(value)),
-                None => (text, None),
-            },
-        };
+                None if text.starts_with('{') => (text, None),
+                None => match text.split_once('=') {
+                    Some((path, value)) => (path, Some(value)),
+                    None => (text, None),
+                },
+            };
         if value == Some("") {
             return Err(Failure::message("jsonpath wait value cannot be empty"));
         }
@@ -97,7 +106,9 @@ impl Until {
                         return Err(Failure::message("given jsonpath expression matches more than one value"));
                     }
                     (Some(_), [Value::Object(_) | Value::Array(_)]) => {
-                        return Err(Failure::message("jsonpath leads to a nested object or list which is not supported"));
+                        return Err(Failure::message(
+                            "jsonpath leads to a nested object or list which is not supported",
+                        ));
                     }
                     (Some(wanted), [value]) => jsonpath::text(value) == *wanted,
                 }
@@ -109,9 +120,10 @@ impl Until {
 /// A condition counts only for the generation it was made for.
 fn condition_met(object: &Value, name: &str, value: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let Some(condition) = conditions.iter().find(|condition| {
-        condition["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case(name))
-    }) else {
+    let Some(condition) = conditions
+        .iter()
+        .find(|condition| condition["type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case(name)))
+    else {
         return false;
     };
     let generation = object["metadata"]["generation"].as_i64();
@@ -138,7 +150,7 @@ async fn run(session: &Session) -> Result<()> {
         seconds => Some(Duration::from_secs_f64(seconds)),
     };
     let query = Query { chunk: 500, ..Query::from(session) };
-    if query.arguments.is_empty() && !query.from_files() {
+    if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(super::NO_RESOURCES));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;

@@ -34,7 +34,8 @@ async fn watch(session: &Session, query: &Query, format: &Format) -> Result<()> 
     let revision = first["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
     let mut shape = shape(session, format);
     shape.namespace &= mapping.namespaced;
-    let mut printer = Printer { session, format, shape, columns: Columns::table(), definitions: Value::Null, header: false };
+    let mut printer =
+        Printer { session, format, shape, columns: Columns::table(), definitions: Value::Null, header: false };
     if session.flags.on("watch-only") {
         if format.is_human() {
             printer.definitions = as_table(first)["columnDefinitions"].clone();
@@ -61,7 +62,12 @@ async fn watch(session: &Session, query: &Query, format: &Format) -> Result<()> 
     Ok(())
 }
 
-fn on_collection(session: &Session, mapping: &crate::resource::mapping::Mapping, name: &str, like: &Call) -> Result<Call> {
+fn on_collection(
+    session: &Session,
+    mapping: &crate::resource::mapping::Mapping,
+    name: &str,
+    like: &Call,
+) -> Result<Call> {
     let path = mapping.collection(session.namespace()?);
     Ok(Call::get(path).accept(like.accept).with("fieldSelector", format!("metadata.name={name}")))
 }

@@ -49,7 +49,11 @@ pub fn job(object: &Value) -> String {
         Some(ready) => format!(" ({ready} Ready)"),
         None => String::new(),
     };
-    out += &format!("Pods Statuses:\t{active} Active{ready} / {} Succeeded / {} Failed\n", number(object, "/status/succeeded"), number(object, "/status/failed"));
+    out += &format!(
+        "Pods Statuses:\t{active} Active{ready} / {} Succeeded / {} Failed\n",
+        number(object, "/status/succeeded"),
+        number(object, "/status/failed")
+    );
     if object["spec"]["completionMode"] == "Indexed" {
         out += &format!("Completed Indexes:\t{}\n", super::or(text(object, "/status/completedIndexes"), "<none>"));
     }
@@ -77,10 +81,13 @@ pub fn cron_job(object: &Value) -> String {
     };
     out += &format!("Starting Deadline Seconds:\t{deadline}\n");
     let job = &object["spec"]["jobTemplate"];
-    out += &format!("Selector:\t{}\n", match job["spec"]["selector"].is_object() {
-        true => super::selector(&job["spec"]["selector"]),
-        false => "<unset>".into(),
-    });
+    out += &format!(
+        "Selector:\t{}\n",
+        match job["spec"]["selector"].is_object() {
+            true => super::selector(&job["spec"]["selector"]),
+            false => "<unset>".into(),
+        }
+    );
     let amount = |key: &str| match job["spec"][key].is_null() {
         true => "<unset>".to_string(),
         false => plain(&job["spec"][key]),

@@ -51,8 +51,13 @@ pub async fn service_account(cx: &Context<'_>, object: &Value) -> Result<String>
             tokens.push(text(&secret, "/metadata/name").into());
         }
     }
-    let names = |path: &str| items(object, path).iter().map(|entry| text(entry, "/name").to_string()).collect::<Vec<_>>();
-    for (title, list) in [("Image pull secrets", names("/imagePullSecrets")), ("Mountable secrets", names("/secrets")), ("Tokens", tokens)] {
+    let names =
+        |path: &str| items(object, path).iter().map(|entry| text(entry, "/name").to_string()).collect::<Vec<_>>();
+    for (title, list) in [
+        ("Image pull secrets", names("/imagePullSecrets")),
+        ("Mountable secrets", names("/secrets")),
+        ("Tokens", tokens),
+    ] {
         if list.is_empty() {
             out += &format!("{title}:\t<none>\n");
         }

@@ -155,11 +155,20 @@ fn environment(container: &Value, pod: &Value) -> String {
     if !sources.is_empty() {
         out += &format!("{PAD}Environment Variables from:\n");
         for source in sources {
-            let (kind, from) = if source["configMapRef"].is_object() { ("ConfigMap", &source["configMapRef"]) } else { ("Secret", &source["secretRef"]) };
+            let (kind, from) = if source["configMapRef"].is_object() {
+                ("ConfigMap", &source["configMapRef"])
+            } else {
+                ("Secret", &source["secretRef"])
+            };
             let optional = from["optional"] == true;
             match text(source, "/prefix") {
                 "" => out += &format!("{PAD}  {}\t{kind}\tOptional: {optional}\n", text(from, "/name")),
-                prefix => out += &format!("{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n", text(from, "/name")),
+                prefix => {
+                    out += &format!(
+                        "{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n",
+                        text(from, "/name")
+                    )
+                }
             }
         }
     }
@@ -177,16 +186,30 @@ fn environment(container: &Value, pod: &Value) -> String {
             }
         } else if from["fieldRef"].is_object() {
             let path = text(from, "/fieldRef/fieldPath");
-            out += &format!("{PAD}  {name}:\t{} ({}:{path})\n", field(pod, path), or(text(from, "/fieldRef/apiVersion"), "v1"));
+            out += &format!(
+                "{PAD}  {name}:\t{} ({}:{path})\n",
+                field(pod, path),
+                or(text(from, "/fieldRef/apiVersion"), "v1")
+            );
         } else if from["resourceFieldRef"].is_object() {
             let resource = text(from, "/resourceFieldRef/resource");
             out += &format!("{PAD}  {name}:\t{} ({resource})\n", resource_value(container, resource));
         } else if from["secretKeyRef"].is_object() {
             let reference = &from["secretKeyRef"];
-            out += &format!("{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n", text(reference, "/key"), text(reference, "/name"), reference["optional"] == true);
+            out += &format!(
+                "{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n",
+                text(reference, "/key"),
+                text(reference, "/name"),
+                reference["optional"] == true
+            );
         } else if from["configMapKeyRef"].is_object() {
             let reference = &from["configMapKeyRef"];
-            out += &format!("{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n", text(reference, "/key"), text(reference, "/name"), reference["optional"] == true);
+            out += &format!(
+                "{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n",
+                text(reference, "/key"),
+                text(reference, "/name"),
+                reference["optional"] == true
+            );
         }
     }
     out
@@ -224,7 +247,8 @@ fn mounts(container: &Value) -> String {
             if !text(mount, "/subPath").is_empty() {
                 flags.push(format!("path={:?}", text(mount, "/subPath")));
             }
-            out += &format!("{PAD}  {} from {} ({})\n", text(mount, "/mountPath"), text(mount, "/name"), flags.join(","));
+            out +=
+                &format!("{PAD}  {} from {} ({})\n", text(mount, "/mountPath"), text(mount, "/name"), flags.join(","));
         }
     }
     let devices = items(container, "/volumeDevices");

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::{annotations, map, pairs, text};
 
 pub fn generic(object: &Value) -> String {
-    let mut out = format!("Name:\t{}\nNamespace:\t{}\n", text(object, "/metadata/name"), text(object, "/metadata/namespace"));
+    let mut out =
+        format!("Name:\t{}\nNamespace:\t{}\n", text(object, "/metadata/name"), text(object, "/metadata/namespace"));
     out += &pairs("Labels", "", &map(object, "/metadata/labels"));
     out += &annotations("Annotations", "", &map(object, "/metadata/annotations"));
     let mut shown = object.as_object().cloned().unwrap_or_default();

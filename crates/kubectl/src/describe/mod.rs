@@ -26,12 +26,11 @@ use crate::session::Session;
 /// What a describer may ask for beside the object itself.
 pub struct Context<'a> {
     pub session: &'a Session,
-    pub events: bool,
 }
 
 /// The whole text about one object.
 pub async fn describe(session: &Session, info: &Info, events: bool) -> Result<String> {
-    let cx = Context { session, events };
+    let cx = Context { session };
     let object = &info.object;
     let mut text = match (info.mapping.group.as_str(), info.mapping.plural.as_str()) {
         ("", "pods") => pod::pod(object),
@@ -164,7 +163,8 @@ pub(super) fn head(object: &Value) -> String {
 }
 
 pub(super) fn tags(object: &Value) -> String {
-    pairs("Labels", "", &map(object, "/metadata/labels")) + &annotations("Annotations", "", &map(object, "/metadata/annotations"))
+    pairs("Labels", "", &map(object, "/metadata/labels"))
+        + &annotations("Annotations", "", &map(object, "/metadata/annotations"))
 }
 
 /// `ReplicaSet/web-123`, the controller of an object.
@@ -175,7 +175,8 @@ pub(super) fn controller(object: &Value) -> Option<String> {
 
 /// A selector of labels as the text that `-l` would take.
 pub(super) fn selector(value: &Value) -> String {
-    let labels = value.as_object().is_some_and(|map| !map.contains_key("matchLabels") && !map.contains_key("matchExpressions"));
+    let labels =
+        value.as_object().is_some_and(|map| !map.contains_key("matchLabels") && !map.contains_key("matchExpressions"));
     let shown = if labels {
         let pairs = value.as_object().into_iter().flatten();
         pairs.map(|(key, value)| format!("{key}={}", plain(value))).collect::<Vec<_>>().join(",")
@@ -190,13 +191,17 @@ async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
         ("involvedObject.name", text(object, "/metadata/name").to_string()),
         ("involvedObject.namespace", text(object, "/metadata/namespace").to_string()),
         ("involvedObject.kind", text(object, "/kind").to_string()),
-        ("involvedObject.uid", match text(object, "/kind") {
-            // The kubelet's events about its node carry the node's name there.
-            "Node" => String::new(),
-            _ => text(object, "/metadata/uid").to_string(),
-        }),
+        (
+            "involvedObject.uid",
+            match text(object, "/kind") {
+                // The kubelet's events about its node carry the node's name there.
+                "Node" => String::new(),
+                _ => text(object, "/metadata/uid").to_string(),
+            },
+        ),
     ];
-    let fields: Vec<String> = fields.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key}={value}")).collect();
+    let fields: Vec<String> =
+        fields.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key}={value}")).collect();
     let mapping = cx.session.mapping("events.v1.").await?;
     let query = Query { fields: fields.join(","), chunk: 500, ..Query::default() };
     // Whoever may see the object need not see its events.
@@ -212,7 +217,12 @@ async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
         let place = text(event, "/involvedObject/fieldPath");
         let message = text(event, "/message").trim().replace('\n', " ");
         let message = if place.is_empty() { message } else { format!("{place}: {message}") };
-        out += &format!("  {}\t{}\t{}\t{source}\t{message}\n", text(event, "/type"), text(event, "/reason"), events::interval(event));
+        out += &format!(
+            "  {}\t{}\t{}\t{source}\t{message}\n",
+            text(event, "/type"),
+            text(event, "/reason"),
+            events::interval(event)
+        );
     }
     Ok(out)
 }

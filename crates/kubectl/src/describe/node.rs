@@ -3,7 +3,7 @@
 use machinery::quantity::{Format, Quantity};
 use serde_json::Value;
 
-use super::{Context, annotations, items, map, number, pairs, plain, since, text, time};
+use super::{Context, annotations, items, map, pairs, plain, since, text, time};
 use crate::failure::Result;
 use crate::resource::select::Query;
 use crate::session::Call;
@@ -22,13 +22,17 @@ pub async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
         out += &format!("{}\t{taint}\n", if at == 0 { "Taints:" } else { "" });
     }
     out += &format!("Unschedulable:\t{}\n", object["spec"]["unschedulable"] == true);
-    let lease = cx.session.send(&Call::get(format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}"))).await;
+    let lease = cx
+        .session
+        .send(&Call::get(format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")))
+        .await;
     match lease {
         Ok(lease) => {
             let when = |path: &str| time(text(&lease, path));
             out += "Lease:\n";
             out += &format!("  HolderIdentity:\t{}\n", super::or(text(&lease, "/spec/holderIdentity"), "<unset>"));
-            out += &format!("  AcquireTime:\t{}\n  RenewTime:\t{}\n", when("/spec/acquireTime"), when("/spec/renewTime"));
+            out +=
+                &format!("  AcquireTime:\t{}\n  RenewTime:\t{}\n", when("/spec/acquireTime"), when("/spec/renewTime"));
         }
         Err(failure) if failure.is_not_found() => out += "Lease:\tFailed to get lease: ".to_string().as_str(),
         Err(_) => {}
@@ -143,7 +147,11 @@ fn quantity(milli: i64, format: Format) -> Quantity {
 }
 
 fn allocated(node: &Value, pods: &[Value]) -> String {
-    let allocatable = if node["status"]["allocatable"].is_object() { &node["status"]["allocatable"] } else { &node["status"]["capacity"] };
+    let allocatable = if node["status"]["allocatable"].is_object() {
+        &node["status"]["allocatable"]
+    } else {
+        &node["status"]["capacity"]
+    };
     let share = |amount: &Quantity, resource: &str| match milli(&allocatable[resource]) {
         0 => 0,
         all => (amount.milli_value() as i128 * 100 / all as i128) as i64,
@@ -162,21 +170,33 @@ fn allocated(node: &Value, pods: &[Value]) -> String {
     out += "Allocated resources:\n  (Total limits may be over 100 percent, i.e., overcommitted.)\n";
     out += "  Resource\tRequests\tLimits\n  --------\t--------\t------\n";
     let mut resources = vec!["cpu".to_string(), "memory".into(), "ephemeral-storage".into()];
-    let others = map(allocatable, "").into_iter().map(|(name, _)| name).filter(|name| !resources.contains(name) && name != "pods");
+    let others = map(allocatable, "")
+        .into_iter()
+        .map(|(name, _)| name)
+        .filter(|name| !resources.contains(name) && name != "pods");
     let others: Vec<String> = others.collect();
     resources.extend(others);
     for resource in &resources {
         let total = |list: &str| {
             let sum: i64 = pods.iter().map(|pod| asked(pod, list, resource).milli_value()).sum();
-            quantity(sum, if resource == "cpu" || !(resource == "memory" || resource.contains("storage") || resource.starts_with("hugepages")) { Format::DecimalSi } else { Format::BinarySi })
+            quantity(
+                sum,
+                if resource == "cpu"
+                    || !(resource == "memory" || resource.contains("storage") || resource.starts_with("hugepages"))
+                {
+                    Format::DecimalSi
+                } else {
+                    Format::BinarySi
+                },
+            )
         };
         let (requests, limits) = (total("requests"), total("limits"));
-        let known = ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str()) || resource.starts_with("hugepages");
+        let known =
+            ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str()) || resource.starts_with("hugepages");
         out += &match known {
             true => format!("  {resource}\t{}\t{}\n", shown(&requests, resource), shown(&limits, resource)),
             false => format!("  {resource}\t{}\t{}\n", requests.canonical(), limits.canonical()),
         };
     }
-    let _ = number;
     out
 }

@@ -78,7 +78,9 @@ pub fn pod(pod: &Value) -> String {
     let conditions = items(pod, "/status/conditions");
     if !conditions.is_empty() {
         out += "Conditions:\n  Type\tStatus\n";
-        conditions.iter().for_each(|condition| out += &format!("  {} \t{} \n", text(condition, "/type"), text(condition, "/status")));
+        conditions.iter().for_each(|condition| {
+            out += &format!("  {} \t{} \n", text(condition, "/type"), text(condition, "/status"))
+        });
     }
     out += &volume::volumes(items(pod, "/spec/volumes"), "");
     out += &format!("QoS Class:\t{}\n", text(pod, "/status/qosClass"));

@@ -92,7 +92,7 @@ pub fn role(object: &Value) -> String {
         format!("[{}]", texts.join(" "))
     };
     // One line for each resource, those with the same verbs and names together.
-    let mut rows: Vec<((String, String), String, String, Vec<String>)> = Vec::new();
+    let mut rows: Vec<crate::commands::auth::RuleRow> = Vec::new();
     for rule in items(object, "/rules") {
         let verbs: Vec<String> = items(rule, "/verbs").iter().map(plain).collect();
         for group in items(rule, "/apiGroups") {
@@ -100,7 +100,9 @@ pub fn role(object: &Value) -> String {
                 let shown = (plain(group), plain(resource));
                 let names = listed(&rule["resourceNames"]);
                 match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
-                    Some(row) => row.3.extend(verbs.iter().filter(|verb| !row.3.contains(verb)).cloned().collect::<Vec<_>>()),
+                    Some(row) => {
+                        row.3.extend(verbs.iter().filter(|verb| !row.3.contains(verb)).cloned().collect::<Vec<_>>())
+                    }
                     None => rows.push((shown, "[]".into(), names, verbs.clone())),
                 }
             }
@@ -109,7 +111,7 @@ pub fn role(object: &Value) -> String {
             rows.push((Default::default(), format!("[{}]", plain(url)), "[]".into(), verbs.clone()));
         }
     }
-    rows.sort_by_key(|row| crate::commands::auth::rule_order(&row.0, &row.1, &row.2, &row.3));
+    rows.sort_by_key(crate::commands::auth::rule_order);
     for ((group, resource), urls, names, verbs) in rows {
         let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
         out += &format!("  {resource}\t{urls}\t{names}\t[{}]\n", verbs.join(" "));
@@ -133,7 +135,8 @@ pub fn priority_class(object: &Value) -> String {
     out += &format!("GlobalDefault:\t{}\n", object["globalDefault"] == true);
     out += &format!("PreemptionPolicy:\t{}\n", text(object, "/preemptionPolicy"));
     out += &format!("Description:\t{}\n", text(object, "/description"));
-    let notes: Vec<String> = map(object, "/metadata/annotations").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    let notes: Vec<String> =
+        map(object, "/metadata/annotations").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     out + &format!("Annotations:\t{}\n", or(&notes.join(","), "<none>"))
 }
 
@@ -159,16 +162,24 @@ pub fn disruption_budget(object: &Value) -> String {
 
 pub fn network_policy(object: &Value) -> String {
     let mut out = head(object);
-    out += &format!("Created on:\t{}\n", text(object, "/metadata/creationTimestamp").replace('T', " ").replace('Z', " +0000 UTC"));
+    out += &format!(
+        "Created on:\t{}\n",
+        text(object, "/metadata/creationTimestamp").replace('T', " ").replace('Z', " +0000 UTC")
+    );
     out += &tags(object);
     out += "Spec:\n";
     let selector = super::selector(&object["spec"]["podSelector"]);
-    out += &format!("  PodSelector:     {}\n", match selector.as_str() {
-        "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)",
-        other => other,
-    });
+    out += &format!(
+        "  PodSelector:     {}\n",
+        match selector.as_str() {
+            "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)",
+            other => other,
+        }
+    );
     let types: Vec<String> = items(object, "/spec/policyTypes").iter().map(plain).collect();
-    for (kind, title, key, peers, word) in [("Ingress", "ingress", "/spec/ingress", "/from", "From"), ("Egress", "egress", "/spec/egress", "/to", "To")] {
+    for (kind, title, key, peers, word) in
+        [("Ingress", "ingress", "/spec/ingress", "/from", "From"), ("Egress", "egress", "/spec/egress", "/to", "To")]
+    {
         if !types.iter().any(|known| known == kind) {
             out += &format!("  Not affecting {title} traffic\n");
             continue;
@@ -184,11 +195,18 @@ pub fn network_policy(object: &Value) -> String {
                 out += "    To Port: <any> (traffic allowed to all ports)\n";
             }
             for port in ports {
-                out += &format!("    To Port: {}/{}\n", or(&plain(&port["port"]), "<any>"), or(text(port, "/protocol"), "TCP"));
+                out += &format!(
+                    "    To Port: {}/{}\n",
+                    or(&plain(&port["port"]), "<any>"),
+                    or(text(port, "/protocol"), "TCP")
+                );
             }
             let from = items(rule, peers);
             if from.is_empty() {
-                out += &format!("    {word}: <any> (traffic not restricted by {})\n", if word == "From" { "source" } else { "destination" });
+                out += &format!(
+                    "    {word}: <any> (traffic not restricted by {})\n",
+                    if word == "From" { "source" } else { "destination" }
+                );
             }
             for peer in from {
                 out += &format!("    {word}:\n");
@@ -200,7 +218,11 @@ pub fn network_policy(object: &Value) -> String {
                 }
                 if peer["ipBlock"].is_object() {
                     let except: Vec<String> = items(peer, "/ipBlock/except").iter().map(plain).collect();
-                    out += &format!("      IPBlock:\n        CIDR: {}\n        Except: {}\n", text(peer, "/ipBlock/cidr"), except.join(", "));
+                    out += &format!(
+                        "      IPBlock:\n        CIDR: {}\n        Except: {}\n",
+                        text(peer, "/ipBlock/cidr"),
+                        except.join(", ")
+                    );
                 }
             }
             if at + 1 < rules.len() {

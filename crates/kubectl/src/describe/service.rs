@@ -23,11 +23,17 @@ fn endpoints(slices: &[Value], port_name: &str) -> String {
     let mut found: Vec<String> = Vec::new();
     for slice in slices {
         for port in items(slice, "/ports").iter().filter(|port| text(port, "/name") == port_name) {
-            for endpoint in items(slice, "/endpoints").iter().filter(|endpoint| endpoint["conditions"]["ready"] != false) {
+            for endpoint in
+                items(slice, "/endpoints").iter().filter(|endpoint| endpoint["conditions"]["ready"] != false)
+            {
                 for address in items(endpoint, "/addresses") {
                     let address = plain(address);
                     let port = number(port, "/port");
-                    found.push(if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") });
+                    found.push(if address.contains(':') {
+                        format!("[{address}]:{port}")
+                    } else {
+                        format!("{address}:{port}")
+                    });
                 }
             }
         }
@@ -105,7 +111,12 @@ pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
 async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
     if backend["resource"].is_object() {
         let resource = &backend["resource"];
-        return format!("APIGroup: {}, Kind: {}, Name: {}", text(resource, "/apiGroup"), text(resource, "/kind"), text(resource, "/name"));
+        return format!(
+            "APIGroup: {}, Kind: {}, Name: {}",
+            text(resource, "/apiGroup"),
+            text(resource, "/kind"),
+            text(resource, "/name")
+        );
     }
     let service = text(backend, "/service/name");
     let port = &backend["service"]["port"];
@@ -130,7 +141,10 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &super::pairs("Labels", "", &map(object, "/metadata/labels"));
     out += &format!("Namespace:\t{namespace}\n");
-    let addresses: Vec<&str> = items(object, "/status/loadBalancer/ingress").iter().map(|entry| or(text(entry, "/ip"), text(entry, "/hostname"))).collect();
+    let addresses: Vec<&str> = items(object, "/status/loadBalancer/ingress")
+        .iter()
+        .map(|entry| or(text(entry, "/ip"), text(entry, "/hostname")))
+        .collect();
     out += &format!("Address:\t{}\n", addresses.join(","));
     out += &format!("Ingress Class:\t{}\n", or(text(object, "/spec/ingressClassName"), "<none>"));
     out += &match object["spec"]["defaultBackend"].is_object() {

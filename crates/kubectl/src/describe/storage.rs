@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Context, head, items, map, number, or, plain, tags, text};
+use super::{Context, head, items, map, or, plain, tags, text};
 use crate::failure::Result;
 use crate::resource::select::Query;
 
@@ -37,12 +37,19 @@ pub async fn claim(cx: &Context<'_>, object: &Value) -> Result<String> {
     out += &tags(object);
     out += &finalizers(object);
     let bound = !text(object, "/spec/volumeName").is_empty();
-    out += &format!("Capacity:\t{}\n", if bound { plain(&object["status"]["capacity"]["storage"]) } else { String::new() });
+    out += &format!(
+        "Capacity:\t{}\n",
+        if bound { plain(&object["status"]["capacity"]["storage"]) } else { String::new() }
+    );
     out += &format!("Access Modes:\t{}\n", if bound { modes(object, "/status/accessModes") } else { String::new() });
     out += &format!("VolumeMode:\t{}\n", text(object, "/spec/volumeMode"));
     if object["spec"]["dataSource"].is_object() {
         out += "DataSource:\n";
-        for (title, key) in [("APIGroup", "/spec/dataSource/apiGroup"), ("Kind", "/spec/dataSource/kind"), ("Name", "/spec/dataSource/name")] {
+        for (title, key) in [
+            ("APIGroup", "/spec/dataSource/apiGroup"),
+            ("Kind", "/spec/dataSource/kind"),
+            ("Name", "/spec/dataSource/name"),
+        ] {
             out += &format!("  {title}:\t{}\n", text(object, key));
         }
     }
@@ -52,7 +59,9 @@ pub async fn claim(cx: &Context<'_>, object: &Value) -> Result<String> {
     let name = text(object, "/metadata/name");
     let users: Vec<String> = pods
         .iter()
-        .filter(|pod| items(pod, "/spec/volumes").iter().any(|volume| text(volume, "/persistentVolumeClaim/claimName") == name))
+        .filter(|pod| {
+            items(pod, "/spec/volumes").iter().any(|volume| text(volume, "/persistentVolumeClaim/claimName") == name)
+        })
         .map(|pod| text(pod, "/metadata/name").to_string())
         .collect();
     out += &format!("Used By:\t{}\n", users.first().map_or("<none>", String::as_str));
@@ -83,7 +92,12 @@ pub fn volume(object: &Value) -> String {
                 .iter()
                 .map(|expression| {
                     let values: Vec<String> = items(expression, "/values").iter().map(plain).collect();
-                    format!("{} {} [{}]", text(expression, "/key"), text(expression, "/operator").to_lowercase(), values.join(", "))
+                    format!(
+                        "{} {} [{}]",
+                        text(expression, "/key"),
+                        text(expression, "/operator").to_lowercase(),
+                        values.join(", ")
+                    )
                 })
                 .collect();
             out += &format!("    Term {at}:\t{}\n", expressions.join("\n                \t"));
@@ -94,15 +108,33 @@ pub fn volume(object: &Value) -> String {
     let spec = &object["spec"];
     if spec["hostPath"].is_object() {
         out += "    Type:\tHostPath (bare host directory volume)\n";
-        out += &format!("    Path:\t{}\n    HostPathType:\t{}\n", text(spec, "/hostPath/path"), text(spec, "/hostPath/type"));
+        out += &format!(
+            "    Path:\t{}\n    HostPathType:\t{}\n",
+            text(spec, "/hostPath/path"),
+            text(spec, "/hostPath/type")
+        );
     } else if spec["local"].is_object() {
-        out += &format!("    Type:\tLocalVolume (a persistent volume backed by local storage on a node)\n    Path:\t{}\n", text(spec, "/local/path"));
+        out += &format!(
+            "    Type:\tLocalVolume (a persistent volume backed by local storage on a node)\n    Path:\t{}\n",
+            text(spec, "/local/path")
+        );
     } else if spec["nfs"].is_object() {
         out += "    Type:\tNFS (an NFS mount that lasts the lifetime of a pod)\n";
-        out += &format!("    Server:\t{}\n    Path:\t{}\n    ReadOnly:\t{}\n", text(spec, "/nfs/server"), text(spec, "/nfs/path"), spec["nfs"]["readOnly"] == true);
+        out += &format!(
+            "    Server:\t{}\n    Path:\t{}\n    ReadOnly:\t{}\n",
+            text(spec, "/nfs/server"),
+            text(spec, "/nfs/path"),
+            spec["nfs"]["readOnly"] == true
+        );
     } else if spec["csi"].is_object() {
         out += "    Type:\tCSI (a Container Storage Interface (CSI) volume source)\n";
-        out += &format!("    Driver:\t{}\n    FSType:\t{}\n    VolumeHandle:\t{}\n    ReadOnly:\t{}\n", text(spec, "/csi/driver"), text(spec, "/csi/fsType"), text(spec, "/csi/volumeHandle"), spec["csi"]["readOnly"] == true);
+        out += &format!(
+            "    Driver:\t{}\n    FSType:\t{}\n    VolumeHandle:\t{}\n    ReadOnly:\t{}\n",
+            text(spec, "/csi/driver"),
+            text(spec, "/csi/fsType"),
+            text(spec, "/csi/volumeHandle"),
+            spec["csi"]["readOnly"] == true
+        );
     } else {
         out += "    Type:\t<unknown>\n";
     }
@@ -113,16 +145,21 @@ pub fn class(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     let default = object["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
     out += &format!("IsDefaultClass:\t{}\n", if default { "Yes" } else { "No" });
-    let notes: Vec<String> = map(object, "/metadata/annotations").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    let notes: Vec<String> =
+        map(object, "/metadata/annotations").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     out += &format!("Annotations:\t{}\n", or(&notes.join(","), "<none>"));
     out += &format!("Provisioner:\t{}\n", text(object, "/provisioner"));
-    let parameters: Vec<String> = map(object, "/parameters").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    let parameters: Vec<String> =
+        map(object, "/parameters").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
     out += &format!("Parameters:\t{}\n", or(&parameters.join(","), "<none>"));
-    out += &format!("AllowVolumeExpansion:\t{}\n", match object["allowVolumeExpansion"].as_bool() {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => "<unset>",
-    });
+    out += &format!(
+        "AllowVolumeExpansion:\t{}\n",
+        match object["allowVolumeExpansion"].as_bool() {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "<unset>",
+        }
+    );
     let options: Vec<String> = items(object, "/mountOptions").iter().map(plain).collect();
     out += &match options.is_empty() {
         true => "MountOptions:\t<none>\n".to_string(),
@@ -130,6 +167,5 @@ pub fn class(object: &Value) -> String {
     };
     out += &format!("ReclaimPolicy:\t{}\n", text(object, "/reclaimPolicy"));
     out += &format!("VolumeBindingMode:\t{}\n", text(object, "/volumeBindingMode"));
-    let _ = number;
     out
 }

@@ -31,10 +31,13 @@ fn lines(volume: &Value) -> Lines {
     } else if let Some(empty) = volume.get("emptyDir") {
         add("Type", "EmptyDir (a temporary directory that shares a pod's lifetime)".into());
         add("Medium", text(empty, "/medium").into());
-        add("SizeLimit", match plain(&empty["sizeLimit"]).as_str() {
-            "" => "<unset>".into(),
-            size => size.to_string(),
-        });
+        add(
+            "SizeLimit",
+            match plain(&empty["sizeLimit"]).as_str() {
+                "" => "<unset>".into(),
+                size => size.to_string(),
+            },
+        );
     } else if let Some(secret) = volume.get("secret") {
         add("Type", "Secret (a volume populated by a Secret)".into());
         add("SecretName", text(secret, "/secretName").into());
@@ -80,7 +83,10 @@ fn lines(volume: &Value) -> Lines {
         add("FSType", text(csi, "/fsType").into());
         add("ReadOnly", (csi["readOnly"] == true).to_string());
     } else if let Some(ephemeral) = volume.get("ephemeral") {
-        add("Type", "EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)".into());
+        add(
+            "Type",
+            "EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)".into(),
+        );
         let class = text(ephemeral, "/volumeClaimTemplate/spec/storageClassName");
         add("StorageClass", class.into());
     } else if let Some(image) = volume.get("image") {

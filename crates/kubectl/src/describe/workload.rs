@@ -16,7 +16,11 @@ async fn owned(cx: &Context<'_>, kind: &str, object: &Value) -> Result<Vec<Value
     let mapping = cx.session.mapping(kind).await?;
     let query = Query { selector: selector_text(&object["spec"]["selector"]), chunk: 500, ..Query::default() };
     let mut found = cx.session.list(&mapping, text(object, "/metadata/namespace"), &query).await?;
-    found.retain(|child| items(child, "/metadata/ownerReferences").iter().any(|owner| owner["uid"] == object["metadata"]["uid"] && owner["controller"] == true));
+    found.retain(|child| {
+        items(child, "/metadata/ownerReferences")
+            .iter()
+            .any(|owner| owner["uid"] == object["metadata"]["uid"] && owner["controller"] == true)
+    });
     Ok(found)
 }
 
@@ -32,7 +36,10 @@ async fn pods_status(cx: &Context<'_>, object: &Value) -> Result<String> {
             _ => {}
         }
     }
-    Ok(format!("Pods Status:\t{} Running / {} Waiting / {} Succeeded / {} Failed\n", counts[0], counts[1], counts[2], counts[3]))
+    Ok(format!(
+        "Pods Status:\t{} Running / {} Waiting / {} Succeeded / {} Failed\n",
+        counts[0], counts[1], counts[2], counts[3]
+    ))
 }
 
 fn conditions(object: &Value) -> String {
@@ -42,7 +49,12 @@ fn conditions(object: &Value) -> String {
     }
     let mut out = String::from("Conditions:\n  Type\tStatus\tReason\n  ----\t------\t------\n");
     for condition in list {
-        out += &format!("  {} \t{}\t{}\n", text(condition, "/type"), text(condition, "/status"), text(condition, "/reason"));
+        out += &format!(
+            "  {} \t{}\t{}\n",
+            text(condition, "/type"),
+            text(condition, "/status"),
+            text(condition, "/reason")
+        );
     }
     out
 }
@@ -62,7 +74,11 @@ pub async fn deployment(cx: &Context<'_>, object: &Value) -> Result<String> {
     out += &format!("MinReadySeconds:\t{}\n", number(object, "/spec/minReadySeconds"));
     let rolling = &object["spec"]["strategy"]["rollingUpdate"];
     if rolling.is_object() {
-        out += &format!("RollingUpdateStrategy:\t{} max unavailable, {} max surge\n", plain(&rolling["maxUnavailable"]), plain(&rolling["maxSurge"]));
+        out += &format!(
+            "RollingUpdateStrategy:\t{} max unavailable, {} max surge\n",
+            plain(&rolling["maxUnavailable"]),
+            plain(&rolling["maxSurge"])
+        );
     }
     out += "Pod Template:\n";
     out += &pod_template(&object["spec"]["template"], &[]);
@@ -92,7 +108,11 @@ pub async fn replica_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     if let Some(owner) = controller(object) {
         out += &format!("Controlled By:\t{owner}\n");
     }
-    out += &format!("Replicas:\t{} current / {} desired\n", number(object, "/status/replicas"), number(object, "/spec/replicas"));
+    out += &format!(
+        "Replicas:\t{} current / {} desired\n",
+        number(object, "/status/replicas"),
+        number(object, "/spec/replicas")
+    );
     out += &pods_status(cx, object).await?;
     out += "Pod Template:\n";
     out += &pod_template(&object["spec"]["template"], &[]);
@@ -103,7 +123,11 @@ pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = head(object) + &created(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     out += &tags(object);
-    out += &format!("Replicas:\t{} desired | {} total\n", number(object, "/spec/replicas"), number(object, "/status/replicas"));
+    out += &format!(
+        "Replicas:\t{} desired | {} total\n",
+        number(object, "/spec/replicas"),
+        number(object, "/status/replicas")
+    );
     out += &format!("Update Strategy:\t{}\n", text(object, "/spec/updateStrategy/type"));
     let rolling = &object["spec"]["updateStrategy"]["rollingUpdate"];
     if rolling.is_object() {
@@ -125,7 +149,8 @@ pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
         out += &format!("  StorageClass:\t{}\n", text(claim, "/spec/storageClassName"));
         out += &super::pairs("Labels", "  ", &super::map(claim, "/metadata/labels"));
         out += &super::annotations("Annotations", "  ", &super::map(claim, "/metadata/annotations"));
-        out += &format!("  Capacity:\t{}\n", or(&plain(&claim["spec"]["resources"]["requests"]["storage"]), "<default>"));
+        out +=
+            &format!("  Capacity:\t{}\n", or(&plain(&claim["spec"]["resources"]["requests"]["storage"]), "<default>"));
         let modes: Vec<String> = items(claim, "/spec/accessModes").iter().map(plain).collect();
         out += &format!("  Access Modes:\t[{}]\n", modes.join(" "));
     }
@@ -168,22 +193,44 @@ pub fn autoscaler(object: &Value) -> String {
                     Some(share) => format!("{share}% ({})", plain(&now["averageValue"])),
                     None => "<unknown>".into(),
                 };
-                out += &format!("  resource {name} on pods  (as a percentage of request):\t{shown} / {}%\n", number(target, "/averageUtilization"));
+                out += &format!(
+                    "  resource {name} on pods  (as a percentage of request):\t{shown} / {}%\n",
+                    number(target, "/averageUtilization")
+                );
             } else {
-                out += &format!("  resource {name} on pods:\t{} / {}\n", or(&plain(&now["averageValue"]), "<unknown>"), plain(&target["averageValue"]));
+                out += &format!(
+                    "  resource {name} on pods:\t{} / {}\n",
+                    or(&plain(&now["averageValue"]), "<unknown>"),
+                    plain(&target["averageValue"])
+                );
             }
         } else {
             out += &format!("  <type {kind}>\n");
         }
     }
-    let least = if object["spec"]["minReplicas"].is_null() { "<unset>".to_string() } else { plain(&object["spec"]["minReplicas"]) };
+    let least = if object["spec"]["minReplicas"].is_null() {
+        "<unset>".to_string()
+    } else {
+        plain(&object["spec"]["minReplicas"])
+    };
     out += &format!("Min replicas:\t{least}\nMax replicas:\t{}\n", number(object, "/spec/maxReplicas"));
-    out += &format!("{} pods:\t{} current / {} desired\n", text(target, "/kind"), number(object, "/status/currentReplicas"), number(object, "/status/desiredReplicas"));
+    out += &format!(
+        "{} pods:\t{} current / {} desired\n",
+        text(target, "/kind"),
+        number(object, "/status/currentReplicas"),
+        number(object, "/status/desiredReplicas")
+    );
     let list = items(object, "/status/conditions");
     if !list.is_empty() {
         out += "Conditions:\n  Type\tStatus\tReason\tMessage\n  ----\t------\t------\t-------\n";
         for condition in list {
-            out += &format!("  {}\t{}\t{}\t{}\n", text(condition, "/type"), text(condition, "/status"), text(condition, "/reason"), text(condition, "/message"));
+            out += &format!(
+                "  {}\t{}\t{}\t{}\n",
+                text(condition, "/type"),
+                text(condition, "/status"),
+                text(condition, "/reason"),
+                text(condition, "/message")
+            );
         }
     }
     out

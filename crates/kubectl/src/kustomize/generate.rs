@@ -12,12 +12,16 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
     for (key, kind) in [("configMapGenerator", "ConfigMap"), ("secretGenerator", "Secret")] {
         for generator in kustomization[key].as_array().into_iter().flatten() {
             let made = one(folder, kustomization, generator, kind)?;
-            let same = |resource: &&mut Resource| resource.object["kind"] == kind && resource.first_name == made.first_name;
+            let same =
+                |resource: &&mut Resource| resource.object["kind"] == kind && resource.first_name == made.first_name;
             let behavior = generator["behavior"].as_str().unwrap_or("create");
             match (behavior, resources.iter_mut().find(same)) {
                 ("create", None) => resources.push(made),
                 ("create", Some(_)) => {
-                    return Err(Failure::message(format!("may not add resource with an already registered id: {kind}.v1.[noGrp]/{}.[noNs]", made.first_name)));
+                    return Err(Failure::message(format!(
+                        "may not add resource with an already registered id: {kind}.v1.[noGrp]/{}.[noNs]",
+                        made.first_name
+                    )));
                 }
                 ("replace", Some(old)) => *old = made,
                 ("merge", Some(old)) => {
@@ -29,7 +33,10 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
                     old.hashed |= made.hashed;
                 }
                 (behavior, _) => {
-                    return Err(Failure::message(format!("id {kind}/{} does not exist; cannot {behavior}", made.first_name)));
+                    return Err(Failure::message(format!(
+                        "id {kind}/{} does not exist; cannot {behavior}",
+                        made.first_name
+                    )));
                 }
             }
         }
@@ -81,7 +88,9 @@ fn encoded(bytes: &[u8]) -> String {
 fn content(folder: &Path, generator: &Value) -> Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     let open = |path: &str| {
-        std::fs::read(folder.join(path)).map_err(|error| Failure::message(format!("open {}: {}", folder.join(path).display(), crate::failure::go_io_error(&error))))
+        std::fs::read(folder.join(path)).map_err(|error| {
+            Failure::message(format!("open {}: {}", folder.join(path).display(), crate::failure::go_io_error(&error)))
+        })
     };
     for literal in texts(generator, "literals") {
         let Some((key, value)) = literal.split_once('=') else {

@@ -76,16 +76,39 @@ fn read(folder: &Path) -> Result<Value> {
     let found: Vec<PathBuf> = FILES.iter().map(|name| folder.join(name)).filter(|path| path.is_file()).collect();
     let [file] = &found[..] else {
         return Err(Failure::message(match found.len() {
-            0 => format!("unable to find one of 'kustomization.yaml', 'kustomization.yml' or 'Kustomization' in directory '{}'", shown(folder)),
+            0 => format!(
+                "unable to find one of 'kustomization.yaml', 'kustomization.yml' or 'Kustomization' in directory '{}'",
+                shown(folder)
+            ),
             _ => format!("Found multiple kustomization files under: {}", shown(folder)),
         }));
     };
     let decoded = machinery::codec::decode_yaml(&std::fs::read(file)?)
         .map_err(|error| Failure::message(format!("invalid Kustomization: {error}")))?;
     const KNOWN: &[&str] = &[
-        "apiVersion", "kind", "metadata", "resources", "bases", "components", "namespace", "namePrefix", "nameSuffix", "labels", "commonLabels",
-        "commonAnnotations", "patches", "patchesStrategicMerge", "patchesJson6902", "images", "replicas", "configMapGenerator", "secretGenerator",
-        "generatorOptions", "sortOptions", "buildMetadata", "openapi",
+        "apiVersion",
+        "kind",
+        "metadata",
+        "resources",
+        "bases",
+        "components",
+        "namespace",
+        "namePrefix",
+        "nameSuffix",
+        "labels",
+        "commonLabels",
+        "commonAnnotations",
+        "patches",
+        "patchesStrategicMerge",
+        "patchesJson6902",
+        "images",
+        "replicas",
+        "configMapGenerator",
+        "secretGenerator",
+        "generatorOptions",
+        "sortOptions",
+        "buildMetadata",
+        "openapi",
     ];
     for key in decoded.value.as_object().into_iter().flatten().map(|(key, _)| key) {
         if !KNOWN.contains(&key.as_str()) {
@@ -101,7 +124,10 @@ fn shown(folder: &Path) -> String {
 
 fn from_file(place: &Path, path: &str) -> Result<Vec<Resource>> {
     if !place.is_file() {
-        return Err(Failure::message(format!("accumulating resources: accumulation err='accumulating resources from '{path}': open {}: no such file or directory'", place.display())));
+        return Err(Failure::message(format!(
+            "accumulating resources: accumulation err='accumulating resources from '{path}': open {}: no such file or directory'",
+            place.display()
+        )));
     }
     let mut found = Vec::new();
     for (_, document) in files::documents(&place.display().to_string(), &std::fs::read(place)?)? {
@@ -124,9 +150,28 @@ fn pairs(value: &Value) -> Map<String, Value> {
 /// What others stand on comes first, as kubectl has always built them.
 fn in_order(mut resources: Vec<Resource>) -> Vec<Value> {
     const FIRST: &[&str] = &[
-        "Namespace", "ResourceQuota", "StorageClass", "CustomResourceDefinition", "ServiceAccount", "PodSecurityPolicy", "Role", "ClusterRole",
-        "RoleBinding", "ClusterRoleBinding", "ConfigMap", "Secret", "Endpoints", "Service", "LimitRange", "PriorityClass", "PersistentVolume",
-        "PersistentVolumeClaim", "Deployment", "StatefulSet", "CronJob", "PodDisruptionBudget",
+        "Namespace",
+        "ResourceQuota",
+        "StorageClass",
+        "CustomResourceDefinition",
+        "ServiceAccount",
+        "PodSecurityPolicy",
+        "Role",
+        "ClusterRole",
+        "RoleBinding",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Secret",
+        "Endpoints",
+        "Service",
+        "LimitRange",
+        "PriorityClass",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "Deployment",
+        "StatefulSet",
+        "CronJob",
+        "PodDisruptionBudget",
     ];
     const LAST: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
     let rank = |object: &Value| {
@@ -134,10 +179,17 @@ fn in_order(mut resources: Vec<Resource>) -> Vec<Value> {
         let first = FIRST.iter().position(|known| *known == kind).map(|at| at as i64 - 1000);
         first.or_else(|| LAST.iter().position(|known| *known == kind).map(|at| at as i64 + 1000)).unwrap_or(0)
     };
-    let text = |object: &Value, path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
+    let text =
+        |object: &Value, path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
     resources.sort_by_key(|resource| {
         let object = &resource.object;
-        (rank(object), text(object, "/apiVersion"), text(object, "/kind"), text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+        (
+            rank(object),
+            text(object, "/apiVersion"),
+            text(object, "/kind"),
+            text(object, "/metadata/namespace"),
+            text(object, "/metadata/name"),
+        )
     });
     resources.into_iter().map(|resource| resource.object).collect()
 }
@@ -163,12 +215,26 @@ mod tests {
         let base = "resources: [web.yaml]\nconfigMapGenerator: [{name: settings, literals: [color=red]}]\n";
         let web = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec:\n  selector: {matchLabels: {app: web}}\n  template:\n    metadata: {labels: {app: web}}\n    spec:\n      containers: [{name: web, image: \"nginx:1\", envFrom: [{configMapRef: {name: settings}}]}]\n---\napiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {selector: {app: web}, ports: [{port: 80}]}\n";
         let overlay = "resources: [../base]\nnamespace: team\nnamePrefix: pre-\nlabels: [{pairs: {tier: front}, includeSelectors: true}]\nimages: [{name: nginx, newTag: \"2\"}]\nreplicas: [{name: web, count: 3}]\npatches:\n- patch: |\n    apiVersion: apps/v1\n    kind: Deployment\n    metadata: {name: web}\n    spec: {template: {spec: {containers: [{name: web, env: [{name: A, value: b}]}]}}}\n- target: {kind: Service}\n  patch: '[{\"op\": \"add\", \"path\": \"/spec/type\", \"value\": \"NodePort\"}]'\n";
-        let text = built(&[("base/kustomization.yaml", base), ("base/web.yaml", web), ("over/kustomization.yaml", overlay)], "over");
-        for expected in ["namespace: team", "name: pre-web", "image: nginx:2", "replicas: 3", "tier: front", "type: NodePort", "value: b"] {
+        let text = built(
+            &[("base/kustomization.yaml", base), ("base/web.yaml", web), ("over/kustomization.yaml", overlay)],
+            "over",
+        );
+        for expected in [
+            "namespace: team",
+            "name: pre-web",
+            "image: nginx:2",
+            "replicas: 3",
+            "tier: front",
+            "type: NodePort",
+            "value: b",
+        ] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
         // The generated name, prefix and hash with it, is what the container names too.
-        let name = text.lines().find_map(|line| line.trim().strip_prefix("name: ").filter(|name| name.starts_with("pre-settings-"))).unwrap();
+        let name = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("name: ").filter(|name| name.starts_with("pre-settings-")))
+            .unwrap();
         assert_eq!(text.matches(name).count(), 2, "{text}");
         assert!(text.starts_with("apiVersion: v1\ndata:\n  color: red\nkind: ConfigMap\n"), "{text}");
     }
@@ -179,7 +245,10 @@ mod tests {
             &[
                 ("kustomization.yaml", "resources: [a.yaml]\ncomponents: [more]\n"),
                 ("a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"),
-                ("more/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nnameSuffix: -x\n"),
+                (
+                    "more/kustomization.yaml",
+                    "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nnameSuffix: -x\n",
+                ),
             ],
             "",
         );

@@ -43,7 +43,8 @@ pub fn references(resources: &mut [Resource]) {
     let names: Vec<(String, String, String)> = resources
         .iter()
         .map(|resource| {
-            let text = |path: &str| resource.object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
+            let text =
+                |path: &str| resource.object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
             (text("/kind"), resource.first_name.clone(), text("/metadata/name"))
         })
         .filter(|(_, old, new)| old != new)
@@ -78,7 +79,10 @@ fn walk(value: &mut Value, parent: &str, names: &[(String, String, String)]) {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
                 if let Value::String(text) = inner {
-                    let kinds = PLACES.iter().filter(|(_, place, field)| *place == parent && field == key).map(|(kind, _, _)| *kind);
+                    let kinds = PLACES
+                        .iter()
+                        .filter(|(_, place, field)| *place == parent && field == key)
+                        .map(|(kind, _, _)| *kind);
                     for kind in kinds {
                         if let Some((_, _, new)) = names.iter().find(|(known, old, _)| known == kind && old == text) {
                             *text = new.clone();

@@ -13,7 +13,9 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
     for resource in resources.iter_mut() {
         namespace(&mut resource.object, text("namespace"));
         let kind = resource.object["kind"].as_str().unwrap_or_default();
-        if (!text("namePrefix").is_empty() || !text("nameSuffix").is_empty()) && !["Namespace", "CustomResourceDefinition", "APIService"].contains(&kind) {
+        if (!text("namePrefix").is_empty() || !text("nameSuffix").is_empty())
+            && !["Namespace", "CustomResourceDefinition", "APIService"].contains(&kind)
+        {
             let name = resource.object["metadata"]["name"].as_str().unwrap_or_default();
             resource.object["metadata"]["name"] = format!("{}{name}{}", text("namePrefix"), text("nameSuffix")).into();
         }
@@ -22,14 +24,20 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
             labels(&mut resource.object, &common, true, true);
         }
         for entry in kustomization["labels"].as_array().into_iter().flatten() {
-            labels(&mut resource.object, &pairs(&entry["pairs"]), entry["includeSelectors"] == true, entry["includeTemplates"] == true);
+            labels(
+                &mut resource.object,
+                &pairs(&entry["pairs"]),
+                entry["includeSelectors"] == true,
+                entry["includeTemplates"] == true,
+            );
         }
         annotations(&mut resource.object, &pairs(&kustomization["commonAnnotations"]));
         for image in kustomization["images"].as_array().into_iter().flatten() {
             images(&mut resource.object, image);
         }
         for replica in kustomization["replicas"].as_array().into_iter().flatten() {
-            let named = replica["name"] == resource.first_name.as_str() || replica["name"] == resource.object["metadata"]["name"];
+            let named = replica["name"] == resource.first_name.as_str()
+                || replica["name"] == resource.object["metadata"]["name"];
             let kind = resource.object["kind"].as_str().unwrap_or_default();
             if named && ["Deployment", "ReplicaSet", "StatefulSet", "ReplicationController"].contains(&kind) {
                 resource.object["spec"]["replicas"] = replica["count"].clone();
@@ -43,7 +51,10 @@ fn namespace(object: &mut Value, namespace: &str) {
     if namespace.is_empty() {
         return;
     }
-    let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default().to_string(), object["kind"].as_str().unwrap_or_default().to_string());
+    let (version, kind) = (
+        object["apiVersion"].as_str().unwrap_or_default().to_string(),
+        object["kind"].as_str().unwrap_or_default().to_string(),
+    );
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
     let known = api::KINDS.iter().find(|known| known.group == group && known.version == version && known.kind == kind);
     // Kinds that are not known here are taken to live in namespaces.
@@ -55,7 +66,8 @@ fn namespace(object: &mut Value, namespace: &str) {
     }
     if ["RoleBinding", "ClusterRoleBinding"].contains(&kind.as_str()) {
         for subject in object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
-            let default = subject["kind"] == "ServiceAccount" && (subject["namespace"].is_null() || subject["name"] == "default");
+            let default =
+                subject["kind"] == "ServiceAccount" && (subject["namespace"].is_null() || subject["name"] == "default");
             if default {
                 subject["namespace"] = namespace.into();
             }
@@ -64,7 +76,7 @@ fn namespace(object: &mut Value, namespace: &str) {
 }
 
 /// Where pods are made of: the place of their metadata.
-fn template<'a>(object: &'a mut Value) -> Option<&'a mut Value> {
+fn template(object: &mut Value) -> Option<&mut Value> {
     let path = match object["kind"].as_str().unwrap_or_default() {
         "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" | "ReplicationController" => "/spec/template",
         "CronJob" => "/spec/jobTemplate/spec/template",
@@ -95,9 +107,15 @@ fn labels(object: &mut Value, added: &Map<String, Value>, selectors: bool, templ
     match object["kind"].as_str().unwrap_or_default() {
         "Service" if object["spec"]["selector"].is_object() => merge(&mut object["spec"]["selector"], added),
         "ReplicationController" => merge(&mut object["spec"]["selector"], added),
-        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => merge(&mut object["spec"]["selector"]["matchLabels"], added),
-        "PodDisruptionBudget" if object["spec"]["selector"].is_object() => merge(&mut object["spec"]["selector"]["matchLabels"], added),
-        "NetworkPolicy" if object["spec"]["podSelector"]["matchLabels"].is_object() => merge(&mut object["spec"]["podSelector"]["matchLabels"], added),
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" => {
+            merge(&mut object["spec"]["selector"]["matchLabels"], added)
+        }
+        "PodDisruptionBudget" if object["spec"]["selector"].is_object() => {
+            merge(&mut object["spec"]["selector"]["matchLabels"], added)
+        }
+        "NetworkPolicy" if object["spec"]["podSelector"]["matchLabels"].is_object() => {
+            merge(&mut object["spec"]["podSelector"]["matchLabels"], added)
+        }
         _ => {}
     }
 }
@@ -156,7 +174,9 @@ fn changed(image: &str, change: &Value) -> Option<String> {
 
 fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     let read = |path: &str| {
-        std::fs::read_to_string(folder.join(path)).map_err(|error| Failure::message(format!("open {}: {}", folder.join(path).display(), crate::failure::go_io_error(&error))))
+        std::fs::read_to_string(folder.join(path)).map_err(|error| {
+            Failure::message(format!("open {}: {}", folder.join(path).display(), crate::failure::go_io_error(&error)))
+        })
     };
     let mut all: Vec<(String, Value)> = Vec::new();
     for text in texts(kustomization, "patchesStrategicMerge") {
@@ -227,10 +247,18 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value) -> Result
     if !found && !operations && target["name"].is_string() {
         return Err(Failure::message(format!(
             "no resource matches strategic merge patch {:?}: no matches for Id {}.{}.{}/{}.[noNs]; failed to find unique target for patch",
-            format!("{}.{}/{}", patch["kind"].as_str().unwrap_or_default(), patch["apiVersion"].as_str().unwrap_or_default(), patch["metadata"]["name"].as_str().unwrap_or_default()),
+            format!(
+                "{}.{}/{}",
+                patch["kind"].as_str().unwrap_or_default(),
+                patch["apiVersion"].as_str().unwrap_or_default(),
+                patch["metadata"]["name"].as_str().unwrap_or_default()
+            ),
             patch["kind"].as_str().unwrap_or_default(),
             target["version"].as_str().unwrap_or_default(),
-            match target["group"].as_str().unwrap_or_default() { "" => "[noGrp]", group => group },
+            match target["group"].as_str().unwrap_or_default() {
+                "" => "[noGrp]",
+                group => group,
+            },
             patch["metadata"]["name"].as_str().unwrap_or_default()
         )));
     }
@@ -251,7 +279,8 @@ fn selected(resource: &Resource, target: &Value) -> Result<bool> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let matches = |key: &str, texts: &[&str]| -> Result<bool> {
         let Some(pattern) = target[key].as_str().filter(|pattern| !pattern.is_empty()) else { return Ok(true) };
-        let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).map_err(|error| Failure::message(error.to_string()))?;
+        let pattern =
+            regex::Regex::new(&format!("^(?:{pattern})$")).map_err(|error| Failure::message(error.to_string()))?;
         Ok(texts.iter().any(|text| pattern.is_match(text)))
     };
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();
@@ -280,7 +309,9 @@ mod tests {
 
     #[test]
     fn images_change_by_name() {
-        let check = |image: &str, change: Value, expected: Option<&str>| assert_eq!(changed(image, &change).as_deref(), expected, "{image}");
+        let check = |image: &str, change: Value, expected: Option<&str>| {
+            assert_eq!(changed(image, &change).as_deref(), expected, "{image}")
+        };
         check("nginx:1", json!({"name": "nginx", "newTag": "2"}), Some("nginx:2"));
         check("host:5000/nginx", json!({"name": "host:5000/nginx", "newName": "other"}), Some("other"));
         check("nginx:1", json!({"name": "nginx", "newName": "other"}), Some("other:1"));

@@ -16,7 +16,11 @@ pub fn plain(original: &Value, modified: &Value, current: &Value) -> Value {
     Value::Object(plain_maps(&map(original), &map(modified), &map(current)))
 }
 
-fn plain_maps(original: &Map<String, Value>, modified: &Map<String, Value>, current: &Map<String, Value>) -> Map<String, Value> {
+fn plain_maps(
+    original: &Map<String, Value>,
+    modified: &Map<String, Value>,
+    current: &Map<String, Value>,
+) -> Map<String, Value> {
     let mut patch = Map::new();
     for (key, wanted) in modified {
         match (wanted, current.get(key)) {
@@ -49,7 +53,8 @@ fn same(one: &Value, other: &Value) -> bool {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
         }
         (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len() && one.iter().all(|(key, one)| other.get(key).is_some_and(|other| same(one, other)))
+            one.len() == other.len()
+                && one.iter().all(|(key, one)| other.get(key).is_some_and(|other| same(one, other)))
         }
         _ => one == other,
     }
@@ -211,10 +216,14 @@ mod tests {
         let one = deployment(json!([{"name": "web", "image": "a"}]), json!({"app": "x"}));
         check(one.clone(), one.clone(), one.clone(), json!({}));
         // What the server has added stays.
-        let served = deployment(json!([{"name": "web", "image": "a", "imagePullPolicy": "Always"}]), json!({"app": "x", "own": "y"}));
+        let served = deployment(
+            json!([{"name": "web", "image": "a", "imagePullPolicy": "Always"}]),
+            json!({"app": "x", "own": "y"}),
+        );
         check(one.clone(), one.clone(), served.clone(), json!({}));
         // What we said before and say no more goes.
-        let two = deployment(json!([{"name": "web", "image": "b"}, {"name": "side", "image": "c"}]), json!({"tier": "z"}));
+        let two =
+            deployment(json!([{"name": "web", "image": "b"}, {"name": "side", "image": "c"}]), json!({"tier": "z"}));
         check(
             one.clone(),
             two.clone(),

@@ -21,16 +21,6 @@ impl Columns {
         Columns { minimum: 0, padding: 2, remembered: None }
     }
 
-    pub fn new(minimum: usize, padding: usize) -> Columns {
-        Columns { minimum, padding, remembered: None }
-    }
-
-    pub fn forget(&mut self) {
-        if let Some(widths) = &mut self.remembered {
-            widths.clear();
-        }
-    }
-
     pub fn align(&mut self, text: &str) -> String {
         let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();
         let mut out = String::with_capacity(text.len() * 2);
@@ -100,7 +90,7 @@ mod tests {
         let described = Columns::described().align("Name:\tx\nContainers:\n  app:\n    Image:\ty\n    Ports:\t1\n");
         assert_eq!(described, "Name:  x\nContainers:\n  app:\n    Image:  y\n    Ports:  1\n");
         // A shorter line between ends the second column, not the first.
-        let blocks = Columns::new(0, 1).align("a\tbbb\tc\nd\te\nf\tg\th\n");
+        let blocks = Columns { minimum: 0, padding: 1, remembered: None }.align("a\tbbb\tc\nd\te\nf\tg\th\n");
         assert_eq!(blocks, "a bbb c\nd e\nf g h\n");
     }
 }

@@ -30,7 +30,8 @@ impl CustomColumns {
         let (Some(headers), Some(paths)) = (lines.next(), lines.next()) else {
             return Err(Failure::message("invalid format, missing newline"));
         };
-        let (headers, paths): (Vec<&str>, Vec<&str>) = (headers.split_whitespace().collect(), paths.split_whitespace().collect());
+        let (headers, paths): (Vec<&str>, Vec<&str>) =
+            (headers.split_whitespace().collect(), paths.split_whitespace().collect());
         if headers.len() != paths.len() {
             return Err(Failure::message(format!(
                 "number of headers ({}) and field specifications ({}) don't match",

@@ -43,6 +43,9 @@ mod tests {
     #[test]
     fn as_go_writes_it() {
         assert_eq!(compact(&json!({"b": "<&>", "a": 1})), r#"{"a":1,"b":"\u003c\u0026\u003e"}"#);
-        assert_eq!(pretty(&json!({"a": [], "b": {"c": 1}})), "{\n    \"a\": [],\n    \"b\": {\n        \"c\": 1\n    }\n}");
+        assert_eq!(
+            pretty(&json!({"a": [], "b": {"c": 1}})),
+            "{\n    \"a\": [],\n    \"b\": {\n        \"c\": 1\n    }\n}"
+        );
     }
 }

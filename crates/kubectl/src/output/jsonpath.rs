@@ -56,9 +56,12 @@ impl Template {
     pub fn relaxed(text: &str) -> Result<Template, String> {
         let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
         if inner.is_empty() || inner.contains(['{', '}']) && !inner.contains("[?(") {
-            return Err(format!("unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{{name1.name2}}' or '{{.name1.name2}}'"));
+            return Err(String::from(
+                "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{name1.name2}' or '{.name1.name2}'",
+            ));
         }
-        let dotted = if inner.starts_with('.') || inner.starts_with('[') { inner.to_string() } else { format!(".{inner}") };
+        let dotted =
+            if inner.starts_with('.') || inner.starts_with('[') { inner.to_string() } else { format!(".{inner}") };
         Template::parse(&format!("{{{dotted}}}"))
     }
 
@@ -277,7 +280,11 @@ impl Parser<'_> {
                     parts.push(Part::Text(rest.to_string()));
                 }
                 self.at = self.text.len();
-                return if in_range { Err("unexpected end of range, missing {end}".into()) } else { Ok((parts, false)) };
+                return if in_range {
+                    Err("unexpected end of range, missing {end}".into())
+                } else {
+                    Ok((parts, false))
+                };
             };
             if open > 0 {
                 parts.push(Part::Text(rest[..open].to_string()));
@@ -377,8 +384,12 @@ impl Parser<'_> {
                     return Ok(steps);
                 }
                 Some(digit) if steps.is_empty() && (digit.is_ascii_digit() || digit == '-') => {
-                    let end = self.rest().find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-').unwrap_or(self.rest().len());
-                    let number = serde_json::from_str(&self.rest()[..end]).map_err(|_| "cannot parse number".to_string())?;
+                    let end = self
+                        .rest()
+                        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-')
+                        .unwrap_or(self.rest().len());
+                    let number =
+                        serde_json::from_str(&self.rest()[..end]).map_err(|_| "cannot parse number".to_string())?;
                     self.at += end;
                     steps.push(Step::Literal(number));
                     return Ok(steps);
@@ -409,7 +420,9 @@ impl Parser<'_> {
                     }
                     continue;
                 }
-                '.' | '[' | ']' | '{' | '}' | '(' | ')' | '=' | '!' | '<' | '>' | '@' | '$' | '*' | ',' | '&' | '|' => break,
+                '.' | '[' | ']' | '{' | '}' | '(' | ')' | '=' | '!' | '<' | '>' | '@' | '$' | '*' | ',' | '&' | '|' => {
+                    break;
+                }
                 space if space.is_whitespace() => break,
                 other => name.push(other),
             }
@@ -570,7 +583,10 @@ mod tests {
         check("{.items[0].tags}", r#"["x","y"]"#);
         check("{$.kind}", "List");
         check("plain", "plain");
-        assert_eq!(Template::parse("{.items[9].name}").unwrap().print(&object).unwrap_err(), "array index out of bounds: index 9, length 2");
+        assert_eq!(
+            Template::parse("{.items[9].name}").unwrap().print(&object).unwrap_err(),
+            "array index out of bounds: index 9, length 2"
+        );
         assert_eq!(Template::parse("{.a").unwrap_err(), "unclosed action");
         for text in [".kind", "{.kind}", "kind", "{kind}"] {
             assert_eq!(Template::relaxed(text).unwrap().print(&object).unwrap(), "List", "{text}");

@@ -65,6 +65,6 @@ mod tests {
     fn texts_are_quoted_and_keys_mostly_not() {
         let value = json!({"a": "x", "no": 1, "list": [{"b": true}], "words": ["y"], "empty": {}});
         let expected = "---\n{\n  a: \"x\",\n  empty: {},\n  list: [{\n    b: true,\n  }],\n  \"no\": 1,\n  words: [\n    \"y\",\n  ],\n}\n";
-        assert_eq!(super::text(&value).replace("empty: {}", "empty: {}"), expected);
+        assert_eq!(super::text(&value), expected);
     }
 }

@@ -15,7 +15,12 @@ use crate::failure::{Failure, Result};
 use crate::flags::{Flag, Parsed};
 
 pub const FLAGS: &[Flag] = &[
-    Flag::text("output", "", "Output format: json, yaml, kyaml, name, jsonpath=..., go-template=..., custom-columns=...").short('o'),
+    Flag::text(
+        "output",
+        "",
+        "Output format: json, yaml, kyaml, name, jsonpath=..., go-template=..., custom-columns=...",
+    )
+    .short('o'),
     Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
     Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
     Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
@@ -23,7 +28,9 @@ pub const FLAGS: &[Flag] = &[
 
 pub enum Format {
     /// Tables for `get`, a sentence for commands that change things.
-    Human { wide: bool },
+    Human {
+        wide: bool,
+    },
     Yaml,
     Json,
     Kyaml,
@@ -41,21 +48,26 @@ impl Format {
         let (name, argument) = output.split_once('=').unwrap_or((output, ""));
         let argument = if argument.is_empty() { given } else { argument };
         let from_file = |path: &str| {
-            std::fs::read_to_string(path)
-                .map(|text| text.trim_end_matches('\n').to_string())
-                .map_err(|error| Failure::message(format!("error reading template {path}, open {path}: {}", crate::failure::go_io_error(&error))))
+            std::fs::read_to_string(path).map(|text| text.trim_end_matches('\n').to_string()).map_err(|error| {
+                Failure::message(format!(
+                    "error reading template {path}, open {path}: {}",
+                    crate::failure::go_io_error(&error)
+                ))
+            })
         };
         let need = |argument: &str| {
             if argument.is_empty() {
-                return Err(Failure::message(format!("template format specified but no template given")));
+                return Err(Failure::message("template format specified but no template given".to_string()));
             }
             Ok(argument.to_string())
         };
         let path = |text: &str| {
-            jsonpath::Template::parse(text).map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
+            jsonpath::Template::parse(text)
+                .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
         };
         let template = |text: &str| {
-            template::Template::parse(text).map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
+            template::Template::parse(text)
+                .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
         };
         Ok(match name {
             "" if !given.is_empty() => Format::Template(template(given)?),
@@ -107,15 +119,19 @@ impl Format {
                 let items = crate::resource::flatten(object.clone());
                 items.iter().map(|item| format!("{}\n", name_of(item))).collect()
             }
-            Format::JsonPath(template) => {
-                template.print(object).map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?
-            }
+            Format::JsonPath(template) => template
+                .print(object)
+                .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?,
             Format::JsonPathAsJson(template) => {
-                let values = template.values(object).map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?;
+                let values = template
+                    .values(object)
+                    .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?;
                 let values: Vec<Value> = values.into_iter().cloned().collect();
                 format!("{}\n", json::pretty(&Value::from(values)))
             }
-            Format::Template(template) => template.print(object).map_err(|error| Failure::message(format!("error executing template: {error}")))?,
+            Format::Template(template) => template
+                .print(object)
+                .map_err(|error| Failure::message(format!("error executing template: {error}")))?,
             Format::CustomColumns(columns) => columns.text(object, true)?,
         })
     }

@@ -31,9 +31,7 @@ pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> St
             cells.push("NAMESPACE".into());
         }
         cells.extend(shown.iter().map(|at| columns[*at]["name"].as_str().unwrap_or_default().to_uppercase()));
-        cells.extend(shape.label_columns.iter().map(|label| {
-            label.rsplit('/').next().unwrap_or(label).to_uppercase()
-        }));
+        cells.extend(shape.label_columns.iter().map(|label| label.rsplit('/').next().unwrap_or(label).to_uppercase()));
         if shape.labels {
             cells.push("LABELS".into());
         }

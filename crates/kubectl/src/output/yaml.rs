@@ -89,7 +89,9 @@ impl Writer {
         let shown = match style(key, &about) {
             Style::Plain if !about.multiline => key.to_string(),
             Style::Single => format!("'{}'", key.replace('\'', "''")),
-            _ if about.single_allowed && !about.multiline && means_text(key) => format!("'{}'", key.replace('\'', "''")),
+            _ if about.single_allowed && !about.multiline && means_text(key) => {
+                format!("'{}'", key.replace('\'', "''"))
+            }
             _ => double(key),
         };
         // A key of more than 128 letters would need another notation, which nobody writes.
@@ -211,6 +213,10 @@ fn means_text(text: &str) -> bool {
         return false;
     }
     let safe = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '+' | '-' | '_' | '~'));
+    // The marks of documents are texts, which the reader of one value would not see.
+    if text.starts_with("---") || text.starts_with("...") {
+        return true;
+    }
     // Only words of these letters can be numbers, truths or nothing.
     !safe || matches!(machinery::codec::decode_yaml(text.as_bytes()), Ok(decoded) if decoded.value.is_string())
 }
@@ -229,7 +235,10 @@ fn is_base_60(text: &str) -> bool {
             let (whole, more) = part.split_once('.').unwrap_or((part, ""));
             let last = at + 1 == rest.len();
             let digits = (1..=2).contains(&whole.len()) && whole.chars().all(|c| c.is_ascii_digit());
-            digits && (whole.len() == 1 || whole.starts_with(|c| ('0'..='5').contains(&c))) && (last || !part.contains('.')) && more.chars().all(|c| c.is_ascii_digit() || c == '_')
+            digits
+                && (whole.len() == 1 || whole.starts_with(|c| ('0'..='5').contains(&c)))
+                && (last || !part.contains('.'))
+                && more.chars().all(|c| c.is_ascii_digit() || c == '_')
         })
 }
 
@@ -243,7 +252,8 @@ fn is_time(text: &str) -> bool {
         None => (text, None),
     };
     let parts: Vec<&str> = date.split('-').collect();
-    let small = |part: &str, most: u32| part.len() <= 2 && part.parse::<u32>().is_ok_and(|number| (1..=most).contains(&number));
+    let small =
+        |part: &str, most: u32| part.len() <= 2 && part.parse::<u32>().is_ok_and(|number| (1..=most).contains(&number));
     if parts.len() != 3 || !small(parts[1], 12) || !small(parts[2], 31) {
         return false;
     }
@@ -268,7 +278,11 @@ impl Analysis {
         for (at, letter) in letters.iter().enumerate() {
             let followed = blank(at + 1);
             match letter {
-                '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' if at == 0 => indicators = true,
+                '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`'
+                    if at == 0 =>
+                {
+                    indicators = true
+                }
                 '?' | ':' if at == 0 && followed => indicators = true,
                 '-' if at == 0 && followed => indicators = true,
                 ':' if at > 0 && followed => indicators = true,
@@ -341,11 +355,41 @@ mod tests {
 
     #[test]
     fn texts_look_as_real_kubectl_writes_them() {
-        let check = |value: &str, expected: &str| assert_eq!(text(&json!({"a": value})), format!("a: {expected}\n"), "{value:?}");
-        for plain in ["web", "a b", "nginx:1", "http://x/y", "-x", "a#b", "1.2.3", "10.0.0.1", "a,b", "=", "100m", "$(X)", "it's"] {
+        let check = |value: &str, expected: &str| {
+            assert_eq!(text(&json!({"a": value})), format!("a: {expected}\n"), "{value:?}")
+        };
+        for plain in [
+            "web",
+            "a b",
+            "nginx:1",
+            "http://x/y",
+            "-x",
+            "a#b",
+            "1.2.3",
+            "10.0.0.1",
+            "a,b",
+            "=",
+            "100m",
+            "$(X)",
+            "it's",
+        ] {
             check(plain, plain);
         }
-        for double in ["", "true", "yes", "1", "1.5", "null", "~", "2026-11-15T16:00:29Z", "2026-11-15", "1:20", "0x1f", "1e3", "on"] {
+        for double in [
+            "",
+            "true",
+            "yes",
+            "1",
+            "1.5",
+            "null",
+            "~",
+            "2026-11-15T16:00:29Z",
+            "2026-11-15",
+            "1:20",
+            "0x1f",
+            "1e3",
+            "on",
+        ] {
             check(double, &format!("\"{double}\""));
         }
         for single in ["a: b", "*", "# x", "- x", "[x]", "{x}", "@x", "%x", "a #b", " a", "a ", "x:", "'x", "---"] {
@@ -360,7 +404,10 @@ mod tests {
         check("a \nb", "\"a \\nb\"");
         let long = "word ".repeat(30);
         let folded = text(&json!({"a": long.trim()}));
-        assert!(folded.lines().count() == 2 && folded.lines().nth(1).is_some_and(|line| line.starts_with("  word")), "{folded}");
+        assert!(
+            folded.lines().count() == 2 && folded.lines().nth(1).is_some_and(|line| line.starts_with("  word")),
+            "{folded}"
+        );
     }
 
     #[test]

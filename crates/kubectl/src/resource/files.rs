@@ -62,7 +62,10 @@ fn walk(folder: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<()> 
             if recursive {
                 walk(&entry, recursive, files)?;
             }
-        } else if entry.extension().is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|known| extension == *known)) {
+        } else if entry
+            .extension()
+            .is_some_and(|extension| ["json", "yaml", "yml"].iter().any(|known| extension == *known))
+        {
             files.push(entry);
         }
     }
@@ -84,7 +87,9 @@ fn glob(pattern: &str) -> Vec<PathBuf> {
     }
     let Ok(expression) = regex::Regex::new(&(expression + "$")) else { return Vec::new() };
     let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-    let is_match = |entry: &PathBuf| entry.file_name().and_then(|name| name.to_str()).is_some_and(|name| expression.is_match(name));
+    let is_match = |entry: &PathBuf| {
+        entry.file_name().and_then(|name| name.to_str()).is_some_and(|name| expression.is_match(name))
+    };
     let mut found: Vec<PathBuf> = entries.filter(is_match).collect();
     found.sort();
     found

@@ -70,11 +70,7 @@ fn with_group(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_string() } else { format!("{name}.{group}") }
 }
 
-/// The built-in kinds, for which nothing needs to be asked.
-pub fn built_in() -> Vec<Mapping> {
-    api::KINDS.iter().map(|kind| from_kind(kind)).collect()
-}
-
+/// A built-in kind, for which nothing needs to be asked.
 fn from_kind(kind: &machinery::kind::Kind) -> Mapping {
     let owned = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect();
     Mapping {
@@ -103,9 +99,9 @@ fn matches(mapping: &Mapping, text: &str) -> bool {
         None => is_name(&text),
         Some((name, rest)) if is_name(name) => {
             // A part of the group's name is enough: `ing.networking`.
-            let versioned = rest.split_once('.').is_some_and(|(version, group)| {
-                version == mapping.version && mapping.group == group
-            });
+            let versioned = rest
+                .split_once('.')
+                .is_some_and(|(version, group)| version == mapping.version && mapping.group == group);
             versioned || rest == mapping.group || (!rest.is_empty() && mapping.group.starts_with(&format!("{rest}.")))
         }
         Some(_) => false,
@@ -222,8 +218,7 @@ impl Session {
     }
 }
 
-const AGGREGATED: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
 
 /// How long discovery is believed. A kind that is missing is asked for again before that.
 const CACHE_MAX: Duration = Duration::from_secs(6 * 3600);
@@ -301,9 +296,14 @@ fn write_cache(file: &std::path::Path, known: &[Mapping]) {
 mod tests {
     use super::*;
 
+    fn built_in() -> Vec<Mapping> {
+        api::KINDS.iter().map(|kind| from_kind(kind)).collect()
+    }
+
     #[test]
     fn resources_have_many_names() {
-        let find = |text: &str| built_in().into_iter().find(|mapping| matches(mapping, text)).map(|found| found.resource());
+        let find =
+            |text: &str| built_in().into_iter().find(|mapping| matches(mapping, text)).map(|found| found.resource());
         for text in ["po", "pod", "pods", "Pod", "pods.v1."] {
             assert_eq!(find(text).as_deref(), Some("pods"), "{text}");
         }

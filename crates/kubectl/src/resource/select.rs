@@ -25,8 +25,6 @@ pub struct Query {
     pub recursive: bool,
     pub selector: String,
     pub fields: String,
-    /// Everything of a type, without a selector.
-    pub all: bool,
     pub all_namespaces: bool,
     pub subresource: String,
     pub chunk: i64,
@@ -51,14 +49,13 @@ impl Query {
             recursive: on("recursive"),
             selector: flags.text("selector").into(),
             fields: flags.text("field-selector").into(),
-            all: on("all"),
             all_namespaces: on("all-namespaces"),
             subresource: flags.text("subresource").into(),
             chunk: 500,
         }
     }
 
-    pub fn from_files(&self) -> bool {
+    pub fn has_files(&self) -> bool {
         !self.files.is_empty() || !self.kustomize.is_empty()
     }
 }
@@ -86,7 +83,9 @@ fn words(arguments: &[String]) -> Result<Words> {
                     )));
                 }
                 [_, _] => {
-                    return Err(Failure::message("arguments in resource/name form must have a single resource and name"));
+                    return Err(Failure::message(
+                        "arguments in resource/name form must have a single resource and name",
+                    ));
                 }
                 _ => return Err(Failure::message("arguments in resource/name form may not have more than one slash")),
             }
@@ -104,9 +103,11 @@ impl Session {
     }
 
     pub async fn wanted(&self, query: &Query) -> Result<(Vec<Wanted>, Vec<Failure>)> {
-        if query.from_files() {
+        if query.has_files() {
             if !query.arguments.is_empty() {
-                return Err(Failure::message("when paths, URLs, or stdin is provided as input, you may not specify resource arguments as well"));
+                return Err(Failure::message(
+                    "when paths, URLs, or stdin is provided as input, you may not specify resource arguments as well",
+                ));
             }
             let (infos, failures) = self.local(query).await?;
             return Ok((infos.into_iter().map(Wanted::Local).collect(), failures));
@@ -141,7 +142,10 @@ impl Session {
                     return Err(Failure::message("you may only specify a single resource type"));
                 }
                 let pairs = mappings.iter().flat_map(|mapping| names.iter().map(move |name| (mapping, name)));
-                let named = |(mapping, name): (&Mapping, &String)| Wanted::Named { mapping: mapping.clone(), name: name.clone() };
+                let named = |(mapping, name): (&Mapping, &String)| Wanted::Named {
+                    mapping: mapping.clone(),
+                    name: name.clone(),
+                };
                 Ok((pairs.map(named).collect(), Vec::new()))
             }
         }
@@ -215,7 +219,9 @@ impl Session {
                 )));
             }
             let missing = if kind.is_empty() { "Kind" } else { "apiVersion" };
-            return Err(Failure::message(format!("unable to decode {source:?}: Object '{missing}' is missing in '{object}'")));
+            return Err(Failure::message(format!(
+                "unable to decode {source:?}: Object '{missing}' is missing in '{object}'"
+            )));
         }
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         let own = object["metadata"]["namespace"].as_str().unwrap_or_default().to_string();
@@ -341,7 +347,9 @@ mod tests {
             split("pod/a svc/b").unwrap(),
             Words::Pairs(vec![("pod".into(), "a".into()), ("svc".into(), "b".into())])
         );
-        for (line, part) in [("pods pod/a", "there is no need"), ("pod/", "must have a single"), ("a/b/c", "more than one slash")] {
+        for (line, part) in
+            [("pods pod/a", "there is no need"), ("pod/", "must have a single"), ("a/b/c", "more than one slash")]
+        {
             assert!(split(line).unwrap_err().text().contains(part), "{line}");
         }
     }

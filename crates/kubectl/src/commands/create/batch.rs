@@ -28,8 +28,10 @@ pub static CRON_JOB: Command = Command {
     ..Command::EMPTY
 };
 
-const JOB_FLAGS: &[Flag] =
-    &[Flag::text("image", "", "The image to run."), Flag::text("from", "", "The resource to take the job from: cronjob/name.")];
+const JOB_FLAGS: &[Flag] = &[
+    Flag::text("image", "", "The image to run."),
+    Flag::text("from", "", "The resource to take the job from: cronjob/name."),
+];
 const CRON_JOB_FLAGS: &[Flag] = &[
     Flag::text("image", "", "The image to run."),
     Flag::text("schedule", "", "When to run, in cron's notation."),
@@ -69,7 +71,7 @@ async fn from_cron_job(session: &Session, name: &str, from: &str) -> Result<Valu
     };
     let mapping = session.mapping(kind).await?;
     if !mapping.is("batch", "cronjobs") {
-        return Err(Failure::message(format!("from must be an existing cronjob")));
+        return Err(Failure::message("from must be an existing cronjob".to_string()));
     }
     let cron_job = session.send(&Call::get(mapping.object(session.namespace()?, source))).await?;
     let template = &cron_job["spec"]["jobTemplate"];

@@ -59,7 +59,9 @@ pub fn content(session: &Session) -> Result<Vec<(String, Vec<u8>)>> {
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |key: String, bytes: Vec<u8>| {
         if found.iter().any(|(known, _)| *known == key) {
-            return Err(Failure::message(format!("cannot add key {key}, another key by that name already exists in Data")));
+            return Err(Failure::message(format!(
+                "cannot add key {key}, another key by that name already exists in Data"
+            )));
         }
         found.push((key, bytes));
         Ok(())
@@ -98,7 +100,8 @@ pub fn from_file(source: &str) -> Result<Vec<(String, Vec<u8>)>> {
         if key.is_some() {
             return Err(Failure::message("cannot give a key name for a directory path"));
         }
-        let mut files: Vec<std::path::PathBuf> = std::fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        let mut files: Vec<std::path::PathBuf> =
+            std::fs::read_dir(path)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.retain(|file| file.is_file());
         files.sort();
         let mut found = Vec::new();

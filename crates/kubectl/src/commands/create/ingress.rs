@@ -31,7 +31,9 @@ async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let rules = flags.list("rule");
     if rules.is_empty() && flags.text("default-backend").is_empty() {
-        return Err(Failure::message("not enough information provided: every ingress has to either specify a default-backend (which catches all traffic) or a list of rules (which catch specific paths)"));
+        return Err(Failure::message(
+            "not enough information provided: every ingress has to either specify a default-backend (which catches all traffic) or a list of rules (which catch specific paths)",
+        ));
     }
     let mut metadata = super::metadata(&name);
     for annotation in flags.list("annotation") {
@@ -56,10 +58,12 @@ fn spec(rules: &[String], class: &str, backend: &str) -> Result<Value> {
     let mut secrets: Vec<(String, Vec<String>)> = Vec::new();
     for rule in rules {
         let (main, tls) = rule.split_once(',').map_or((rule.as_str(), None), |(main, tls)| (main, Some(tls)));
-        let (address, service) = main
-            .split_once('=')
-            .filter(|(address, _)| address.contains('/'))
-            .ok_or_else(|| Failure::message(format!("rule {rule} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]")))?;
+        let (address, service) =
+            main.split_once('=').filter(|(address, _)| address.contains('/')).ok_or_else(|| {
+                Failure::message(format!(
+                    "rule {rule} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]"
+                ))
+            })?;
         let (host, path) = address.split_once('/').unwrap_or((address, ""));
         let (path, kind) = match path.strip_suffix('*') {
             Some(prefix) => (format!("/{prefix}"), "Prefix"),
@@ -71,7 +75,8 @@ fn spec(rules: &[String], class: &str, backend: &str) -> Result<Value> {
             None => hosts.push((host.to_string(), vec![entry])),
         }
         if let Some(tls) = tls {
-            let secret = tls.strip_prefix("tls").map(|rest| rest.trim_start_matches('=')).unwrap_or_default().to_string();
+            let secret =
+                tls.strip_prefix("tls").map(|rest| rest.trim_start_matches('=')).unwrap_or_default().to_string();
             match secrets.iter_mut().find(|(known, _)| *known == secret) {
                 Some((_, names)) if names.iter().any(|known| known == host) => {}
                 Some((_, names)) => names.push(host.to_string()),
@@ -117,8 +122,11 @@ fn backend(text: &str) -> Result<Value> {
 }
 
 fn backend_of(text: &str) -> Result<Value> {
-    let Some((service, port)) = text.split_once(':').filter(|(service, port)| !service.is_empty() && !port.is_empty()) else {
-        return Err(Failure::message(format!("backend {text} is invalid and should be in format servicename:serviceport")));
+    let Some((service, port)) = text.split_once(':').filter(|(service, port)| !service.is_empty() && !port.is_empty())
+    else {
+        return Err(Failure::message(format!(
+            "backend {text} is invalid and should be in format servicename:serviceport"
+        )));
     };
     let port = match port.parse::<i64>() {
         Ok(number) => json!({"number": number}),

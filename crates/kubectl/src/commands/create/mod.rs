@@ -78,7 +78,7 @@ async fn run(session: &Session) -> Result<()> {
         terminal::out_bytes(&session.bytes(&call).await?);
         return Ok(());
     }
-    if !query.from_files() {
+    if !query.has_files() {
         if let Some(unknown) = session.arguments().first() {
             return session.usage(format!("Unexpected args: [{unknown}]"));
         }
@@ -104,7 +104,11 @@ async fn run(session: &Session) -> Result<()> {
 }
 
 async fn create(change: &Change<'_>, info: Info) -> Result<()> {
-    let object = if change.session.flags.on("save-config") { change::with_last_applied(&info.object) } else { info.object.clone() };
+    let object = if change.session.flags.on("save-config") {
+        change::with_last_applied(&info.object)
+    } else {
+        info.object.clone()
+    };
     let created = if change.local() {
         object
     } else {
@@ -119,10 +123,14 @@ async fn create(change: &Change<'_>, info: Info) -> Result<()> {
 /// stands for itself.
 pub(super) async fn generated(session: &Session, mut object: Value, failed: &str) -> Result<()> {
     let change = Change::from(session)?;
-    let (version, kind) = (object["apiVersion"].as_str().unwrap_or_default().to_string(), object["kind"].as_str().unwrap_or_default().to_string());
-    let mapping = session.mapping_of_kind(&version, &kind).await?.ok_or_else(|| {
-        Failure::message(format!("no matches for kind {kind:?} in version {version:?}"))
-    })?;
+    let (version, kind) = (
+        object["apiVersion"].as_str().unwrap_or_default().to_string(),
+        object["kind"].as_str().unwrap_or_default().to_string(),
+    );
+    let mapping = session
+        .mapping_of_kind(&version, &kind)
+        .await?
+        .ok_or_else(|| Failure::message(format!("no matches for kind {kind:?} in version {version:?}")))?;
     let settings = session.settings()?;
     if mapping.namespaced && settings.namespace_given {
         object["metadata"]["namespace"] = settings.namespace.clone().into();
@@ -159,7 +167,8 @@ pub(super) fn command(session: &Session) -> Vec<String> {
 }
 
 pub(super) fn required(session: &Session, flags: &[&str]) -> Result<()> {
-    let missing: Vec<String> = flags.iter().filter(|flag| !session.flags.given(flag)).map(|flag| format!("{flag:?}")).collect();
+    let missing: Vec<String> =
+        flags.iter().filter(|flag| !session.flags.given(flag)).map(|flag| format!("{flag:?}")).collect();
     if missing.is_empty() {
         return Ok(());
     }

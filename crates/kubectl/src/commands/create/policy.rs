@@ -80,7 +80,8 @@ async fn service_account(session: &Session) -> Result<()> {
 }
 
 async fn quota(session: &Session) -> Result<()> {
-    let mut object = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name(session)?}, "spec": {}});
+    let mut object =
+        json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name(session)?}, "spec": {}});
     let hard = session.flags.text("hard");
     if !hard.is_empty() {
         object["spec"]["hard"] = quantities(hard)?;

@@ -66,7 +66,8 @@ async fn role(session: &Session, kind: &str) -> Result<()> {
     let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
     if !flags.text("aggregation-rule").is_empty() {
         let pairs = flags.text("aggregation-rule").split(',').filter_map(|pair| pair.split_once('='));
-        let labels: serde_json::Map<String, Value> = pairs.map(|(key, value)| (key.to_string(), value.into())).collect();
+        let labels: serde_json::Map<String, Value> =
+            pairs.map(|(key, value)| (key.to_string(), value.into())).collect();
         object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
         object["rules"] = json!([]);
         return generated(session, object, "").await;
@@ -97,7 +98,8 @@ async fn role(session: &Session, kind: &str) -> Result<()> {
     // One rule for each group, in the order the groups are named.
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for resource in &resources {
-        let (resource, subresource) = resource.split_once('/').map_or((resource.as_str(), None), |(resource, sub)| (resource, Some(sub)));
+        let (resource, subresource) =
+            resource.split_once('/').map_or((resource.as_str(), None), |(resource, sub)| (resource, Some(sub)));
         let (group, plural) = if resource == "*" {
             (String::new(), "*".to_string())
         } else {

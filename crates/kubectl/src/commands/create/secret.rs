@@ -60,8 +60,10 @@ const DOCKER: &[Flag] = &[
     Flag::text("docker-email", "", "A mail address."),
     Flag::array("from-file", "A file with credentials, as .dockerconfigjson=file."),
 ];
-const PAIR: &[Flag] =
-    &[Flag::text("cert", "", "The file with the certificate."), Flag::text("key", "", "The file with its private key.")];
+const PAIR: &[Flag] = &[
+    Flag::text("cert", "", "The file with the certificate."),
+    Flag::text("key", "", "The file with its private key."),
+];
 
 async fn finish(session: &Session, kind: &str, content: Vec<(String, Vec<u8>)>) -> Result<()> {
     let mut name = name(session)?;
@@ -95,7 +97,9 @@ async fn registry(session: &Session) -> Result<()> {
         return finish(session, "kubernetes.io/dockerconfigjson", content).await;
     }
     if flags.text("docker-username").is_empty() || flags.text("docker-password").is_empty() {
-        return Err(Failure::message("either --from-file or the combination of --docker-username, --docker-password and --docker-server is required"));
+        return Err(Failure::message(
+            "either --from-file or the combination of --docker-username, --docker-password and --docker-server is required",
+        ));
     }
     let (user, password) = (flags.text("docker-username"), flags.text("docker-password"));
     let auth = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
@@ -116,7 +120,9 @@ async fn tls(session: &Session) -> Result<()> {
     }
     let read = |flag: &str| {
         let path = session.flags.text(flag);
-        std::fs::read(path).map_err(|error| Failure::message(format!("open {path}: {}", crate::failure::go_io_error(&error))))
+        std::fs::read(path)
+            .map_err(|error| Failure::message(format!("open {path}: {}", crate::failure::go_io_error(&error))))
     };
-    finish(session, "kubernetes.io/tls", vec![("tls.crt".into(), read("cert")?), ("tls.key".into(), read("key")?)]).await
+    finish(session, "kubernetes.io/tls", vec![("tls.crt".into(), read("cert")?), ("tls.key".into(), read("key")?)])
+        .await
 }

@@ -84,7 +84,8 @@ async fn run(session: &Session, kind: &str) -> Result<()> {
         "ExternalName" => spec["externalName"] = flags.text("external-name").into(),
         _ => {}
     }
-    let object = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels}, "spec": spec});
+    let object =
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": labels}, "spec": spec});
     generated(session, object, &format!("failed to create {kind} service: ")).await
 }
 
@@ -95,7 +96,11 @@ fn port_spec(text: &str) -> Result<Value> {
         text.parse::<i64>()
             .map_err(|_| Failure::message(format!("strconv.Atoi: parsing {text:?}: invalid syntax")))
             .and_then(|port| {
-                if (1..=65535).contains(&port) { Ok(port) } else { Err(Failure::message(format!("invalid port: {text}"))) }
+                if (1..=65535).contains(&port) {
+                    Ok(port)
+                } else {
+                    Err(Failure::message(format!("invalid port: {text}")))
+                }
             })
     };
     let target: Value = match target.parse::<i64>() {

@@ -49,19 +49,17 @@ async fn run(session: &Session) -> Result<()> {
         if !["Pod", "Secret", "Node"].contains(&kind) {
             return Err(Failure::message("supported --bound-object-kind values are Node, Pod, Secret"));
         }
-        request["spec"]["boundObjectRef"] = json!({"apiVersion": "v1", "kind": kind, "name": flags.text("bound-object-name")});
+        request["spec"]["boundObjectRef"] =
+            json!({"apiVersion": "v1", "kind": kind, "name": flags.text("bound-object-name")});
         if !flags.text("bound-object-uid").is_empty() {
             request["spec"]["boundObjectRef"]["uid"] = flags.text("bound-object-uid").into();
         }
     }
     let path = format!("/api/v1/namespaces/{}/serviceaccounts/{name}/token", session.namespace()?);
-    let answer = session
-        .send(&Call::post(path, &request))
-        .await
-        .map_err(|failure| match failure {
-            Failure::Status { .. } => Failure::message(format!("failed to create token: {}", failure.text())),
-            other => other,
-        })?;
+    let answer = session.send(&Call::post(path, &request)).await.map_err(|failure| match failure {
+        Failure::Status { .. } => Failure::message(format!("failed to create token: {}", failure.text())),
+        other => other,
+    })?;
     let token = answer["status"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         return Err(Failure::message("failed to create token: no token in server response"));

@@ -41,8 +41,27 @@ pub(super) enum Word {
 }
 
 pub(super) const FUNCTIONS: &[&str] = &[
-    "and", "base64decode", "call", "eq", "exists", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not",
-    "or", "print", "printf", "println", "slice", "urlquery",
+    "and",
+    "base64decode",
+    "call",
+    "eq",
+    "exists",
+    "ge",
+    "gt",
+    "html",
+    "index",
+    "js",
+    "le",
+    "len",
+    "lt",
+    "ne",
+    "not",
+    "or",
+    "print",
+    "printf",
+    "println",
+    "slice",
+    "urlquery",
 ];
 
 enum Piece {
@@ -208,7 +227,8 @@ impl Words<'_> {
         let mut pipeline = Pipeline::default();
         if let Some(at) = self.rest.find('=').filter(|_| self.rest.trim_start().starts_with('$')) {
             let before = self.rest[..at].trim_end_matches(':');
-            if before.split(',').all(|name| name.trim().starts_with('$') && !name.trim().contains([' ', '.', '|', '('])) {
+            if before.split(',').all(|name| name.trim().starts_with('$') && !name.trim().contains([' ', '.', '|', '(']))
+            {
                 pipeline.assigns = !self.rest[..at].ends_with(':');
                 pipeline.variables = before.split(',').map(|name| name.trim().to_string()).collect();
                 self.rest = &self.rest[at + 1..];
@@ -264,7 +284,8 @@ impl Words<'_> {
             }
             return Err("template: output:1: unterminated quoted string".into());
         }
-        let end = self.rest.find(|c: char| c.is_whitespace() || matches!(c, '|' | ')' | '(')).unwrap_or(self.rest.len());
+        let end =
+            self.rest.find(|c: char| c.is_whitespace() || matches!(c, '|' | ')' | '(')).unwrap_or(self.rest.len());
         let word = &self.rest[..end];
         self.rest = &self.rest[end..];
         Ok(match word {

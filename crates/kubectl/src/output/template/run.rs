@@ -22,8 +22,7 @@ struct Scope<'a> {
 const DEPTH_MAX: usize = 100;
 
 pub(super) fn run(template: &Template, object: &Value) -> Result<String, String> {
-    let mut scope =
-        Scope { template, variables: vec![("$".into(), object.clone())], out: String::new(), depth: 0 };
+    let mut scope = Scope { template, variables: vec![("$".into(), object.clone())], out: String::new(), depth: 0 };
     scope.nodes(&template.nodes, object)?;
     Ok(scope.out)
 }
@@ -240,7 +239,12 @@ fn function(name: &str, arguments: Vec<Option<Value>>) -> Result<Option<Value>, 
             Some(Value::Array(items)) => items.len().into(),
             Some(Value::Object(map)) => map.len().into(),
             Some(Value::String(text)) => text.len().into(),
-            _ => return Err(format!("error calling len: len of {}", if first.is_none() { "nil pointer" } else { "untyped value" })),
+            _ => {
+                return Err(format!(
+                    "error calling len: len of {}",
+                    if first.is_none() { "nil pointer" } else { "untyped value" }
+                ));
+            }
         },
         "index" => {
             let mut current = first.cloned().ok_or("error calling index: index of untyped nil")?;
@@ -248,7 +252,10 @@ fn function(name: &str, arguments: Vec<Option<Value>>) -> Result<Option<Value>, 
                 current = match (&current, key) {
                     (Value::Array(items), Some(Value::Number(at))) => {
                         let at = at.as_u64().unwrap_or(u64::MAX) as usize;
-                        items.get(at).cloned().ok_or_else(|| format!("error calling index: index out of range: {at}"))?
+                        items
+                            .get(at)
+                            .cloned()
+                            .ok_or_else(|| format!("error calling index: index out of range: {at}"))?
                     }
                     (Value::Object(map), Some(Value::String(key))) => match map.get(key) {
                         Some(found) => found.clone(),
@@ -260,15 +267,18 @@ fn function(name: &str, arguments: Vec<Option<Value>>) -> Result<Option<Value>, 
             current
         }
         "slice" => {
-            let bound = |at: usize| arguments.get(at).and_then(Option::as_ref).and_then(Value::as_u64).map(|at| at as usize);
+            let bound =
+                |at: usize| arguments.get(at).and_then(Option::as_ref).and_then(Value::as_u64).map(|at| at as usize);
             let (from, to) = (bound(1).unwrap_or(0), bound(2));
             match first {
                 Some(Value::String(text)) => {
                     text.get(from..to.unwrap_or(text.len())).ok_or("error calling slice: index out of range")?.into()
                 }
-                Some(Value::Array(items)) => {
-                    items.get(from..to.unwrap_or(items.len())).ok_or("error calling slice: index out of range")?.to_vec().into()
-                }
+                Some(Value::Array(items)) => items
+                    .get(from..to.unwrap_or(items.len()))
+                    .ok_or("error calling slice: index out of range")?
+                    .to_vec()
+                    .into(),
                 _ => return Err("error calling slice: cannot slice this value".into()),
             }
         }
@@ -277,7 +287,9 @@ fn function(name: &str, arguments: Vec<Option<Value>>) -> Result<Option<Value>, 
             for key in &arguments[1..] {
                 current = match (current, key) {
                     (Some(Value::Object(map)), Some(Value::String(key))) => map.get(key),
-                    (Some(Value::Array(items)), Some(Value::Number(at))) => items.get(at.as_u64().unwrap_or(u64::MAX) as usize),
+                    (Some(Value::Array(items)), Some(Value::Number(at))) => {
+                        items.get(at.as_u64().unwrap_or(u64::MAX) as usize)
+                    }
                     _ => None,
                 };
             }
@@ -337,7 +349,9 @@ fn printf(format: &str, arguments: &[Option<Value>]) -> String {
             continue;
         }
         let mut options = String::new();
-        while let Some(option) = letters.peek().copied().filter(|c| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | '#' | ' ')) {
+        while let Some(option) =
+            letters.peek().copied().filter(|c| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | '#' | ' '))
+        {
             options.push(option);
             letters.next();
         }
@@ -358,7 +372,8 @@ fn printf(format: &str, arguments: &[Option<Value>]) -> String {
             (_, None) => "<nil>".into(),
         };
         let left = options.starts_with('-');
-        let width: usize = options.trim_start_matches('-').split('.').next().and_then(|width| width.parse().ok()).unwrap_or(0);
+        let width: usize =
+            options.trim_start_matches('-').split('.').next().and_then(|width| width.parse().ok()).unwrap_or(0);
         out.push_str(&if left { format!("{text:<width$}") } else { format!("{text:>width$}") });
     }
     out
