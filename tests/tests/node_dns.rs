@@ -146,7 +146,7 @@ fn every_kind_of_record_by_dig_from_the_node_and_from_a_pod() {
     let line = |name: &str, kind: &str, value: &str| format!("{name} 30 IN {kind} {value}");
     let domain = "default.svc.cluster.local";
     check(&format!("web.{domain} A"), &[line(&format!("web.{domain}."), "A", &web)]);
-    check(&format!("WEB.Default.svc.Cluster.LOCAL A"), &[line("WEB.Default.svc.Cluster.LOCAL.", "A", &web)]);
+    check("WEB.Default.svc.Cluster.LOCAL A", &[line("WEB.Default.svc.Cluster.LOCAL.", "A", &web)]);
     check(&format!("web.{domain} A +tcp"), &[line(&format!("web.{domain}."), "A", &web)]);
     check(&format!("web.{domain} AAAA"), &[]);
     let db = format!("db.{domain}.");
