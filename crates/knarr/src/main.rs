@@ -1,6 +1,7 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
 mod agent;
+mod check;
 mod etcd;
 mod join;
 mod server;
@@ -45,6 +46,8 @@ enum Command {
     Server(Box<server::Flags>),
     /// Make this machine a node of a cluster whose servers are elsewhere.
     Agent(Box<agent::Flags>),
+    /// Say what this host lacks for a server or a node, and how to get it.
+    Check(check::Flags),
     /// Look after the tokens with which machines join.
     #[command(subcommand)]
     Token(token::Command),
@@ -108,6 +111,7 @@ fn main() -> anyhow::Result<()> {
     match arguments.command {
         Command::Server(flags) => server::run(*flags),
         Command::Agent(flags) => agent::run(*flags),
+        Command::Check(flags) => check::run(flags),
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(*flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
