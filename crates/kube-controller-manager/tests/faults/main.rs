@@ -3,7 +3,8 @@
 //! the state that an undisturbed run ends in, which is the one its scenario tells.
 //!
 //! A controller takes part by a line below and a file in `scenarios/`, named after it; `scenario.rs` says how such a file is
-//! written. `FAULT=Crash` does only what begins so; `FAULTS_LOG=debug` shows what the controllers log.
+//! written. `FAULT=Crash` does only what begins so; `FLOOD=10000` makes every flood so large; `FAULTS_LOG=debug` shows what the
+//! controllers log.
 
 mod scenario;
 mod fault;
