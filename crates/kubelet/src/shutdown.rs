@@ -18,6 +18,9 @@ const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 /// How often the pods are looked at while they end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// A pod that is killed because its time is over has ended in time; that it is gone shows so much later at most.
+const KILLED_WITHIN: Duration = Duration::from_secs(1);
+
 /// By which whoever knows that the machine goes down tells the kubelet, and waits until the pods have ended.
 pub struct PowerOff {
     state: watch::Sender<State>,
@@ -104,7 +107,7 @@ pub async fn shut_down_by_priority(pods: &Pods, periods: &[(i32, Duration)]) -> 
             }
         }
         let running = || group.iter().any(|state| pods.by_uid(uid(&state.pod)).is_some_and(|state| !state.finished));
-        while running() && Instant::now() < deadline {
+        while running() && Instant::now() < deadline + KILLED_WITHIN {
             sleep(LOOK_EVERY).await;
         }
         if running() {
@@ -152,7 +155,7 @@ mod tests {
     use super::*;
 
     /// Starts a worker that ends its pod after so long, and writes down when it was told and with what grace.
-    fn start(pods: &Arc<Pods>, told: &Arc<Mutex<Vec<String>>>, name: &'static str, priority: i32, takes: u64) {
+    fn start(pods: &Arc<Pods>, told: &Arc<Mutex<Vec<String>>>, name: &'static str, priority: i32, takes: f64) {
         let (sender, mut orders) = mpsc::channel(1);
         let spec = json!({ "priority": priority, "terminationGracePeriodSeconds": 30, "containers": [] });
         let pod = json!({ "metadata": { "name": name, "uid": name }, "spec": spec });
@@ -171,7 +174,7 @@ mod tests {
             assert_eq!((reason.as_str(), message.as_str()), (REASON, MESSAGE));
             let at = start.elapsed().as_secs();
             told.lock().push(format!("{name} at {at} grace {}", grace_period_seconds.unwrap()));
-            sleep(Duration::from_secs(takes)).await;
+            sleep(Duration::from_secs_f64(takes)).await;
             pods.set(name, ended, &sender);
         });
     }
@@ -179,8 +182,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn critical_pods_end_last_and_nobody_waits_longer_than_needed() {
         let (pods, told) = (Arc::new(Pods::default()), Arc::default());
-        start(&pods, &told, "critical", CRITICAL_PRIORITY, 2);
-        start(&pods, &told, "ordinary", 0, 5);
+        start(&pods, &told, "critical", CRITICAL_PRIORITY, 2.0);
+        start(&pods, &told, "ordinary", 0, 5.0);
         let health = Health::new(1);
         let began = Instant::now();
         assert!(shut_down_pods(&pods, &health, Duration::from_secs(30), Duration::from_secs(10)).await);
@@ -192,11 +195,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pod_that_does_not_end_cannot_hold_the_shutdown() {
         let (pods, told) = (Arc::new(Pods::default()), Arc::default());
-        start(&pods, &told, "critical", CRITICAL_PRIORITY, 1);
-        start(&pods, &told, "stuck", 0, 1000);
+        start(&pods, &told, "critical", CRITICAL_PRIORITY, 1.0);
+        start(&pods, &told, "stuck", 0, 1000.0);
         let began = Instant::now();
         let ended = shut_down_pods(&pods, &Health::new(1), Duration::from_secs(30), Duration::from_secs(10)).await;
         assert!(!ended && began.elapsed() < Duration::from_secs(23), "{:?}", began.elapsed());
-        assert_eq!(*told.lock(), ["stuck at 0 grace 20", "critical at 20 grace 10"]);
+        assert_eq!(*told.lock(), ["stuck at 0 grace 20", "critical at 21 grace 10"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_is_killed_at_the_end_of_its_time_ended_in_time() {
+        let (pods, told) = (Arc::new(Pods::default()), Arc::default());
+        start(&pods, &told, "stubborn", 0, 20.6);
+        assert!(shut_down_pods(&pods, &Health::new(1), Duration::from_secs(30), Duration::from_secs(10)).await);
     }
 }

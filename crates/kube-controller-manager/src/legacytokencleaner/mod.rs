@@ -3,8 +3,9 @@
 //! The API server says since when it notes who uses them, and notes it on each; where it does not, nothing is ever removed.
 
 mod plan;
+mod used;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +13,7 @@ use futures::FutureExt;
 use jiff::civil::Date;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::Api;
-use reconcile::{Error, Plan, Rule, Shutdown, Work, perform};
-use tokio::time::MissedTickBehavior;
+use reconcile::{Error, Key, Plan, Rule, Shutdown, Work, perform};
 
 use crate::{Context, Controller};
 
@@ -25,6 +25,8 @@ const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
 /// Days are what is noted, so one look a day is enough.
 const LOOK_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
+/// After a look in which something failed; longer every time, up to the usual.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "legacy-serviceaccount-token-cleaner-controller",
@@ -38,14 +40,22 @@ pub(crate) static CONTROLLER: Controller = Controller {
 };
 
 async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
-    let mut looks = tokio::time::interval(LOOK_EVERY);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut again = LOOK_AGAIN;
     loop {
         let look = async {
-            looks.tick().await;
-            if let Err(error) = look(&cx).await {
-                tracing::warn!(%error, "unused tokens are looked at again tomorrow");
-            }
+            let next = match look(&cx).await {
+                Ok(()) => {
+                    again = LOOK_AGAIN;
+                    LOOK_EVERY
+                }
+                Err(error) => {
+                    tracing::warn!(%error, seconds = again.as_secs(), "unused tokens are looked at again");
+                    let next = again;
+                    again = (again * 2).min(LOOK_EVERY);
+                    next
+                }
+            };
+            tokio::time::sleep(next).await;
         };
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
@@ -54,6 +64,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
     }
 }
 
+/// Looks at all tokens. One that cannot be written does not keep the others from their end; the first failure is answered.
 async fn look(cx: &Context) -> Result<(), Error> {
     let Some(since) = tracked_since(cx).await? else { return Ok(()) };
     let today = cx.now().to_zoned(jiff::tz::TimeZone::UTC).date();
@@ -66,15 +77,20 @@ async fn look(cx: &Context) -> Result<(), Error> {
     secrets.synced().await;
     accounts.synced().await;
     pods.synced().await;
+    let mut used: HashMap<String, BTreeSet<String>> = HashMap::new();
+    let mut outcome = Ok(());
     for secret in secrets.list() {
         let namespace = secret.metadata.namespace.as_deref().unwrap_or_default();
-        let accounts = accounts.in_namespace(namespace);
-        let mounted: BTreeSet<String> =
-            pods.in_namespace(namespace).iter().flat_map(|pod| plan::mounted(pod)).collect();
-        let writes = plan::plan(&secret, &accounts, &mounted, days, today);
-        perform(cx, Plan { writes: writes.into_iter().collect(), ..Plan::nothing() }).await?;
+        let account = plan::account(&secret).and_then(|name| accounts.get(&Key::new(namespace, name)));
+        let Some(account) = account else { continue };
+        let used = used
+            .entry(namespace.to_owned())
+            .or_insert_with(|| pods.in_namespace(namespace).iter().flat_map(|pod| used::secrets(pod)).collect());
+        let writes = plan::plan(&secret, &account, used, days, today);
+        let written = perform(cx, Plan { writes: writes.into_iter().collect(), ..Plan::nothing() }).await;
+        outcome = outcome.and(written.map(|_| ()));
     }
-    Ok(())
+    outcome
 }
 
 async fn tracked_since(cx: &Context) -> Result<Option<Date>, Error> {

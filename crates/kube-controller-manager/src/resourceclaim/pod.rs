@@ -14,8 +14,8 @@ use super::POD_CLAIM_NAME;
 use super::claim::is_for;
 use crate::common::owners::controller_reference;
 
-/// Of a name that the server completes, so much may be given.
-const PREFIX_MAX: usize = 253 - 5;
+/// Of a name of 63 characters, so much is left beside a hyphen and what the server adds.
+const BASE_MAX: usize = 57;
 /// So many pods may share a claim.
 const CONSUMERS_MAX: usize = 256;
 
@@ -80,8 +80,8 @@ pub(super) fn plan(
     if !statuses.is_empty() {
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"resourceClaimStatuses": statuses}});
         let write = Write::strategic_patch_sub::<Pod>(&Key::of(&pod.metadata), "status", patch);
-        // The pod may be gone, or be another one of its name.
-        plan.writes.push(write.accept(&["NotFound", "Conflict"]));
+        // The pod may be gone. A conflict may be one with another writer, so it is looked at again: nobody else says the names.
+        plan.writes.push(write.accept(&["NotFound"]));
     }
     if node(pod).is_some() {
         // Somebody else than a scheduler gave it a node; without a reservation the kubelet would not start it.
@@ -100,11 +100,10 @@ fn from_template(pod: &Pod, wanted: &PodResourceClaim, template: &ResourceClaimT
     let given = template.spec.metadata.clone().unwrap_or_default();
     let mut annotations = given.annotations.unwrap_or_default();
     annotations.insert(POD_CLAIM_NAME.to_owned(), wanted.name.clone());
-    let mut prefix = format!("{}-{}", pod.metadata.name.as_deref().unwrap_or_default(), wanted.name);
-    prefix.truncate(PREFIX_MAX - 1);
+    let base = base(pod.metadata.name.as_deref().unwrap_or_default(), &wanted.name);
     ResourceClaim {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{prefix}-")),
+            generate_name: Some(format!("{base}-")),
             namespace: pod.metadata.namespace.clone(),
             labels: given.labels,
             annotations: Some(annotations),
@@ -114,6 +113,17 @@ fn from_template(pod: &Pod, wanted: &PodResourceClaim, template: &ResourceClaimT
         spec: template.spec.spec.clone(),
         status: None,
     }
+}
+
+/// What the name of a claim begins with. The server would cut it off at the end, and nothing of the claim would be left beside a
+/// long name of a pod; so both are cut, each by its share.
+fn base(pod: &str, claim: &str) -> String {
+    let length = pod.len() + 1 + claim.len();
+    let cut = |name: &str| -> String {
+        let kept = if length > BASE_MAX { name.len() * BASE_MAX / length } else { name.len() };
+        name.chars().take(kept).collect()
+    };
+    format!("{}-{}", cut(pod), cut(claim))
 }
 
 /// The claim with the pod among its users, where it is allocated and has room.

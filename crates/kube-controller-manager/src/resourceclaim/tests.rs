@@ -105,3 +105,13 @@ fn a_claim_is_free_when_its_pods_are_done() {
     let ending = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": [FINALIZER]}});
     assert_eq!(decide(&claim(ending), &[]), Decision::Release);
 }
+
+#[test]
+fn a_long_name_keeps_something_of_pod_and_claim() {
+    let check = |length: usize, expected: &str| {
+        let plan = planned(&pod(json!({"metadata": {"name": "p".repeat(length)}})), &[], template());
+        assert_eq!(plan.writes[0].body()["metadata"]["generateName"], json!(expected));
+    };
+    check(53, &format!("{}-gpu-", "p".repeat(53)));
+    check(96, &format!("{}-g-", "p".repeat(54)));
+}

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use reconcile::Clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// A Thursday, half a minute after ten.
@@ -17,23 +18,30 @@ const JUMPING: usize = 40;
 /// Tells the time that the runtime of the run has, as objects carry it.
 #[derive(Clone)]
 pub struct Time {
-    began: Arc<Mutex<Instant>>,
+    /// When the run began, and how much of it nobody lived through.
+    began: Arc<Mutex<(Instant, Duration)>>,
 }
 
 impl Time {
     /// Within a paused runtime.
     pub fn begin() -> Time {
-        Time { began: Arc::new(Mutex::new(Instant::now())) }
+        Time { began: Arc::new(Mutex::new((Instant::now(), Duration::ZERO))) }
     }
 
     /// For the next run.
     pub fn begin_again(&self) {
-        *self.began.lock() = Instant::now();
+        *self.began.lock() = (Instant::now(), Duration::ZERO);
+    }
+
+    /// Lets time pass without anything that waits for it.
+    pub fn skip(&self, time: Duration) {
+        self.began.lock().1 += time;
     }
 
     pub fn now(&self) -> Timestamp {
         let begin: Timestamp = BEGIN.parse().expect("a time");
-        let passed = SignedDuration::try_from(self.began.lock().elapsed()).unwrap_or_default();
+        let (began, skipped) = *self.began.lock();
+        let passed = SignedDuration::try_from(began.elapsed() + skipped).unwrap_or_default();
         begin.checked_add(passed).unwrap_or(begin)
     }
 

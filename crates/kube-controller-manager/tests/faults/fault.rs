@@ -19,7 +19,7 @@ pub enum Fault {
     Repeated,
     /// Instead of this write, and for a minute after it, nothing is answered at all; watches break.
     Away(usize),
-    /// Ten thousand other objects of the same kind.
+    /// Thousands of other objects of the same kind.
     Flood,
     /// Objects that no reasonable user would make.
     Hostile,

@@ -1,4 +1,4 @@
-//! Ten thousand objects of one kind. Most have been worked off before the controller starts into them, as after a restart in a
+//! Thousands of objects of one kind. Most have been worked off before the controller starts into them, as after a restart in a
 //! large cluster; the last ones have not. What it costs to make them is not what is tested, so all but the first are put into
 //! the store as copies of it.
 

@@ -170,6 +170,7 @@ async fn perform(world: &World, cloud: &FakeCloud, scenario: &Scenario, injector
             Step::Put(path, body) => send("PUT", path, JSON, body).await?,
             Step::Delete(path, options) => send("DELETE", path, JSON, options).await?,
             Step::Wait(seconds) => tokio::time::sleep(*seconds).await,
+            Step::Skip(time) => world.time.skip(*time),
             Step::Until(line) => {
                 reached(world, cloud, injector, &scenario.shows, line, |state| state.contains(line)).await?;
             }

@@ -3,12 +3,13 @@
 //! ```text
 //! controllers replicaset-controller ...   # the first is disturbed, the others run undisturbed beside it
 //! flood {"apiVersion": ...}               # an object of which a flood holds many; `{n}` is replaced by a number.
-//!                                         # `flood 1000 {...}` where each costs much
+//!                                         # `flood 1000 {...}` where each costs much, `flood 10000 {...}` where many are usual
 //! answer /apis/... {...}                  # what a server behind the API server would answer, such as one for metrics
 //! create {"apiVersion": ...}              # an object; lines that begin with a space go on with the one before.
 //!                                         # `{now}` is the time, `{now+90}` that many seconds later
 //! until 3 pods web Running                # waits until the state has this line
 //! wait 300                                # so many seconds pass
+//! skip 34560000                           # the clock goes on by so many seconds while nothing else happens, for what takes years
 //! patch /apis/... {...}                   # a merge patch, `/status` included where that is meant
 //! put /apis/... {...}                     # an update of the whole, for subresources that have no patch
 //! delete /apis/... {...}                  # with DeleteOptions
@@ -39,6 +40,7 @@ pub enum Step {
     Create(String),
     Until(String),
     Wait(Duration),
+    Skip(Duration),
     Patch(String, String),
     Put(String, String),
     Delete(String, String),
@@ -64,8 +66,13 @@ pub struct Scenario {
     pub end: Vec<String>,
 }
 
-/// How many objects a flood has where nothing else is said.
-const FLOOD: usize = 10_000;
+/// How many objects a flood has where nothing else is said: enough that asking once more for each pair of them would be noticed.
+/// The scenarios of the controllers that large clusters depend on most say 10,000; `FLOOD=10000` makes it so for all.
+const FLOOD: usize = 2_000;
+
+fn flood_usually() -> usize {
+    std::env::var("FLOOD").ok().and_then(|count| count.parse().ok()).unwrap_or(FLOOD)
+}
 
 impl Scenario {
     pub fn read(name: &str) -> Scenario {
@@ -97,7 +104,7 @@ impl Scenario {
                 "controllers" => scenario.controllers = rest.split_whitespace().map(Into::into).collect(),
                 "flood" => {
                     let counted = rest.split_once(' ').and_then(|(count, rest)| Some((count.parse().ok()?, rest)));
-                    let (count, object) = counted.unwrap_or((FLOOD, rest));
+                    let (count, object) = counted.unwrap_or_else(|| (flood_usually(), rest));
                     scenario.flood = Some((count, object.into()));
                 }
                 "answer" => {
@@ -108,6 +115,7 @@ impl Scenario {
                 "create" => scenario.steps.push(Step::Create(rest.into())),
                 "until" => scenario.steps.push(Step::Until(rest.into())),
                 "wait" => scenario.steps.push(Step::Wait(Duration::from_secs(rest.parse().expect("seconds")))),
+                "skip" => scenario.steps.push(Step::Skip(Duration::from_secs(rest.parse().expect("seconds")))),
                 "patch" => {
                     let (path, body) = at(rest);
                     scenario.steps.push(Step::Patch(path, body));
