@@ -51,8 +51,10 @@ mod tests {
     #[test]
     fn it_is_said_once_there_is_a_range_and_only_once() {
         let node = |spec: Value, conditions: Value| -> Node {
-            serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}))
-                .unwrap()
+            serde_json::from_value(
+                json!({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}),
+            )
+            .unwrap()
         };
         let said = |node: &Node| patch(node, Timestamp::UNIX_EPOCH);
         let ranges = json!({"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"]});
