@@ -65,7 +65,12 @@ pub fn resolve(host: &str) -> Result<Vec<IpAddr>, String> {
     if found.is_empty() {
         let settings = Settings::read();
         let mut problem = String::new();
+        // As a resolver of the system does, the search ends with the first address: looking for one of the other kind
+        // would go through all domains, and at last ask servers outside the cluster.
         for kind in [A, AAAA] {
+            if !found.is_empty() {
+                break;
+            }
             match settings.find(host, kind) {
                 Ok(records) => found.extend(records.iter().filter_map(|record| record.value.parse::<IpAddr>().ok())),
                 Err(error) => problem = error,

@@ -12,7 +12,7 @@ use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, ForNode, ForZone,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client};
 use reconcile::{Cache, Key, Shutdown};
 use tokio::sync::{Notify, watch};
@@ -24,6 +24,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 /// Between two writes, also when somebody undoes each of them, and after one that failed.
 const PAUSE: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
+const WITHDRAWALS_MAX: u32 = 20;
 /// Names of objects are no longer.
 const NAME_BYTES_MAX: usize = 253;
 
@@ -166,6 +167,33 @@ impl Publisher {
             wrote = true;
         }
         Ok(wrote)
+    }
+}
+
+/// A node whose DNS was switched off has no endpoint any more: its pods shall ask other nodes.
+pub async fn withdraw(node_name: &str, client: Client, shutdown: Shutdown) {
+    let api: Api<EndpointSlice> = Api::namespaced(client, NAMESPACE);
+    for name in ["", "-ipv6"].map(|suffix| slice_name(node_name, suffix)) {
+        let mut tries_left = WITHDRAWALS_MAX;
+        loop {
+            match api.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => {
+                    tracing::info!(slice = name, "took this node's endpoint of the cluster's DNS back");
+                    break;
+                }
+                Err(error) if reconcile::is_not_found(&error) => break,
+                // Where no server has a DNS, nobody may do this, and there is nothing to do.
+                Err(error) if tries_left == 0 => {
+                    tracing::info!(%error, slice = name, "it is not known whether an endpoint of the DNS is left over");
+                    break;
+                }
+                Err(_) => tries_left -= 1,
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        }
     }
 }
 

@@ -119,6 +119,11 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     Ok(())
 }
 
+/// For a node on which this does not run, but may have run before.
+pub async fn withdraw(node_name: String, cluster: Cluster, shutdown: Shutdown) {
+    endpoint::withdraw(&node_name, cluster.client_of(ACCOUNT), shutdown).await;
+}
+
 /// Longer ones leave no room for names of Services.
 const DOMAIN_BYTES_MAX: usize = 120;
 

@@ -34,6 +34,8 @@ pub struct Config {
     pub monitoring: Option<SocketAddr>,
     /// The node that this runs on; its addresses are what Ingresses show while it is ready.
     pub node_name: Option<String>,
+    /// Whether a Service of type LoadBalancer brings what comes in at other nodes to the nodes that have an ingress.
+    pub service: bool,
     /// Addresses and names that Ingresses show instead of nodes' addresses.
     pub publish: Vec<String>,
     /// Proxies whose word about their clients is believed.
@@ -75,6 +77,7 @@ impl Default for Config {
             https: SocketAddr::from((everywhere, 443)),
             monitoring: None,
             node_name: None,
+            service: false,
             publish: Vec::new(),
             trusted_proxies: Vec::new(),
             access_log: None,

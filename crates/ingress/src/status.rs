@@ -1,27 +1,30 @@
-//! What the API is told: that there is a class, where each Ingress can be reached, and what is wrong with it.
+//! What the API is told: that there is a class, where each Ingress can be reached, and what is wrong with it; and the Service
+//! that leads to the ingress from nodes that have none.
 //!
 //! An ingress runs on many nodes and all of them see the same, so one is enough to write: the one on the first ready node that
 //! has an ingress. There is no lease to renew, and should two write, they write the same.
 
 mod plan;
+mod service;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::{Ingress, IngressClass, IngressLoadBalancerIngress};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use reconcile::events::{EventType, Recorder, reference};
 use reconcile::{Cluster, Shutdown};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::follow::Report;
 use crate::routes::Problem;
-use crate::{CLASS, CONTROLLER, Config};
+use crate::{Bound, CLASS, CONTROLLER, Config};
 
 /// On a node whose ingress listens.
 pub const NODE_ANNOTATION: &str = "knarr.dev/ingress";
@@ -77,6 +80,8 @@ pub async fn run(config: Arc<Config>, cluster: Cluster, reports: watch::Receiver
         recorder: Recorder::new(cluster.client().clone(), "ingress", &host),
         ingresses: cluster.caches().start(""),
         nodes: cluster.caches().start(""),
+        services: cluster.caches().start(""),
+        slices: cluster.caches().start(""),
         config,
         cluster,
         first_seen: HashMap::new(),
@@ -109,6 +114,8 @@ struct Writer {
     recorder: Recorder,
     ingresses: Arc<reconcile::Cache<Ingress>>,
     nodes: Arc<reconcile::Cache<Node>>,
+    services: Arc<reconcile::Cache<Service>>,
+    slices: Arc<reconcile::Cache<EndpointSlice>>,
     /// When each problem was first seen; none once it was said.
     first_seen: HashMap<Problem, Option<Instant>>,
 }
@@ -116,15 +123,31 @@ struct Writer {
 impl Writer {
     async fn run(mut self, mut reports: watch::Receiver<Report>, shutdown: Shutdown) {
         tokio::select! {
-            () = self.nodes.synced() => {}
+            _ = async { tokio::join!(self.nodes.synced(), self.services.synced(), self.slices.synced()) } => {}
             () = shutdown.cancelled() => return,
         }
         let (mut nodes, mut ingresses) = (self.nodes.changes(), self.ingresses.changes());
+        let mut bound = self.config.bound.subscribe();
+        // Others change all the time; only what is ours wakes us.
+        let ours = Arc::new(Notify::new());
+        let notify = ours.clone();
+        self.services.listen(move |old, new| {
+            if new.or(old).is_some_and(|one| service::is_ours(&one.metadata)) {
+                notify.notify_one();
+            }
+        });
+        let notify = ours.clone();
+        self.slices.listen(move |old, new| {
+            if new.or(old).is_some_and(|one| service::is_ours_of(&one.metadata)) {
+                notify.notify_one();
+            }
+        });
         loop {
+            let listening = *bound.borrow_and_update();
             nodes.borrow_and_update();
             ingresses.borrow_and_update();
             let report = reports.borrow_and_update().clone();
-            let again = self.pass(&report).await;
+            let again = self.pass(&report, &listening).await;
             let sleep = async {
                 match again {
                     Some(at) => tokio::time::sleep_until(at).await,
@@ -136,13 +159,15 @@ impl Writer {
                 changed = reports.changed() => if changed.is_err() { return },
                 _ = nodes.changed() => {}
                 _ = ingresses.changed() => {}
+                _ = bound.changed() => {}
+                () = ours.notified() => {}
                 () = sleep => {}
             }
         }
     }
 
     /// Writes what is not as it should be; answers when to look again.
-    async fn pass(&mut self, report: &Report) -> Option<Instant> {
+    async fn pass(&mut self, report: &Report, listening: &Bound) -> Option<Instant> {
         let nodes = self.nodes.list();
         let writes = match &self.config.node_name {
             Some(name) => plan::writer(&nodes) == Some(name),
@@ -152,14 +177,47 @@ impl Writer {
             self.first_seen.clear();
             return None;
         }
-        let wanted = match self.config.publish.is_empty() {
-            true => plan::addresses(&nodes),
-            false => self.config.publish.iter().map(|text| plan::address(text)).collect(),
+        let mut written = true;
+        if self.config.service
+            && let Err(error) = self.write_service(&nodes, listening).await
+        {
+            tracing::warn!(%error, "the Service of the ingress is not written");
+            written = false;
+        }
+        let service = self.services.get(&service::key()).filter(|_| self.config.service);
+        let balanced = service.map(|service| service::balanced_at(&service)).unwrap_or_default();
+        let wanted = match (self.config.publish.is_empty(), balanced.is_empty()) {
+            (true, true) => plan::addresses(&nodes),
+            (true, false) => balanced.iter().map(|text| plan::address(text)).collect(),
+            (false, _) => self.config.publish.iter().map(|text| plan::address(text)).collect(),
         };
-        let written = self.write_all(report, &wanted).await;
+        written &= self.write_all(report, &wanted).await;
         let events = self.tell(&report.problems);
         let retry = (!written).then(|| Instant::now() + AGAIN);
         retry.into_iter().chain(events).min()
+    }
+
+    /// First the endpoints: a Service without any would refuse what our listener takes.
+    async fn write_service(&self, nodes: &[Arc<Node>], listening: &Bound) -> Result<(), kube::Error> {
+        let namespace = service::key().namespace;
+        let slices: Api<EndpointSlice> = Api::namespaced(self.cluster.client().clone(), &namespace);
+        let ports = service::ports(listening);
+        let parameters = PatchParams::apply(service::MANAGER).force();
+        for wanted in service::slices(nodes, &ports) {
+            let name = wanted.metadata.name.clone().unwrap_or_default();
+            let there = self.slices.get(&reconcile::Key::new(&namespace, &name));
+            if !there.is_some_and(|there| there.endpoints == wanted.endpoints && there.ports == wanted.ports) {
+                slices.patch(&name, &parameters, &Patch::Apply(&wanted)).await?;
+            }
+        }
+        let wanted = service::service(&ports);
+        let there = self.services.get(&service::key());
+        // Whoever wants another type or policy may say so; only the ports must be those that somebody listens at.
+        if !there.is_some_and(|there| service::has_ports(&there, &ports)) {
+            let services: Api<Service> = Api::namespaced(self.cluster.client().clone(), &namespace);
+            services.patch(service::NAME, &parameters, &Patch::Apply(&wanted)).await?;
+        }
+        Ok(())
     }
 
     async fn write_all(&self, report: &Report, wanted: &[IngressLoadBalancerIngress]) -> bool {

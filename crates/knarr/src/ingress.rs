@@ -87,7 +87,7 @@ pub fn run(flags: AloneFlags) -> anyhow::Result<()> {
 
 /// Starts it beside a node; the handle ends when it has stopped. Should it not run, the node does.
 pub fn start(flags: &Flags, node_name: String, cluster: Cluster, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
-    let config = flags.config(Some(node_name));
+    let config = ingress::Config { service: true, ..flags.config(Some(node_name)) };
     tokio::spawn(async move {
         if let Err(error) = ingress::run(config, cluster, shutdown).await {
             tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "the ingress does not run");
@@ -95,7 +95,8 @@ pub fn start(flags: &Flags, node_name: String, cluster: Cluster, shutdown: Shutd
     })
 }
 
-/// What it may do, and that it may: everything it reads, the state of Ingresses, and its mark on nodes.
+/// What it may do, and that it may: everything it reads, the state of Ingresses, its mark on nodes, and
+/// the Service that leads to it.
 pub fn permissions() -> [Value; 2] {
     let metadata = json!({
         "name": COMPONENT,
@@ -115,6 +116,8 @@ pub fn permissions() -> [Value; 2] {
             rule(&[""], &["services", "secrets", "nodes"], &read),
             rule(&[""], &["nodes"], &["patch"]),
             rule(&["discovery.k8s.io"], &["endpointslices"], &read),
+            rule(&[""], &["services"], &["create", "patch"]),
+            rule(&["discovery.k8s.io"], &["endpointslices"], &["create", "patch"]),
             rule(&["", "events.k8s.io"], &["events"], &["create", "patch", "update"]),
         ],
     });

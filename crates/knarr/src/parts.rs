@@ -66,6 +66,8 @@ impl Flags {
             let (flags, data_dir, service_cidr) = (node.flags, node.data_dir, node.service_cidr);
             let config = self.dns.config(crate::dns::Node { flags, data_dir, service_cidr });
             running.push(crate::dns::start(config, cluster_of(Part::Dns), shutdown.clone()));
+        } else {
+            tokio::spawn(dns::withdraw(node.flags.name(), cluster_of(Part::Dns), shutdown.clone()));
         }
         Ok(running)
     }

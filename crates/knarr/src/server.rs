@@ -215,7 +215,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         }
     };
     // Like the node it belongs to this machine: a server without a node has no requests from outside. Agents have none,
-    // because it reads every certificate's key.
+    // because it reads every certificate's key; their ports lead here.
     let ingress = match flags.disable_agent || flags.disables("ingress") {
         true => None,
         false => {

@@ -259,6 +259,10 @@ impl<'a> Entering<'a> {
             Way::Internal => (&self.cluster_addresses, None),
             Way::External | Way::Outside => (&self.external_addresses, self.node_port),
         };
+        // Whoever listens at the very address, as the ingress does on its own node, is reached without us: a translation
+        // to the same place would only cost the client its address.
+        let is_itself = |address: &&IpAddr| chosen == [SocketAddr::new(**address, self.port)];
+        let addresses: Vec<&IpAddr> = addresses.iter().filter(|address| !is_itself(address)).collect();
         let node_port = node_port.map(|port| NodePort { family: self.family, protocol: self.protocol, port });
         if addresses.is_empty() && node_port.is_none() {
             return;

@@ -3,6 +3,7 @@
 //!
 //! Also what someone took away by hand is put back here, the bridge and its rules included.
 
+mod condition;
 mod kernel;
 mod plan;
 #[cfg(test)]
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use nlink::netlink::events::NetworkEvent;
 use nlink::netlink::types::route::RouteProtocol;
 use nlink::netlink::{Connection, Route};
@@ -93,6 +95,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Keeps the routes right until told to stop; then leaves them as they are.
 pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdown: Shutdown) -> Result<()> {
     let nodes = cluster.caches().start::<Node>("");
+    let own_node: Api<Node> = Api::all(cluster.client().clone());
     let woken = Arc::new(Notify::new());
     let tables = network.tables();
     let namespace = config.node_namespace.clone();
@@ -116,14 +119,18 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
     let mut look = true;
     loop {
         changes.mark_unchanged();
-        let nodes = read_nodes(&keeper.config.node_name, &nodes.list());
+        let list = nodes.list();
+        let read = read_nodes(&keeper.config.node_name, &list);
         let mut again = None;
-        if look || known.as_ref() != Some(&nodes) {
-            if let Err(error) = keeper.keep(&nodes.0, &nodes.1).await {
+        if look || known.as_ref() != Some(&read) {
+            if let Err(error) = keeper.keep(&read.0, &read.1).await {
                 tracing::warn!(%error, "the routes to other nodes are not complete; trying again");
                 again = Some(RETRY);
             }
-            known = Some(nodes);
+            known = Some(read);
+        }
+        if again.is_none() && !condition::tell(&keeper.config.node_name, &list, &own_node).await {
+            again = Some(RETRY);
         }
         look = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),

@@ -48,7 +48,7 @@ pub fn shown(ingress: &Ingress) -> &[IngressLoadBalancerIngress] {
 }
 
 /// Nodes that are ready and whose ingress listens.
-fn reachable(nodes: &[Arc<Node>]) -> impl Iterator<Item = &Node> {
+pub fn reachable(nodes: &[Arc<Node>]) -> impl Iterator<Item = &Node> {
     let marked = |node: &&Node| {
         let annotations = node.metadata.annotations.as_ref();
         annotations.and_then(|all| all.get(NODE_ANNOTATION)).is_some_and(|value| value == "true")

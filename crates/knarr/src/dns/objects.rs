@@ -45,7 +45,7 @@ pub fn objects(addresses: &[IpAddr]) -> Vec<Value> {
             "Role",
             NODE_ROLE,
             json!([
-                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "create", "update", "patch"]},
+                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "create", "update", "patch", "delete"]},
             ]),
         ),
         binding("Role", NODE_ROLE, &[&account, &nodes]),

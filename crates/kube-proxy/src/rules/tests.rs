@@ -334,6 +334,24 @@ fn external_addresses_and_balancers() {
 }
 
 #[test]
+fn whoever_listens_at_the_balanced_address_itself_is_left_alone() {
+    // As the ingress: at the same port of every server, and for this node that of this node.
+    check(
+        "service here ip=10.43.0.1 type=LoadBalancer balancer=192.0.2.1,192.0.2.3 port=8080
+         endpoint 192.0.2.1 node=n1 for-node=n1
+         endpoint 192.0.2.2 node=n2 for-node=n2
+         service elsewhere ip=10.43.0.2 type=LoadBalancer balancer=192.0.2.1 port=8081
+         endpoint 192.0.2.2 node=n2 for-node=n2",
+        "outside -> 192.0.2.1:8080: untouched
+         pod -> 192.0.2.1:8080: untouched
+         node -> 192.0.2.1:8080: untouched
+         pod -> 192.0.2.3:8080: 192.0.2.1:8080 masqueraded
+         pod -> 10.43.0.1:8080: 192.0.2.1:8080
+         outside -> 192.0.2.1:8081: 192.0.2.2:8080 masqueraded",
+    );
+}
+
+#[test]
 fn endpoints_that_end() {
     check(
         "service ready ip=10.43.0.1
