@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{HOST, HeaderName, HeaderValue};
+use http::header::{HOST, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
@@ -74,6 +74,16 @@ const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'`')
     .remove(b'|')
     .remove(b'#');
+
+/// Browsers hand over tokens among a WebSocket's protocols; a foreign server could use them elsewhere.
+pub fn hide_token(headers: &mut HeaderMap) {
+    let Some(protocols) = headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(|value| value.to_str().ok()) else { return };
+    let kept = protocols.split(',').map(str::trim).filter(|one| !one.starts_with("base64url.bearer.authorization."));
+    match HeaderValue::from_str(&kept.collect::<Vec<_>>().join(", ")) {
+        Ok(kept) if !kept.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, kept),
+        _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
+    };
+}
 
 /// Says who asks, and nothing that the client said itself.
 pub fn introduce(headers: &mut HeaderMap, user: &User) {

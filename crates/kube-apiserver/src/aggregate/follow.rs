@@ -69,6 +69,23 @@ struct Known {
     next: Option<Instant>,
 }
 
+/// Who is asked again though nothing is known to have changed about it.
+enum Due {
+    /// All, and objects that an earlier run of this server made are brought up to date.
+    First,
+    All,
+    These(BTreeSet<String>),
+}
+
+impl Due {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Due::First | Due::All => true,
+            Due::These(names) => names.contains(name),
+        }
+    }
+}
+
 /// What is to be asked.
 struct Check {
     name: String,
@@ -84,39 +101,48 @@ impl Follower {
         let mut objects = watch(&self.objects);
         let mut services = watch(&self.services);
         let mut slices = watch(&self.slices);
-        let mut touched: Option<BTreeSet<String>> = None;
         let (mut of_objects, mut of_services, mut of_slices) = (Vec::new(), Vec::new(), Vec::new());
+        let mut due = Due::First;
         loop {
-            self.settle(touched.take()).await;
-            let due = self.known.values().filter_map(|known| known.next).min();
-            let timer = async {
-                match due {
-                    Some(at) => tokio::time::sleep_until(at).await,
-                    None => std::future::pending().await,
+            self.settle(&due).await;
+            due = Due::These(BTreeSet::new());
+            // Most changes of Services and EndpointSlices concern nobody here.
+            loop {
+                let next = self.known.values().filter_map(|known| known.next).min();
+                let timer = async {
+                    match next {
+                        Some(at) => tokio::time::sleep_until(at).await,
+                        None => std::future::pending().await,
+                    }
+                };
+                [&mut of_objects, &mut of_services, &mut of_slices].into_iter().for_each(Vec::clear);
+                tokio::select! {
+                    alive = objects.next_batch(BATCH_MAX, &mut of_objects) => {
+                        renew(&mut objects, &self.objects, alive);
+                        break;
+                    }
+                    alive = services.next_batch(BATCH_MAX, &mut of_services) => {
+                        renew(&mut services, &self.services, alive);
+                        due = if alive { Due::These(self.concerned(&of_services, false)) } else { Due::All };
+                    }
+                    alive = slices.next_batch(BATCH_MAX, &mut of_slices) => {
+                        renew(&mut slices, &self.slices, alive);
+                        due = if alive { Due::These(self.concerned(&of_slices, true)) } else { Due::All };
+                    }
+                    () = self.app.aggregator.changed.notified() => {
+                        let suspects = std::mem::take(&mut *self.app.aggregator.suspects.lock());
+                        due = Due::These(suspects.into_iter().collect());
+                        break;
+                    }
+                    () = timer => {
+                        let now = Instant::now();
+                        let late = self.known.iter().filter(|(_, known)| known.next.is_some_and(|at| at <= now));
+                        due = Due::These(late.map(|(name, _)| name.clone()).collect());
+                        break;
+                    }
                 }
-            };
-            [&mut of_objects, &mut of_services, &mut of_slices].into_iter().for_each(Vec::clear);
-            tokio::select! {
-                alive = objects.next_batch(BATCH_MAX, &mut of_objects) => {
-                    renew(&mut objects, &self.objects, alive);
-                    touched = Some(BTreeSet::new());
-                }
-                alive = services.next_batch(BATCH_MAX, &mut of_services) => {
-                    renew(&mut services, &self.services, alive);
-                    touched = alive.then(|| self.concerned(&of_services, false));
-                }
-                alive = slices.next_batch(BATCH_MAX, &mut of_slices) => {
-                    renew(&mut slices, &self.slices, alive);
-                    touched = alive.then(|| self.concerned(&of_slices, true));
-                }
-                () = self.app.aggregator.changed.notified() => {
-                    let suspects = std::mem::take(&mut *self.app.aggregator.suspects.lock());
-                    touched = Some(suspects.into_iter().collect());
-                }
-                () = timer => {
-                    let now = Instant::now();
-                    let due = self.known.iter().filter(|(_, known)| known.next.is_some_and(|at| at <= now));
-                    touched = Some(due.map(|(name, _)| name.clone()).collect());
+                if !matches!(&due, Due::These(names) if names.is_empty()) {
+                    break;
                 }
             }
         }
@@ -140,10 +166,10 @@ impl Follower {
         names
     }
 
-    /// Brings objects, routes and status in line. None touches all.
-    async fn settle(&mut self, touched: Option<BTreeSet<String>>) {
+    /// Brings objects, routes and status in line.
+    async fn settle(&mut self, due: &Due) {
         let current = self.current();
-        self.manage(&current).await;
+        self.manage(&current, matches!(due, Due::First)).await;
         let identity = self.app.aggregator.identity.load_full();
         let handlers = self.app.aggregator.handlers.lock().clone();
         let mut checks = Vec::new();
@@ -156,8 +182,7 @@ impl Follower {
             }
             gone.remove(name);
             let known = self.known.get(name).filter(|known| known.spec == object["spec"]);
-            let asked = touched.as_ref().is_none_or(|touched| touched.contains(name));
-            if known.is_some() && !asked {
+            if known.is_some() && !due.has(name) {
                 continue;
             }
             let places = match &reference {
@@ -172,7 +197,9 @@ impl Follower {
         });
         let asked = futures::stream::iter(checks).map(|check| examine(&identity, check));
         let mut asked = asked.buffer_unordered(CHECKS_MAX);
+        let mut checked = BTreeSet::new();
         while let Some((name, mut known)) = asked.next().await {
+            checked.insert(name.clone());
             if !known.found.available {
                 known.failures = self.known.get(&name).map_or(0, |before| before.failures).saturating_add(1);
             }
@@ -188,10 +215,10 @@ impl Follower {
         let now = self.app.clock.stamp();
         for (name, object) in &current {
             let found = match self.known.get(name) {
-                Some(known) if known.reference.is_some() => known.found.clone(),
-                Some(_) => Availability::local(),
-                None if Reference::of(object).is_none() => Availability::local(),
-                None => continue,
+                // It is said when it is found, and not whenever another server has found something else.
+                Some(known) if known.reference.is_some() && checked.contains(name) => known.found.clone(),
+                _ if Reference::of(object).is_none() => Availability::local(),
+                _ => continue,
             };
             if availability::status(object, &found, &now).is_some()
                 && let Err(error) = self.write_status(name, &found).await
@@ -209,7 +236,7 @@ impl Follower {
     }
 
     /// Makes, changes and deletes the objects of what is served here.
-    async fn manage(&self, current: &BTreeMap<String, Value>) {
+    async fn manage(&self, current: &BTreeMap<String, Value>, first: bool) {
         let mut wanted = local::wanted(&self.app.table.load());
         for name in self.app.aggregator.handlers.lock().keys() {
             if let Some((version, group)) = name.split_once('.') {
@@ -218,7 +245,7 @@ impl Follower {
             }
         }
         let names: BTreeSet<&String> = wanted.keys().chain(current.keys()).collect();
-        let next = |name: &String| local::next(current.get(name), wanted.get(name));
+        let next = |name: &String| local::next(current.get(name), wanted.get(name), first);
         let due = names.into_iter().map(|name| (name.clone(), next(name), wanted.get(name).cloned()));
         let due: Vec<_> = due.filter(|(_, next, _)| *next != Next::Nothing).collect();
         let writes = futures::stream::iter(due).map(|(name, next, wanted)| async move {
@@ -363,14 +390,13 @@ async fn examine(identity: &connect::Identity, check: Check) -> (String, Known) 
             (Some(way), found)
         }
     };
-    let never: Handler = Arc::new(|_| Box::pin(std::future::ready(http::Response::new(Bytes::new()))));
     let number = |field: &str| spec[field].as_i64().unwrap_or(0);
     let route = Route {
         name: name.clone(),
         group_priority: number("groupPriorityMinimum"),
         version_priority: number("versionPriority"),
         // A route that is not available is not gone.
-        way: way.unwrap_or(Way::Here(never)),
+        way: way.unwrap_or(Way::Nowhere),
         available: found.available,
         group,
         version,
@@ -395,6 +421,7 @@ async fn ask(way: &Way, path: &str, url: &str) -> Result<Value, String> {
             let response = handler(request).await;
             (response.status(), response.into_body())
         }
+        Way::Nowhere => return Err("no way to ask".into()),
         Way::There(remote) => {
             let mut request = Request::new(relay::empty());
             (*request.uri_mut(), *request.headers_mut()) = (uri, headers);

@@ -107,11 +107,13 @@ pub enum Next {
     Delete,
 }
 
-/// Objects without our mark are somebody else's, and those that name a Service were taken over.
-pub fn next(current: Option<&Value>, wanted: Option<&Value>) -> Next {
+/// Objects without our mark are somebody else's, and those that name a Service were taken over. Built-in groups differ
+/// between servers of different versions, so their objects change only when a server starts: two would argue otherwise.
+pub fn next(current: Option<&Value>, wanted: Option<&Value>, first: bool) -> Next {
     let Some(current) = current else { return if wanted.is_some() { Next::Create } else { Next::Nothing } };
     let managed = current["metadata"]["labels"][MANAGED].as_str();
-    if !matches!(managed, Some(ALWAYS | ON_START)) || !current["spec"]["service"].is_null() {
+    let ours = managed == Some(ALWAYS) || (managed == Some(ON_START) && first);
+    if !ours || !current["spec"]["service"].is_null() {
         return Next::Nothing;
     }
     match wanted {

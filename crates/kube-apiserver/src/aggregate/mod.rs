@@ -127,6 +127,8 @@ pub struct Route {
 pub enum Way {
     Here(Handler),
     There(Remote),
+    /// What the APIService says of certificates cannot be used.
+    Nowhere,
 }
 
 pub struct Remote {

@@ -26,6 +26,7 @@ pub async fn pass(app: &App, route: &Route, user: &User, headers: &HeaderMap, ca
             Ok(handler(request).await.map(Body::full))
         }
         Way::There(remote) => there(app, route, remote, user, headers, caller).await,
+        Way::Nowhere => Ok(unavailable("service unavailable")),
     }
 }
 
@@ -45,6 +46,7 @@ async fn there(
     *request.uri_mut() = path.parse().map_err(|error| Status::bad_request(format!("{path}: {error}")))?;
     let passed = request.headers_mut();
     *passed = relay::passed_on(headers);
+    connect::hide_token(passed);
     connect::introduce(passed, user);
     if let Some(host) = headers.get(http::header::HOST) {
         passed.insert("x-forwarded-host", host.clone());

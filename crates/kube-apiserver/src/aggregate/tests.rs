@@ -68,13 +68,16 @@ fn only_our_own_objects_are_managed() {
     let mut unmarked = wanted.clone();
     unmarked["metadata"]["labels"][MANAGED] = "false".into();
     let check = |current: Option<&Value>, want: bool, expected: Next| {
-        assert_eq!(next(current, want.then_some(&wanted)), expected, "{current:?}");
+        assert_eq!(next(current, want.then_some(&wanted), true), expected, "{current:?}");
     };
     check(None, true, Next::Create);
     check(None, false, Next::Nothing);
     check(Some(&wanted), true, Next::Nothing);
     check(Some(&changed), true, Next::Update);
     check(Some(&wanted), false, Next::Delete);
+    let started = object("v1.g", "g", "v1", (1000, 100), super::local::ON_START);
+    assert_eq!(next(Some(&started), None, true), Next::Delete);
+    assert_eq!(next(Some(&started), None, false), Next::Nothing);
     for others in [&theirs, &taken, &unmarked] {
         check(Some(others), true, Next::Nothing);
         check(Some(others), false, Next::Nothing);
@@ -116,12 +119,21 @@ fn nobody_can_say_who_they_are_themselves() {
         extra: [("example.com/Scope".to_string(), vec!["x".to_string()])].into(),
         ..User::default()
     };
+    let secret = "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.YWJj";
+    headers.insert("sec-websocket-protocol", secret.parse().unwrap());
+    connect::hide_token(&mut headers);
     connect::introduce(&mut headers, &user);
     let mut found: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
     found.sort();
     assert_eq!(
         found,
-        ["x-remote-extra-example.com%2fscope=x", "x-remote-group=a", "x-remote-group=b", "x-remote-user=ann"]
+        [
+            "sec-websocket-protocol=v5.channel.k8s.io",
+            "x-remote-extra-example.com%2fscope=x",
+            "x-remote-group=a",
+            "x-remote-group=b",
+            "x-remote-user=ann"
+        ]
     );
 }
