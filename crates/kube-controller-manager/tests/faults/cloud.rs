@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use cloud_controller_manager::{Balance, Cloud, CloudError, Instance, Instances, LoadBalancers, Route, Routes};
+use cloud_controller_manager::{
+    Balance, Cloud, CloudError, Instance, Instances, LoadBalancers, Route, Routes,
+};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, NodeAddress, Service};
 use parking_lot::Mutex;
 
@@ -21,8 +23,7 @@ impl FakeCloud {
         let routes = routes.iter().filter(|route| !route.node.starts_with("hostile"));
         let routes = routes.map(|route| format!("route {} {}", route.node, route.destination));
         let balancers = self.balancers.lock();
-        let balancers =
-            balancers.values().filter(|(namespace, _)| namespace == "a").map(|_| "load-balancer".to_owned());
+        let balancers = balancers.values().filter(|(namespace, _)| namespace == "a").map(|_| "load-balancer".to_owned());
         routes.chain(balancers).collect()
     }
 }
