@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testkit::{Client, Server};
+use testkit::{Client, Options, Server};
 
 const LATER: Duration = Duration::from_secs(20);
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
@@ -234,7 +234,10 @@ async fn evictions_honour_a_budget() {
 
 #[tokio::test]
 async fn an_autoscaler_without_metrics_says_so_and_keeps_to_its_bounds() {
-    let (_server, client) = started();
+    let arguments = vec!["--disable=metrics-server".to_string()];
+    let server = Server::start_with(Options { arguments, ..Options::default() }).expect("starts");
+    server.default_account("default").expect("an account");
+    let client = server.client().expect("a client");
     let labels = json!({"app": "web"});
     let mut pod = template();
     pod["spec"]["restartPolicy"] = "Always".into();

@@ -9,6 +9,7 @@ mod control;
 mod controllers;
 mod scheduler;
 mod local_storage;
+mod metrics;
 mod alone;
 mod leader;
 mod health;

@@ -74,7 +74,7 @@ pub struct Flags {
     #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
     event_ttl: u64,
     /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage,
-    /// kube-proxy, dns, ingress.
+    /// kube-proxy, dns, ingress, metrics-server.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -152,6 +152,10 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         event_ttl: Duration::from_secs(flags.event_ttl),
         shared_store: !flags.etcd_servers.is_empty(),
         kubelet_insecure_tls: flags.kubelet_insecure_tls,
+        attached: match flags.disables("metrics-server") {
+            true => Vec::new(),
+            false => vec![metrics_server::API_SERVICE.into()],
+        },
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
     if !flags.disables("local-storage") {
@@ -163,6 +167,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         make_dns(&flags, &server).await;
     }
     let stop_components = CancellationToken::new();
+    if !flags.disables("metrics-server") {
+        crate::metrics::start(&server.app, stop_components.clone()).await?;
+    }
     // The copies outlive the components: what these have begun ends when it has seen its own last write.
     let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
     let controllers_config = match flags.disables("kube-controller-manager") {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use store::cache::Cache;
 
 use crate::admission::Admission;
+use crate::aggregate::Aggregator;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::health::Health;
@@ -30,6 +31,8 @@ pub struct App {
     pub openapi: Documents,
     /// The way to kubelets and what proxies reach.
     pub nodes: Nodes,
+    /// Who serves groups that this server does not.
+    pub aggregator: Aggregator,
     pub settings: Settings,
     pub clock: Clock,
 }

@@ -8,6 +8,7 @@ use machinery::kind::{Kind, Subresource};
 use machinery::status::Status;
 use serde_json::{Value, json};
 
+use crate::aggregate::{self, Route};
 use crate::app::App;
 use crate::negotiate::Answer;
 use crate::resources::{Resource, Table};
@@ -45,18 +46,19 @@ pub fn answer(
     answer: &Result<Answer, Status>,
 ) -> Result<Option<Reply>, Status> {
     let table = app.table.load();
+    let routes = app.aggregator.routes();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let value = match parts.as_slice() {
-        [""] => json!({"paths": paths(&table)}),
+        [""] => json!({"paths": paths(&table, &routes)}),
         ["api"] | ["apis"] if wants_aggregated(headers).is_some() => {
-            return Ok(Some(aggregated(&table, parts[0] == "api", headers)));
+            return Ok(Some(aggregated(&table, &routes, parts[0] == "api", headers)));
         }
         ["api"] => json!({
             "kind": "APIVersions", "versions": ["v1"],
             "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": format!("{}:{}", app.settings.advertise_address, app.settings.https_port)}],
         }),
         ["apis"] => {
-            let groups: Vec<Value> = groups(&table)
+            let groups: Vec<Value> = groups(&table, &routes)
                 .iter()
                 .filter(|(name, _)| !name.is_empty())
                 .map(|(name, versions)| group(name, versions))
@@ -67,7 +69,7 @@ pub fn answer(
             Some(list) => list,
             None => return Err(Status::no_such_resource()),
         },
-        ["apis", name] => match groups(&table).iter().find(|(group, _)| group == name) {
+        ["apis", name] => match groups(&table, &routes).iter().find(|(group, _)| group == name) {
             Some((name, versions)) => {
                 let mut value = group(name, versions);
                 value["kind"] = "APIGroup".into();
@@ -85,8 +87,32 @@ pub fn answer(
     Ok(Some(respond::value(200, &answer.clone()?, &value)))
 }
 
-/// Groups in the order of the table, each with its versions, the preferred one first.
-fn groups(table: &Table) -> Vec<(&str, Vec<&str>)> {
+type Routes = [Arc<Route>];
+
+/// Groups in the order of the table, those that others serve at the place their priority gives them; each with its
+/// versions, the preferred one first.
+fn groups<'a>(table: &'a Table, routes: &'a Routes) -> Vec<(&'a str, Vec<&'a str>)> {
+    let mut groups = local_groups(table);
+    let custom = |group: &str| table.resources().iter().any(|it| it.kind.group == group && it.custom.is_some());
+    let mut routes: Vec<&Route> = routes.iter().map(Arc::as_ref).collect();
+    routes.sort_by_key(|route| std::cmp::Reverse((route.version_priority, priority(&route.version))));
+    let mut priorities: Vec<i64> =
+        groups.iter().map(|(group, _)| aggregate::group_priority(group, custom(group))).collect();
+    for route in routes {
+        match groups.iter_mut().find(|(name, _)| *name == route.group) {
+            Some((_, versions)) if versions.contains(&route.version.as_str()) => {}
+            Some((_, versions)) => versions.push(&route.version),
+            None => {
+                let at = priorities.iter().position(|other| *other < route.group_priority).unwrap_or(groups.len());
+                priorities.insert(at, route.group_priority);
+                groups.insert(at, (&route.group, vec![&route.version]));
+            }
+        }
+    }
+    groups
+}
+
+fn local_groups(table: &Table) -> Vec<(&str, Vec<&str>)> {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for resource in table.resources() {
         let kind = &*resource.kind;
@@ -197,14 +223,20 @@ fn wants_aggregated(headers: &HeaderMap) -> Option<&'static str> {
     None
 }
 
-fn aggregated(table: &Table, core: bool, headers: &HeaderMap) -> Reply {
+fn aggregated(table: &Table, routes: &Routes, core: bool, headers: &HeaderMap) -> Reply {
     let version = wants_aggregated(headers).unwrap_or("v2");
     let mut items = Vec::new();
-    for (name, versions) in groups(table) {
+    for (name, versions) in groups(table, routes) {
         if name.is_empty() != core {
             continue;
         }
-        let versions: Vec<Value> = versions.iter().map(|version| aggregated_version(table, name, version)).collect();
+        let versions: Vec<Value> = versions
+            .iter()
+            .map(|version| match routes.iter().find(|route| route.group == name && route.version == *version) {
+                Some(route) => route.described.clone(),
+                None => aggregated_version(table, name, version),
+            })
+            .collect();
         let metadata =
             if core { json!({"creationTimestamp": null}) } else { json!({"name": name, "creationTimestamp": null}) };
         items.push(json!({"metadata": metadata, "versions": versions}));
@@ -261,7 +293,7 @@ fn aggregated_version(table: &Table, group: &str, version: &str) -> Value {
     json!({"version": version, "freshness": "Current", "resources": resources.into_values().collect::<Vec<_>>()})
 }
 
-fn paths(table: &Table) -> Vec<String> {
+fn paths(table: &Table, routes: &Routes) -> Vec<String> {
     let fixed = [
         "/.well-known/openid-configuration",
         "/api",
@@ -278,7 +310,7 @@ fn paths(table: &Table) -> Vec<String> {
         "/version",
     ];
     let mut paths: Vec<String> = fixed.iter().map(ToString::to_string).collect();
-    for (group, versions) in groups(table).iter().filter(|(group, _)| !group.is_empty()) {
+    for (group, versions) in groups(table, routes).iter().filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
     }

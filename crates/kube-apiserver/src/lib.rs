@@ -38,6 +38,7 @@ pub mod authz;
 pub mod admission;
 pub mod allocate;
 pub mod discovery;
+pub mod aggregate;
 pub mod openapi;
 pub mod health;
 pub mod metrics;
@@ -68,6 +69,8 @@ pub struct Config {
     pub shared_store: bool,
     /// Kubelets may show any certificate; otherwise only one of the cluster's own authority.
     pub kubelet_insecure_tls: bool,
+    /// The APIServices that parts of this process serve; each is attached to the aggregator once it can.
+    pub attached: Vec<String>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +165,7 @@ pub async fn start_at(
         metrics: Default::default(),
         openapi: Default::default(),
         nodes: subresources::kubelet::Nodes::new(&material, !config.kubelet_insecure_tls)?,
+        aggregator: aggregate::Aggregator::new(&material, &config.attached)?,
         settings,
         clock,
     });
@@ -175,6 +179,7 @@ pub async fn start_at(
     };
     allocate::repair(&app).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;
+    aggregate::start(&app, shutdown.clone());
     app.health.bootstrapped.store(true, Ordering::Release);
 
     let kubeconfig = config.data_dir.join("admin.kubeconfig");
@@ -306,6 +311,9 @@ async fn renew(
             let material = renewed.borrow_and_update().clone();
             if let Err(error) = app.nodes.renew(&material) {
                 tracing::error!(%error, "the certificate for kubelets could not be renewed");
+            }
+            if let Err(error) = app.aggregator.renew(&material) {
+                tracing::error!(%error, "the certificate for foreign API servers could not be renewed");
             }
             let text = material.kubeconfig(pki::Leaf::Admin, &url);
             if let Err(error) = write_private(&kubeconfig, &text) {

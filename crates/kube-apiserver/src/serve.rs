@@ -22,7 +22,7 @@ use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target};
 use crate::write::Part;
-use crate::{authn, custom, discovery, health, openapi, subresources, verbs};
+use crate::{aggregate, authn, custom, discovery, health, openapi, subresources, verbs};
 
 /// How many requests run at once, as upstream's defaults; more are asked to come again.
 const READING_MAX: i64 = 400;
@@ -103,6 +103,19 @@ async fn steps(
         false => Some(admit_load(app, &user, mutating)?),
     };
     authorize(app, &attributes_of(&user, &target, path, &query))?;
+    if let Some(route) = app.aggregator.route_of(path) {
+        let caller = subresources::kubelet::Caller {
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            body: incoming,
+            upgrade: parts.extensions.remove(),
+        };
+        let passed = aggregate::pass(app, &route, &user, &parts.headers, caller);
+        return match long_running {
+            true => passed.await,
+            false => tokio::time::timeout(REQUEST_TIMEOUT, passed).await.unwrap_or_else(|_| Err(too_late())),
+        };
+    }
     let elsewhere = target.is_resource && subresources::kubelet::is_elsewhere(&target.subresource);
     if target.verb.is_empty() && !elsewhere {
         return Err(Status::method_not_allowed());
@@ -147,17 +160,19 @@ async fn steps(
         true => incoming.read().await?,
         false => bytes::Bytes::new(),
     };
-    let outcome =
-        match long_running {
-            true => dispatch(&call, body).await,
-            false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
-                Ok(outcome) => outcome,
-                Err(_) => Err(Status::timeout("Timeout: request did not complete within the allotted timeout")
-                    .with_empty_details()),
-            },
-        };
+    let outcome = match long_running {
+        true => dispatch(&call, body).await,
+        false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(too_late()),
+        },
+    };
     noted.warnings.append(&mut call.warnings.lock());
     outcome
+}
+
+fn too_late() -> Status {
+    Status::timeout("Timeout: request did not complete within the allotted timeout").with_empty_details()
 }
 
 /// Whether there is such a resource at all. Only then does a request count under its name: names that anyone can

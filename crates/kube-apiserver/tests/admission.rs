@@ -50,6 +50,7 @@ impl Cluster {
             token_auth_file: None,
             event_ttl: Duration::from_secs(60),
             shared_store: false,
+            attached: Vec::new(),
             kubelet_insecure_tls: false,
         };
         let store: Arc<dyn Store> = self.store.clone();

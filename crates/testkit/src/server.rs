@@ -48,7 +48,7 @@ impl Server {
     /// changes what a test has written.
     pub fn start_api(arguments: &[&str]) -> anyhow::Result<Server> {
         let mut all = vec![
-            "--disable=kube-scheduler,cloud-controller-manager,local-storage,dns".to_string(),
+            "--disable=kube-scheduler,cloud-controller-manager,local-storage,dns,metrics-server".to_string(),
             "--controllers=serviceaccount-controller,root-ca-certificate-publisher-controller,namespace-controller"
                 .into(),
             "--controllers=garbage-collector-controller,clusterrole-aggregation-controller".into(),

@@ -281,6 +281,7 @@ impl Follower {
             |resource: &Resource| resource.custom.as_ref().is_some_and(|custom| changed.contains(&*custom.definition));
         let table = app.table.load().changed(is_changed, added.clone());
         app.table.store(Arc::new(table));
+        app.aggregator.table_changed();
         for (_, served) in &gone {
             app.cache.unregister(&served.storage).await;
         }

@@ -78,7 +78,14 @@ async fn index(app: &Arc<App>, headers: &HeaderMap) -> Result<Reply, Status> {
         paths.insert(name.clone(), json!({"serverRelativeURL": url}));
     }
     // The hash of the whole changes with every part.
-    let etag = format!("\"{}-INDEX\"", hashes.get("").map_or("", String::as_str));
+    let mut whole = hashes.get("").cloned().unwrap_or_default();
+    for route in app.aggregator.routes().iter().filter(|route| route.available) {
+        let Some(hash) = &route.document else { continue };
+        let name = format!("apis/{}/{}", route.group, route.version);
+        whole.push_str(&format!("-{name}-{hash}"));
+        paths.insert(name.clone(), json!({"serverRelativeURL": format!("/openapi/v3/{name}?hash={hash}")}));
+    }
+    let etag = format!("\"{whole}-INDEX\"");
     if matches(headers, &etag) {
         return Ok(not_modified(&etag));
     }

@@ -14,6 +14,9 @@ const FINALIZER: &str = "kubernetes";
 /// How long finalizers are given before anybody looks again, as upstream.
 const FINALIZER_SECONDS: i64 = 15;
 const WAIT_MIN: Duration = Duration::from_millis(200);
+/// How long a namespace waits for foreign API servers that do not answer.
+const STALE_PATIENCE: Duration = Duration::from_secs(20);
+const STALE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 pub(super) struct Decision {
     /// The status to write, if it is not what is there.
@@ -54,11 +57,18 @@ pub(super) fn decide(now: Timestamp, namespace: &Namespace, content: &Content) -
 }
 
 fn next(now: Timestamp, namespace: &Namespace, content: &Content) -> Next {
-    if !content.errors.is_empty() || !content.stale.is_empty() {
+    if !content.errors.is_empty() {
         return Next::Fail(content.errors.iter().chain(&content.stale).cloned().collect::<Vec<_>>().join(", "));
     }
+    let began = namespace.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    let passed = Duration::try_from(now.duration_since(began)).unwrap_or_default();
     if content.remaining.is_empty() {
-        return Next::Finalize;
+        // What a foreign API server has in here is not known while it does not answer. It gets time to come back, but
+        // one that has gone for good must not hold every namespace for ever, as it does upstream.
+        return match content.stale.is_empty() || passed >= STALE_PATIENCE {
+            true => Next::Finalize,
+            false => Next::Wait(STALE_PATIENCE.saturating_sub(passed).min(STALE_WAIT_MAX)),
+        };
     }
     let estimate = content.remaining.iter().map(|remaining| match remaining.grace_seconds {
         0 => FINALIZER_SECONDS,
@@ -66,8 +76,6 @@ fn next(now: Timestamp, namespace: &Namespace, content: &Content) -> Next {
     });
     // Looks soon at first, then less often, and not more often than upstream in the end.
     let longest = Duration::from_secs(estimate.max().unwrap_or(0).unsigned_abs() / 2 + 1);
-    let began = namespace.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
-    let passed = Duration::try_from(now.duration_since(began)).unwrap_or_default();
     Next::Wait((passed / 2).clamp(WAIT_MIN, longest))
 }
 
@@ -234,7 +242,12 @@ mod tests {
         let pods = Remaining { resource: "pods.".into(), count: 1, free: 1, grace_seconds: 30, ..Remaining::default() };
         check(100, Content { remaining: vec![pods], ..Content::default() }, Next::Wait(Duration::from_secs(16)));
         check(0, Content { errors: vec!["broken".into()], ..held() }, Next::Fail("broken".into()));
-        check(0, Content { stale: vec!["g/v1".into()], ..Content::default() }, Next::Fail("g/v1".into()));
+        let stale = || Content { stale: vec!["g/v1".into()], ..Content::default() };
+        check(0, stale(), Next::Wait(Duration::from_secs(5)));
+        check(18, stale(), Next::Wait(Duration::from_secs(2)));
+        check(20, stale(), Next::Finalize);
+        check(20, Content { stale: stale().stale, ..held() }, Next::Wait(Duration::from_secs(8)));
+        check(20, Content { errors: vec!["broken".into()], ..stale() }, Next::Fail("broken, g/v1".into()));
     }
 
     #[test]

@@ -53,6 +53,7 @@ impl World {
             token_auth_file: None,
             event_ttl: Duration::from_secs(600),
             shared_store: false,
+            attached: Vec::new(),
             kubelet_insecure_tls: true,
         };
         let clock = time.clone();

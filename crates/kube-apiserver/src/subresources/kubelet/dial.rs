@@ -66,10 +66,7 @@ impl Place {
 
     /// As it stands in an address: IPv6 in brackets.
     pub fn authority(&self) -> String {
-        match self.host.parse::<IpAddr>() {
-            Ok(IpAddr::V6(address)) => format!("[{address}]:{}", self.port),
-            _ => format!("{}:{}", self.host, self.port),
-        }
+        authority(&self.host, self.port)
     }
 
     pub fn scheme(&self) -> &'static str {
@@ -107,29 +104,49 @@ impl Nodes {
 
     /// Connects; what goes wrong is told in the words of Go's dialer, which users know.
     pub async fn dial(&self, place: &Place) -> Result<Box<dyn Connection>, String> {
-        let authority = place.authority();
-        let connect = TcpStream::connect((place.host.as_str(), place.port));
-        let stream = match tokio::time::timeout(DIAL_TIMEOUT, connect).await {
-            Err(_) => return Err(format!("dial tcp {authority}: i/o timeout")),
-            Ok(Err(error)) => return Err(format!("dial tcp {authority}: {}", in_go_words(&error))),
-            Ok(Ok(stream)) => stream,
-        };
-        // Keystrokes must not wait for more of them; a socket that cannot do this still works.
-        let _ = stream.set_nodelay(true);
         let config = match place.security {
-            Security::Plain => return Ok(Box::new(stream)),
+            Security::Plain => return Ok(Box::new(plain(&place.host, place.port).await?)),
             Security::Kubelet => self.kubelet.load_full(),
             Security::KubeletUnverified => self.kubelet_unverified.load_full(),
             Security::Anyone => self.anyone.clone(),
         };
-        let name =
-            ServerName::try_from(place.host.clone()).map_err(|error| format!("dial tcp {authority}: {error}"))?;
-        let handshake = TlsConnector::from(config).connect(name, stream);
-        match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
-            Err(_) => Err(format!("dial tcp {authority}: TLS handshake timeout")),
-            Ok(Err(error)) => Err(format!("tls: failed to verify certificate: {error}")),
-            Ok(Ok(stream)) => Ok(Box::new(stream)),
-        }
+        let name = ServerName::try_from(place.host.clone());
+        let name = name.map_err(|error| format!("dial tcp {}: {error}", place.authority()))?;
+        secured(&place.host, place.port, config, name).await
+    }
+}
+
+async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
+    let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect((host, port))).await {
+        Err(_) => return Err(format!("dial tcp {}: i/o timeout", authority(host, port))),
+        Ok(Err(error)) => return Err(format!("dial tcp {}: {}", authority(host, port), in_go_words(&error))),
+        Ok(Ok(stream)) => stream,
+    };
+    // Keystrokes must not wait for more of them; a socket that cannot do this still works.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// A connection to someone who proves to have that name.
+pub async fn secured(
+    host: &str,
+    port: u16,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<Box<dyn Connection>, String> {
+    let stream = plain(host, port).await?;
+    let handshake = TlsConnector::from(config).connect(name, stream);
+    match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
+        Err(_) => Err(format!("dial tcp {}: TLS handshake timeout", authority(host, port))),
+        Ok(Err(error)) => Err(format!("tls: failed to verify certificate: {error}")),
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+    }
+}
+
+fn authority(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        _ => format!("{host}:{port}"),
     }
 }
 
@@ -147,7 +164,7 @@ fn in_go_words(error: &std::io::Error) -> String {
 type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
 
 /// A client that believes everyone.
-fn builder() -> Result<Builder, Error> {
+pub fn builder() -> Result<Builder, Error> {
     let provider = Arc::new(tls_ring::default_provider());
     let algorithms = provider.signature_verification_algorithms;
     let builder =

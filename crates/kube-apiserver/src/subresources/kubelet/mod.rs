@@ -1,10 +1,10 @@
 //! What only a node or a pod can answer: logs, exec, attach and port-forward go to the kubelet's server, proxies to nodes,
 //! pods and the endpoints of Services.
 
-mod dial;
+pub mod dial;
 mod options;
 mod proxy;
-mod relay;
+pub mod relay;
 mod service;
 
 pub use dial::Nodes;

@@ -1,0 +1,61 @@
+//! `kubectl top` and autoscalers by use: the resource metrics API, served within the server's process.
+
+use std::sync::Arc;
+
+use kube_apiserver::app::App;
+use kube_apiserver::loopback::Loopback;
+use reconcile::Shutdown;
+use serde_json::{Value, json};
+
+const ACCOUNT: &str = "metrics-server";
+const AGENT: &str = concat!("metrics-server/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
+/// Serves the API from now on.
+pub async fn start(app: &Arc<App>, shutdown: Shutdown) -> anyhow::Result<()> {
+    for object in permissions() {
+        let made = kube_apiserver::bootstrap::ensure(app, object).await;
+        made.map_err(|status| anyhow::anyhow!("make the role of the metrics server: {}", status.message))?;
+    }
+    let client = Loopback::service_account(app.clone(), "kube-system", ACCOUNT, AGENT);
+    let client = kube::Client::new(client, "default");
+    let handler = metrics_server::handler(metrics_server::Config::default(), client, shutdown);
+    app.aggregator.attach(metrics_server::API_SERVICE, handler);
+    Ok(())
+}
+
+/// What it may read, and that those who may look at a namespace may see what its pods use, as upstream's manifests have it.
+fn permissions() -> [Value; 3] {
+    let role = |name: &str, labels: Value, rules: Value| {
+        let annotations = json!({"rbac.authorization.kubernetes.io/autoupdate": "true"});
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations}, "rules": rules,
+        })
+    };
+    let aggregate = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+    let readers = json!({
+        "k8s-app": "metrics-server", aggregate("admin"): "true", aggregate("edit"): "true", aggregate("view"): "true",
+    });
+    let read = json!(["get", "list", "watch"]);
+    [
+        role(
+            "system:aggregated-metrics-reader",
+            readers,
+            json!([{"apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"], "verbs": read}]),
+        ),
+        role(
+            "system:metrics-server",
+            json!({"k8s-app": "metrics-server"}),
+            json!([
+                {"apiGroups": [""], "resources": ["nodes/metrics", "nodes/proxy"], "verbs": ["get"]},
+                {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": read},
+            ]),
+        ),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": "system:metrics-server", "labels": {"k8s-app": "metrics-server"}},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:metrics-server"},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"}],
+        }),
+    ]
+}

@@ -1,0 +1,132 @@
+//! Connections to foreign API servers, with the front proxy's certificate and the headers that say who asks.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{HOST, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rustls::crypto::ring as tls_ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+
+use super::Remote;
+use crate::authn::User;
+use crate::pki::{Error, Leaf, Material};
+use crate::subresources::kubelet::dial;
+use crate::subresources::kubelet::relay::Outgoing;
+
+/// How this server proves that it may speak for others.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    pub fn new(material: &Material) -> Result<Identity, Error> {
+        let pair = material.leaf(Leaf::FrontProxyClient);
+        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect();
+        let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(failed)?;
+        Ok(Identity { chain: chain.map_err(failed)?, key })
+    }
+
+    /// How to speak with the server of that APIService: it must show a certificate of its bundle, unless anyone's will do.
+    pub fn config(&self, spec: &Value) -> Result<Arc<ClientConfig>, Error> {
+        let builder = match spec["insecureSkipTLSVerify"].as_bool() {
+            Some(true) => dial::builder()?,
+            _ => {
+                let bundle = STANDARD.decode(spec["caBundle"].as_str().unwrap_or("")).map_err(failed)?;
+                let mut roots = RootCertStore::empty();
+                for certificate in CertificateDer::pem_slice_iter(&bundle) {
+                    roots.add(certificate.map_err(failed)?).map_err(failed)?;
+                }
+                let builder = ClientConfig::builder_with_provider(Arc::new(tls_ring::default_provider()));
+                builder.with_safe_default_protocol_versions().map_err(failed)?.with_root_certificates(roots)
+            }
+        };
+        let config = builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key()).map_err(failed)?;
+        Ok(Arc::new(config))
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Tls(error.to_string())
+}
+
+/// What may stand in a header's name as it is; everything else is escaped, as upstream.
+const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b'^')
+    .remove(b'`')
+    .remove(b'|')
+    .remove(b'#');
+
+/// Browsers hand over tokens among a WebSocket's protocols; a foreign server could use them elsewhere.
+pub fn hide_token(headers: &mut HeaderMap) {
+    let Some(protocols) = headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(|value| value.to_str().ok()) else { return };
+    let kept = protocols.split(',').map(str::trim).filter(|one| !one.starts_with("base64url.bearer.authorization."));
+    match HeaderValue::from_str(&kept.collect::<Vec<_>>().join(", ")) {
+        Ok(kept) if !kept.is_empty() => headers.insert(SEC_WEBSOCKET_PROTOCOL, kept),
+        _ => headers.remove(SEC_WEBSOCKET_PROTOCOL),
+    };
+}
+
+/// Says who asks, and nothing that the client said itself.
+pub fn introduce(headers: &mut HeaderMap, user: &User) {
+    let said: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
+    said.iter().for_each(|name| {
+        headers.remove(name);
+    });
+    let mut add = |name: &str, value: &str| {
+        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) {
+            headers.append(name, value);
+        }
+    };
+    add("x-remote-user", &user.name);
+    if !user.uid.is_empty() {
+        add("x-remote-uid", &user.uid);
+    }
+    user.groups.iter().for_each(|group| add("x-remote-group", group));
+    for (key, values) in &user.extra {
+        let name = format!("x-remote-extra-{}", utf8_percent_encode(&key.to_lowercase(), EXTRA_KEY));
+        values.iter().for_each(|value| add(&name, value));
+    }
+}
+
+/// Sends a request on a connection of its own: to one of the server's places, and to the next where nobody is there.
+pub async fn send(remote: &Remote, mut request: Request<Outgoing>) -> Result<Response<Incoming>, String> {
+    let name = ServerName::try_from(remote.server_name.clone()).map_err(|error| error.to_string())?;
+    let first = if remote.places.is_empty() { 0 } else { rand::random_range(0..remote.places.len()) };
+    let mut refused = String::from("no endpoints available");
+    for (host, port) in remote.places.iter().cycle().skip(first).take(remote.places.len()) {
+        let connection = match dial::secured(host, *port, remote.tls.clone(), name.clone()).await {
+            Ok(connection) => connection,
+            Err(error) => {
+                refused = error;
+                continue;
+            }
+        };
+        let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
+        let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+        // It ends with its answer, or when the answer is dropped because the client has gone.
+        tokio::spawn(connection.with_upgrades());
+        let host = HeaderValue::from_str(&remote.server_name).map_err(|error| error.to_string())?;
+        request.headers_mut().insert(HOST, host);
+        return sender.send_request(request).await.map_err(|error| error.to_string());
+    }
+    Err(refused)
+}

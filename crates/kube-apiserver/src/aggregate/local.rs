@@ -1,0 +1,129 @@
+//! The APIServices of what this server itself serves: they are made and taken away with the kinds.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::resources::Table;
+
+/// Marks the objects that are the server's own.
+pub const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
+/// Custom groups come and go while the server runs.
+pub const ALWAYS: &str = "true";
+pub const ON_START: &str = "onstart";
+
+/// Upstream's order of the built-in groups; who is asked first for a kind of several groups depends on it.
+const PRIORITIES: &[(&str, i64)] = &[
+    ("", 18000),
+    ("apps", 17800),
+    ("events.k8s.io", 17750),
+    ("authentication.k8s.io", 17700),
+    ("authorization.k8s.io", 17600),
+    ("autoscaling", 17500),
+    ("batch", 17400),
+    ("certificates.k8s.io", 17300),
+    ("networking.k8s.io", 17200),
+    ("policy", 17100),
+    ("rbac.authorization.k8s.io", 17000),
+    ("storage.k8s.io", 16800),
+    ("apiextensions.k8s.io", 16700),
+    ("admissionregistration.k8s.io", 16700),
+    ("scheduling.k8s.io", 16600),
+    ("coordination.k8s.io", 16500),
+    ("node.k8s.io", 16300),
+    ("discovery.k8s.io", 16200),
+    ("flowcontrol.apiserver.k8s.io", 16100),
+    ("internal.apiserver.k8s.io", 16000),
+    ("resource.k8s.io", 15900),
+    ("storagemigration.k8s.io", 15800),
+];
+const OTHER_PRIORITY: i64 = 15000;
+const CUSTOM: (i64, i64) = (1000, 100);
+
+/// The group itself has no APIService: it is there to manage them.
+pub fn group_priority(group: &str, custom: bool) -> i64 {
+    match PRIORITIES.iter().find(|(name, _)| *name == group) {
+        Some((_, priority)) => *priority,
+        None if group == super::GROUP => 20000,
+        None if custom => CUSTOM.0,
+        None => OTHER_PRIORITY,
+    }
+}
+
+fn version_priority(group: &str, version: &str) -> i64 {
+    match (group, version) {
+        ("", "v1") => 1,
+        ("autoscaling", "v2") => 30,
+        ("flowcontrol.apiserver.k8s.io", "v1") => 21,
+        (_, version) if version.contains("alpha") => 1,
+        (_, version) if version.contains("beta") => 9,
+        _ => 15,
+    }
+}
+
+/// The objects that should be there, by name.
+pub fn wanted(table: &Table) -> BTreeMap<String, Value> {
+    let mut wanted = BTreeMap::new();
+    for resource in table.resources() {
+        let (group, version, custom) = (resource.kind.group, resource.kind.version, resource.custom.is_some());
+        let name = format!("{version}.{group}");
+        if group == super::GROUP || wanted.contains_key(&name) {
+            continue;
+        }
+        let (priority, managed) = match custom {
+            true => (CUSTOM, ALWAYS),
+            false => ((group_priority(group, false), version_priority(group, version)), ON_START),
+        };
+        wanted.insert(name.clone(), object(&name, group, version, priority, managed));
+    }
+    wanted
+}
+
+/// An APIService without a Service: what it names is served here.
+pub fn object(
+    name: &str,
+    group: &str,
+    version: &str,
+    (group_priority, version_priority): (i64, i64),
+    managed: &str,
+) -> Value {
+    let mut spec =
+        json!({"version": version, "groupPriorityMinimum": group_priority, "versionPriority": version_priority});
+    if !group.is_empty() {
+        spec["group"] = group.into();
+    }
+    json!({
+        "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": name, "labels": {MANAGED: managed}}, "spec": spec,
+    })
+}
+
+/// What is to be done about one object of ours.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    Nothing,
+    Create,
+    Update,
+    Delete,
+}
+
+/// Objects without our mark are somebody else's, and those that name a Service were taken over. Built-in groups differ
+/// between servers of different versions, so their objects change only when a server starts: two would argue otherwise.
+pub fn next(current: Option<&Value>, wanted: Option<&Value>, first: bool) -> Next {
+    let Some(current) = current else { return if wanted.is_some() { Next::Create } else { Next::Nothing } };
+    let managed = current["metadata"]["labels"][MANAGED].as_str();
+    let ours = managed == Some(ALWAYS) || (managed == Some(ON_START) && first);
+    if !ours || !current["spec"]["service"].is_null() {
+        return Next::Nothing;
+    }
+    match wanted {
+        None => Next::Delete,
+        Some(wanted)
+            if current["spec"] != wanted["spec"]
+                || current["metadata"]["labels"][MANAGED] != wanted["metadata"]["labels"][MANAGED] =>
+        {
+            Next::Update
+        }
+        Some(_) => Next::Nothing,
+    }
+}

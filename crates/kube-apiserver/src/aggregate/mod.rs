@@ -1,0 +1,140 @@
+//! Foreign API servers: groups that an APIService gives to a Service, or to a part of this process.
+//!
+//! Whoever asks is authenticated and authorized here first; the foreign server learns who it is from headers, and
+//! believes them because of the front proxy's certificate. `follow.rs` keeps the list of them and says in their status
+//! whether they answer; `proxy.rs` passes requests on; `discovery.rs` and `openapi/` show what they serve.
+
+mod local;
+mod availability;
+mod describe;
+mod proxy;
+mod connect;
+mod follow;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+pub use follow::start;
+pub use local::group_priority;
+pub use proxy::pass;
+
+use crate::pki::{Error, Material};
+use connect::Identity;
+
+pub const GROUP: &str = "apiregistration.k8s.io";
+pub const PLURAL: &str = "apiservices";
+
+/// An API server within this process. It is asked as a foreign one is: who asks is in the headers.
+pub type Handler = Arc<dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, http::Response<Bytes>> + Send + Sync>;
+
+/// What this server knows of others.
+pub struct Aggregator {
+    routes: ArcSwap<Vec<Arc<Route>>>,
+    /// None until it is attached.
+    handlers: Mutex<BTreeMap<String, Option<Handler>>>,
+    identity: ArcSwap<Identity>,
+    /// Something that is not in the store has changed: certificates, handlers, the table of kinds.
+    changed: Notify,
+    /// Servers that could not be reached just now.
+    suspects: Mutex<Vec<String>>,
+}
+
+impl Aggregator {
+    /// `expected` are the APIServices that parts of this process will serve.
+    pub fn new(material: &Material, expected: &[String]) -> Result<Aggregator, Error> {
+        Ok(Aggregator {
+            routes: ArcSwap::default(),
+            handlers: Mutex::new(expected.iter().map(|name| (name.clone(), None)).collect()),
+            identity: ArcSwap::from_pointee(Identity::new(material)?),
+            changed: Notify::new(),
+            suspects: Mutex::default(),
+        })
+    }
+
+    /// After the server's certificates were renewed.
+    pub fn renew(&self, material: &Material) -> Result<(), Error> {
+        self.identity.store(Arc::new(Identity::new(material)?));
+        // Each connects with the new one from its next check on.
+        self.routes.load().iter().for_each(|route| self.suspect(&route.name));
+        Ok(())
+    }
+
+    /// Serves a group and version from within this process, as long as its APIService names no Service.
+    pub fn attach(&self, name: &str, handler: Handler) {
+        self.handlers.lock().insert(name.to_string(), Some(handler));
+        self.changed.notify_one();
+    }
+
+    /// The table of kinds is another now.
+    pub fn table_changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Who else serves that group and version.
+    pub fn route(&self, group: &str, version: &str) -> Option<Arc<Route>> {
+        self.routes.load().iter().find(|route| route.group == group && route.version == version).cloned()
+    }
+
+    pub fn routes(&self) -> Arc<Vec<Arc<Route>>> {
+        self.routes.load_full()
+    }
+
+    /// The route of a path: what is below `/apis/<group>/<version>`, and the document that describes it.
+    pub fn route_of(&self, path: &str) -> Option<Arc<Route>> {
+        if self.routes.load().is_empty() {
+            return None;
+        }
+        let rest = path.strip_prefix("/openapi/v3").unwrap_or(path).strip_prefix("/apis/")?;
+        let mut parts = rest.split('/').filter(|part| !part.is_empty());
+        self.route(parts.next()?, parts.next()?)
+    }
+
+    fn suspect(&self, name: &str) {
+        let mut suspects = self.suspects.lock();
+        if !suspects.iter().any(|known| known == name) {
+            suspects.push(name.to_string());
+        }
+        self.changed.notify_one();
+    }
+}
+
+/// A group and version that somebody else serves.
+pub struct Route {
+    /// Of the APIService.
+    pub name: String,
+    pub group: String,
+    pub version: String,
+    pub group_priority: i64,
+    pub version_priority: i64,
+    pub way: Way,
+    pub available: bool,
+    /// What it serves, as aggregated discovery shows it.
+    pub described: Value,
+    /// The hash of its OpenAPI document, where it has one.
+    pub document: Option<String>,
+}
+
+pub enum Way {
+    Here(Handler),
+    There(Remote),
+    /// What the APIService says of certificates cannot be used.
+    Nowhere,
+}
+
+pub struct Remote {
+    /// Where it can be reached now.
+    pub places: Vec<(String, u16)>,
+    /// The name in its certificate.
+    pub server_name: String,
+    pub tls: Arc<ClientConfig>,
+}

@@ -1,0 +1,53 @@
+//! metrics-server: what nodes and pods use now, for `kubectl top` and autoscalers, as the API metrics.k8s.io/v1beta1.
+//!
+//! `scrape.rs` asks the kubelets, `window.rs` turns their counters into rates, `serve.rs` answers. Nobody is asked while
+//! nobody wants to know: the first request measures for a moment, and from then on a window is kept as long as requests come.
+
+mod window;
+mod scrape;
+mod serve;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use scrape::Scraper;
+
+/// The APIService that this is.
+pub const API_SERVICE: &str = "v1beta1.metrics.k8s.io";
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How often kubelets are asked while somebody wants to know.
+    pub resolution: Duration,
+    /// How long the window is kept after the last request.
+    pub keep: Duration,
+    /// The first window, which whoever asks first waits for.
+    pub first_window: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            resolution: Duration::from_secs(15),
+            keep: Duration::from_secs(300),
+            first_window: Duration::from_secs(2),
+        }
+    }
+}
+
+pub type Handler = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
+
+/// What answers requests of that API. Who may ask has been decided before.
+pub fn handler(config: Config, client: Client, shutdown: CancellationToken) -> Handler {
+    let scraper = Scraper::new(config, client.clone(), shutdown);
+    Arc::new(move |request| {
+        let (client, scraper) = (client.clone(), scraper.clone());
+        Box::pin(async move { serve::answer(&client, &scraper, &request).await })
+    })
+}
