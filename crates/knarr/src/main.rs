@@ -98,8 +98,11 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level =
-        if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) { "error" } else { "info,nlink=error" };
+    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) {
+        "error"
+    } else {
+        "info,nlink=error"
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()

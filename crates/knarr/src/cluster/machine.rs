@@ -135,10 +135,17 @@ async fn serve(setup: Setup) -> io::Result<()> {
 
 #[derive(Clone, Debug, PartialEq)]
 enum State {
-    Ended { code: i32 },
-    Starting { pid: i32 },
+    Ended {
+        code: i32,
+    },
+    Starting {
+        pid: i32,
+    },
     /// With the first line that it said.
-    Running { pid: i32, said: String },
+    Running {
+        pid: i32,
+        said: String,
+    },
 }
 
 struct Machine {

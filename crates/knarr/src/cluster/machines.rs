@@ -112,12 +112,21 @@ fn is_first(pid: u32) -> bool {
     numbers.split_whitespace().count() > 1 && numbers.split_whitespace().next_back() == Some("1")
 }
 
+/// Where a control group of this name is, or would be: in the one hierarchy or in each of the old ones.
+fn control_groups(name: &str) -> impl Iterator<Item = PathBuf> {
+    let root = Path::new("/sys/fs/cgroup");
+    let hierarchies = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
+    hierarchies.chain([root.to_owned()]).map(move |hierarchy| hierarchy.join(name))
+}
+
+pub fn control_group_exists(name: &str) -> bool {
+    control_groups(name).any(|group| group.is_dir())
+}
+
 /// Takes a control group and those in it away, in every hierarchy. They are empty once the processes are gone, which may
 /// take the kernel a moment.
 pub fn remove_control_group(name: &str) -> anyhow::Result<()> {
-    let root = Path::new("/sys/fs/cgroup");
-    let hierarchies = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
-    for group in hierarchies.chain([root.to_owned()]).map(|hierarchy| hierarchy.join(name)) {
+    for group in control_groups(name) {
         let until = Instant::now() + GONE_TIMEOUT;
         while group.is_dir() && !remove_tree(&group) {
             ensure!(Instant::now() < until, "the control group {} does not get empty", group.display());

@@ -121,6 +121,8 @@ async fn create(dir: &Path, flags: Create) -> anyhow::Result<()> {
         "there is a cluster {0} already: `knarr cluster start {0}` starts it, `knarr cluster delete {0}` takes it away",
         flags.name
     );
+    let used = machines::control_group_exists(&format!("knarr-{}-node-1", flags.name));
+    ensure!(!used, "a cluster {} is kept in another folder: give this one another name", flags.name);
     let others = Cluster::all(dir)?.into_iter().filter_map(|(_, cluster)| Some(cluster.ok()?.range.into()));
     let taken: Vec<ipnet::IpNet> = links::taken().await?.into_iter().chain(others).collect();
     let range = state::free_range(&folder, &taken)?;

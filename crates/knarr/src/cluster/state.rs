@@ -111,19 +111,18 @@ impl Cluster {
         let entries = std::fs::read_dir(&cluster.folder).with_context(|| format!("there is no cluster {name}"))?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let nodes = names.filter(|name| name.starts_with("node-"));
-        cluster.nodes =
-            nodes.map(|name| Node { name, address: Ipv4Addr::UNSPECIFIED, is_server: false }).collect();
+        cluster.nodes = nodes.map(|name| Node { name, address: Ipv4Addr::UNSPECIFIED, is_server: false }).collect();
         Ok(cluster)
     }
 
-    /// All of a folder, and those names there that hold no cluster one can read.
+    /// All of a folder, also those that cannot be read.
     pub fn all(dir: &Path) -> anyhow::Result<Vec<(String, anyhow::Result<Cluster>)>> {
         let entries = match std::fs::read_dir(dir) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other.with_context(|| format!("read {}", dir.display()))?,
         };
-        let mut names: Vec<String> =
-            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let clusters = entries.flatten().filter(|entry| entry.path().join(FILE).is_file());
+        let mut names: Vec<String> = clusters.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         Ok(names.into_iter().map(|name| (name.clone(), Cluster::load(dir, &name))).collect())
     }
@@ -264,7 +263,9 @@ mod tests {
         assert_eq!(read.servers().count(), 3);
         assert!(read.node("node-5").unwrap_err().to_string().contains("node-1, node-2"));
         assert!(read.device.len() <= 15);
+        std::fs::create_dir(dir.path().join("something-else")).unwrap();
         std::fs::create_dir(dir.path().join("half")).unwrap();
+        std::fs::write(dir.path().join("half").join(FILE), "{").unwrap();
         let all = Cluster::all(dir.path()).unwrap();
         assert!(matches!(&all[..], [(half, Err(_)), (t, Ok(_))] if half == "half" && t == "t"));
     }

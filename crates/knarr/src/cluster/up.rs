@@ -75,8 +75,7 @@ async fn machines(cluster: &Cluster) -> anyhow::Result<(Machine, Vec<(&Node, Mac
         (cluster.node_folder(node), Setup { host_name: node.name.clone(), line })
     });
     let starting = [(cluster.hub_folder(), hub)].into_iter().chain(nodes);
-    let starting =
-        starting.map(|(folder, setup)| tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)));
+    let starting = starting.map(|(folder, setup)| tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)));
     let started = future::try_join_all(starting).await?.into_iter().collect::<anyhow::Result<Vec<Machine>>>()?;
     let [hub, nodes @ ..] = &started[..] else { bail!("a cluster has a hub") };
     Ok((*hub, cluster.nodes.iter().zip(nodes.iter().copied()).collect()))
