@@ -207,7 +207,9 @@ fn service(number: usize) -> Value {
 }
 
 fn slice(number: usize) -> Value {
-    let address = |index: usize| format!("10.42.{}.{}", 1 + (number * ENDPOINTS + index) / 250 % 250, (number * ENDPOINTS + index) % 250 + 1);
+    let address = |index: usize| {
+        format!("10.42.{}.{}", 1 + (number * ENDPOINTS + index) / 250 % 250, (number * ENDPOINTS + index) % 250 + 1)
+    };
     let endpoints: Vec<Value> =
         (0..ENDPOINTS).map(|index| json!({"addresses": [address(index)], "nodeName": format!("n{index}")})).collect();
     json!({
