@@ -8,6 +8,7 @@ mod cluster;
 mod controllers;
 mod dns;
 mod ingress;
+mod local_cluster;
 mod load;
 mod node;
 mod pods;
@@ -63,6 +64,8 @@ enum Command {
     },
     /// Requests through the ingress beside nginx on the same route. Needs root, and nginx for the comparison.
     Ingress,
+    /// `knarr cluster create` with three nodes, until pods on all of them answer on their Service's address. Needs root.
+    Cluster,
     /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
     Node {
         /// Pods that are created at once.
@@ -87,6 +90,7 @@ fn main() -> anyhow::Result<()> {
                 dns::run().await?;
                 ingress::run().await?;
                 node::run(AT_ONCE).await?;
+                local_cluster::run().await?;
                 proxy::run(proxy::SERVICES).await
             }
             Command::Store => storage::run().await,
@@ -96,6 +100,7 @@ fn main() -> anyhow::Result<()> {
             Command::Dns => dns::run().await,
             Command::Proxy { services } => proxy::run(services).await,
             Command::Ingress => ingress::run().await,
+            Command::Cluster => local_cluster::run().await,
             Command::Node { at_once } => node::run(at_once).await,
         }
     })

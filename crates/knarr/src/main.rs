@@ -25,6 +25,7 @@ mod hollow_nodes;
 mod snapshot;
 mod token;
 mod image;
+mod cluster;
 
 use std::io::IsTerminal;
 
@@ -76,6 +77,8 @@ enum Command {
     /// Look after the images of this machine. The server may be running.
     #[command(subcommand)]
     Image(image::Command),
+    /// Make a cluster of several nodes on this machine, each in namespaces of its own. Needs root.
+    Cluster(cluster::Flags),
     /// Talk to a cluster; the same as calling this program by the name kubectl.
     #[command(disable_help_flag = true)]
     Kubectl {
@@ -89,16 +92,21 @@ fn main() -> anyhow::Result<()> {
     if let Some(line) = kubectl_line() {
         std::process::exit(kubectl::main(line));
     }
-    // A pod's shim is this same program; it must not have started a thread by then.
+    // A pod's shim is this same program, and so is the first process of a machine; they must not have started a thread yet.
     let mut arguments = std::env::args_os();
-    if arguments.nth(1).is_some_and(|first| first == "shim") {
-        container_runtime::shim::main(arguments);
+    match arguments.nth(1) {
+        Some(first) if first == "shim" => container_runtime::shim::main(arguments),
+        Some(first) if first == cluster::MACHINE => cluster::become_machine(arguments),
+        _ => {}
     }
     let arguments = Arguments::parse();
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level =
-        if matches!(arguments.command, Command::Image(_) | Command::Token(_)) { "error" } else { "info,nlink=error" };
+    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) {
+        "error"
+    } else {
+        "info,nlink=error"
+    };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()
@@ -123,6 +131,7 @@ fn main() -> anyhow::Result<()> {
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Image(command) => image::run(command),
+        Command::Cluster(flags) => cluster::run(flags),
         // Reached only where options of knarr itself stood before it.
         Command::Kubectl { line } => std::process::exit(kubectl::main(line)),
     }

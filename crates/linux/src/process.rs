@@ -113,6 +113,16 @@ pub fn kill_group(leader: i32, signal: i32) -> io::Result<()> {
     }
 }
 
+/// Signals every process of this process namespace but the caller, which must be the first one there.
+pub fn kill_all_others(signal: i32) -> io::Result<()> {
+    assert_eq!(std::process::id(), 1, "all processes are those of a namespace of one's own");
+    // SAFETY: `kill` has no memory preconditions.
+    match unsafe { libc::kill(-1, signal) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Signals through a pidfd: the process cannot be another one that got the same number.
 pub fn kill_pidfd(pidfd: BorrowedFd, signal: i32) -> io::Result<()> {
     // SAFETY: no info is passed, the descriptor is borrowed for the call.

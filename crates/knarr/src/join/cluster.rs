@@ -34,14 +34,17 @@ pub struct Settings {
 }
 
 /// Ranges are written as one writes them.
-mod as_text {
+pub mod as_text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
-    pub fn serialize<S: Serializer>(range: &ipnet::IpNet, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(range: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(range)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ipnet::IpNet, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(deserializer: D) -> Result<T, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }

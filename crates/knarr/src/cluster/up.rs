@@ -1,0 +1,221 @@
+//! Bringing a cluster up: machines and cables first, then the first server, then everybody else at once.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use futures::{StreamExt, TryStreamExt, future};
+use k8s_openapi::api::core::v1::Node as NodeObject;
+use kube::Api;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use kube::config::Kubeconfig;
+
+use super::machine::{DATA, Setup};
+use super::machines::{self, Machine};
+use super::progress::Progress;
+use super::state::{Cluster, Node};
+use super::{API_PORT, links};
+use crate::join::token::Token;
+
+/// All nodes share one disk, and one memory: how full these are is no reason to evict pods or to remove images, because
+/// another node would be no better.
+const SHARED_HOST: [&str; 3] =
+    ["--eviction-hard=memory.available<50Mi", "--image-gc-high-threshold=100", "--image-gc-low-threshold=99"];
+const TOKEN_FILE: &str = "cluster-token";
+const READY_TIMEOUT: Duration = Duration::from_secs(180);
+
+pub async fn up(cluster: &Cluster, lock: File, progress: &Progress) -> anyhow::Result<()> {
+    let (hub, nodes) = machines(cluster).await?;
+    links::connect_host(cluster, hub).await?;
+    // From here on others see that the range is taken.
+    drop(lock);
+    let plugging = nodes.iter().map(|(node, machine)| links::connect_node(cluster, hub, *machine, node));
+    future::try_join_all(plugging).await?;
+    progress.step("the machines are connected");
+
+    let (servers, agents): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|(node, _)| node.is_server);
+    let first = servers.first().context("a cluster has a server")?.0;
+    if cluster.complete {
+        // None of the servers gets far without the others.
+        start_all(cluster, &servers, progress).await?;
+        start_all(cluster, &agents, progress).await?;
+    } else {
+        start_all(cluster, &servers[..1], progress).await?;
+        let token = std::fs::read_to_string(cluster.node_folder(first).join("data/server/node-token"));
+        let token = token.context("read the token of nodes")?;
+        agents.iter().try_for_each(|(node, _)| write_token(cluster, node, &token))?;
+        let joining = async {
+            // One at a time: etcd takes the next member when it is sure of the last.
+            for server in &servers[1..] {
+                start_all(cluster, std::slice::from_ref(server), progress).await?;
+            }
+            Ok(())
+        };
+        future::try_join(joining, start_all(cluster, &agents, progress)).await?;
+    }
+    let text = kubeconfig(cluster, first)?;
+    kube_apiserver::pki::write_private_file(&cluster.kubeconfig(), &text)?;
+    let ready = tokio::time::timeout(READY_TIMEOUT, all_ready(cluster, progress)).await;
+    ready.map_err(|_| anyhow!("the nodes did not get ready within {} s", READY_TIMEOUT.as_secs()))?
+}
+
+/// The hub and all nodes, without links and without knarr.
+async fn machines(cluster: &Cluster) -> anyhow::Result<(Machine, Vec<(&Node, Machine)>)> {
+    let program = std::env::current_exe().context("find this program")?;
+    let program = program.to_str().context("the path of this program is no text")?;
+    if !cluster.complete {
+        // Nobody else knows it yet, so the servers can be told at once.
+        let token = Token::generate("")?.bearer();
+        cluster.servers().try_for_each(|node| write_token(cluster, node, &token))?;
+    }
+    let hub = Setup { host_name: format!("{}-hub", cluster.name), line: Vec::new() };
+    let nodes = cluster.nodes.iter().map(|node| {
+        let line = [program.to_owned()].into_iter().chain(arguments(cluster, node)).collect();
+        (cluster.node_folder(node), Setup { host_name: node.name.clone(), line })
+    });
+    let starting = [(cluster.hub_folder(), hub)].into_iter().chain(nodes);
+    let starting = starting.map(|(folder, setup)| tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)));
+    let started = future::try_join_all(starting).await?.into_iter().collect::<anyhow::Result<Vec<Machine>>>()?;
+    let [hub, nodes @ ..] = &started[..] else { bail!("a cluster has a hub") };
+    Ok((*hub, cluster.nodes.iter().zip(nodes.iter().copied()).collect()))
+}
+
+/// What knarr is told on a node; the same at every start.
+fn arguments(cluster: &Cluster, node: &Node) -> Vec<String> {
+    let mut all: Vec<String> = vec![if node.is_server { "server" } else { "agent" }.into()];
+    all.extend(["--data-dir".into(), DATA.into(), "--node-name".into(), node.name.clone()]);
+    all.extend(["--node-ip".into(), node.address.to_string()]);
+    all.extend(["--cgroup-root".into(), format!("/{}", cluster.control_group(node))]);
+    all.extend(SHARED_HOST.map(String::from));
+    all.extend(["--token-file".into(), format!("{DATA}/{TOKEN_FILE}")]);
+    let first = cluster.servers().next().filter(|first| first.name != node.name);
+    match first {
+        Some(first) => all.extend(["--server".into(), first.url()]),
+        None if cluster.servers().count() > 1 => all.push("--cluster-init".into()),
+        None => {}
+    }
+    match node.is_server {
+        true => {
+            all.extend(["--https-port".into(), API_PORT.to_string()]);
+            all.extend(cluster.server_arguments.iter().cloned());
+        }
+        false => all.extend(cluster.agent_arguments.iter().cloned()),
+    }
+    all
+}
+
+fn write_token(cluster: &Cluster, node: &Node, token: &str) -> anyhow::Result<()> {
+    let folder = cluster.node_folder(node).join("data");
+    std::fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    Ok(kube_apiserver::pki::write_private_file(&folder.join(TOKEN_FILE), token)?)
+}
+
+async fn start_all(cluster: &Cluster, nodes: &[(&Node, Machine)], progress: &Progress) -> anyhow::Result<()> {
+    let starting = nodes.iter().map(|(node, machine)| {
+        let (machine, folder) = (*machine, cluster.node_folder(node));
+        async move {
+            let started = tokio::task::spawn_blocking(move || {
+                machine.ask("start").map_err(|error| anyhow!("{error:#}\n{}", machines::last_words(&folder)))
+            });
+            started.await?.with_context(|| format!("start {}", node.name))?;
+            progress.step(&format!("{} runs", node.name));
+            anyhow::Ok(())
+        }
+    });
+    future::try_join_all(starting).await.map(drop)
+}
+
+/// The administrator's, for use from the host.
+pub fn kubeconfig(cluster: &Cluster, server: &Node) -> anyhow::Result<String> {
+    let file = cluster.node_folder(server).join("data/admin.kubeconfig");
+    let text = std::fs::read_to_string(&file)
+        .with_context(|| format!("{} is no server of {}: read {}", server.name, cluster.name, file.display()))?;
+    Ok(from_outside(&text, &server.url(), &format!("knarr-{}", cluster.name)))
+}
+
+/// The server's own kubeconfig, with an address that is good elsewhere and a name that can stand beside others.
+fn from_outside(text: &str, url: &str, name: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let (key, value) = line.split_once(": ").unwrap_or((line, ""));
+        match (key.trim_start_matches([' ', '-']), value) {
+            ("server", _) => format!("{key}: {url}\n"),
+            ("name" | "cluster" | "user" | "current-context", "default") => format!("{key}: {name}\n"),
+            _ => format!("{line}\n"),
+        }
+    });
+    lines.collect()
+}
+
+/// Waits until the API says of every node that it is ready.
+async fn all_ready(cluster: &Cluster, progress: &Progress) -> anyhow::Result<()> {
+    let config = Kubeconfig::read_from(cluster.kubeconfig()).context("read the cluster's kubeconfig")?;
+    let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
+    // A proxy for elsewhere is none for here.
+    config.proxy_url = None;
+    let nodes: Api<NodeObject> = Api::all(kube::Client::try_from(config).context("make a client")?);
+    let mut ready = BTreeSet::new();
+    let mut note = |node: &NodeObject| {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        if is_ready(node) && ready.insert(name.clone()) {
+            progress.step(&format!("{name} is ready"));
+        }
+        ready.len() >= cluster.nodes.len()
+    };
+    loop {
+        let list = nodes.list(&ListParams::default()).await.context("ask for the nodes")?;
+        if list.items.iter().fold(false, |all, node| note(node) || all) {
+            return Ok(());
+        }
+        let from = list.metadata.resource_version.unwrap_or_default();
+        let mut events = nodes.watch(&WatchParams::default(), &from).await.context("watch the nodes")?.boxed();
+        // A watch that ends is begun anew.
+        while let Ok(Some(event)) = events.try_next().await {
+            if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
+                && note(&node)
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Ready, and no longer marked as one that is not: only then it gets pods.
+fn is_ready(node: &NodeObject) -> bool {
+    let conditions = node.status.iter().filter_map(|status| status.conditions.as_ref()).flatten();
+    let says_so = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    let taints = node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten();
+    says_so && !taints.into_iter().any(|taint| taint.key == "node.kubernetes.io/not-ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_is_told_how_to_join() {
+        let range = "172.30.7.0/24".parse().unwrap();
+        let words = |servers: u8, index: usize| {
+            let cluster = Cluster::new(std::path::Path::new("/dir"), "t", 3, servers, false, range);
+            arguments(&cluster, &cluster.nodes[index]).join(" ")
+        };
+        let alone = words(1, 0);
+        assert!(alone.starts_with("server ") && !alone.contains("--cluster-init") && !alone.contains("--server "));
+        assert!(words(3, 0).contains("--cluster-init"));
+        for (line, role) in [(words(3, 1), "server "), (words(1, 2), "agent ")] {
+            assert!(line.starts_with(role) && line.contains("--server https://172.30.7.1:6443"), "{line}");
+            assert!(!line.contains("--cluster-init"), "{line}");
+        }
+        assert!(words(1, 2).contains("--cgroup-root /knarr-t-node-3 "));
+    }
+
+    #[test]
+    fn a_kubeconfig_for_the_host() {
+        let own = "clusters:\n- name: default\n  cluster:\n    server: \"https://127.0.0.1:6443\"\ncontexts:\n- name: default\n  context:\n    cluster: default\n    user: default\ncurrent-context: default\n";
+        let text = from_outside(own, "https://172.30.7.1:6443", "knarr-t");
+        assert_eq!(
+            text,
+            "clusters:\n- name: knarr-t\n  cluster:\n    server: https://172.30.7.1:6443\ncontexts:\n- name: knarr-t\n  context:\n    cluster: knarr-t\n    user: knarr-t\ncurrent-context: knarr-t\n"
+        );
+    }
+}
