@@ -25,7 +25,7 @@ build: ## Build the release program.
 
 test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries.
 	@scripts/install-tools test
-	$(CARGO) build --locked -p knarr
+	$(CARGO) build --locked --workspace
 	$(CARGO) $(TEST_RUNNER) --locked --workspace
 
 ci: lint test ## What the checks of a change run, nothing more or less.
