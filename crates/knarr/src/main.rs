@@ -51,7 +51,7 @@ enum Command {
     Token(token::Command),
     /// Run the controllers alone, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
-    KubeControllerManager(controllers::Flags),
+    KubeControllerManager(Box<controllers::Flags>),
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(scheduler::Flags),
@@ -117,7 +117,7 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::Agent(flags) => agent::run(*flags),
         Command::Token(command) => token::run(command),
-        Command::KubeControllerManager(flags) => controllers::run(flags),
+        Command::KubeControllerManager(flags) => controllers::run(*flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
         Command::Dns(flags) => dns::run(flags),
         Command::KubeProxy(flags) => kube_proxy::run(flags),
