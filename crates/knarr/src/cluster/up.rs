@@ -164,7 +164,7 @@ async fn all_ready(cluster: &Cluster, progress: &Progress) -> anyhow::Result<()>
     };
     loop {
         let list = nodes.list(&ListParams::default()).await.context("ask for the nodes")?;
-        if list.items.iter().fold(false, |all, node| note(node) || all) {
+        if list.items.iter().any(&mut note) {
             return Ok(());
         }
         let from = list.metadata.resource_version.unwrap_or_default();

@@ -287,7 +287,7 @@ mod tests {
         assert!(lasting_token(NODE_TOKEN, "authority", folder.path()).unwrap() == first);
         assert!(lasting_token(SERVER_TOKEN, "authority", folder.path()).unwrap() != first);
         let file = folder.path().join("server/node-token");
-        std::fs::write(file, "nonsense").unwrap();
+        std::fs::write(file, "short").unwrap();
         assert!(lasting_token(NODE_TOKEN, "authority", folder.path()).is_err());
     }
 }
