@@ -41,7 +41,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         println!("{mark}  {:<20} {}", finding.what, finding.detail);
     }
     let missing = findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count();
-    anyhow::ensure!(missing == 0, "{missing} things are missing for a node; `knarr server --disable-agent` needs none of them");
+    anyhow::ensure!(
+        missing == 0,
+        "{missing} things are missing for a node; `knarr server --disable-agent` needs none of them"
+    );
     Ok(())
 }
 
@@ -73,7 +76,11 @@ fn good(what: &'static str, detail: impl Into<String>) -> Finding {
 fn root(is_root: bool) -> Finding {
     match is_root {
         true => good("root", ""),
-        false => Finding { verdict: Verdict::Missing, what: "root", detail: "only root can make containers: sudo knarr check".into() },
+        false => Finding {
+            verdict: Verdict::Missing,
+            what: "root",
+            detail: "only root can make containers: sudo knarr check".into(),
+        },
     }
 }
 
@@ -82,19 +89,29 @@ fn file_system(known: &str, name: &'static str, advice: &str) -> Finding {
     // One that is a module is known once it was used.
     match there || Path::new(&format!("/sys/module/{name}")).exists() {
         true => good(name, ""),
-        false => Finding { verdict: Verdict::Worse, what: name, detail: format!("the kernel does not show it yet; {advice}") },
+        false => Finding {
+            verdict: Verdict::Worse,
+            what: name,
+            detail: format!("the kernel does not show it yet; {advice}"),
+        },
     }
 }
 
 fn control_groups(mount: &Path) -> Finding {
     let (what, verdict) = ("control groups", Verdict::Missing);
     if let Ok(controllers) = std::fs::read_to_string(mount.join("cgroup.controllers")) {
-        let lacking: Vec<&str> =
-            ["cpu", "memory", "pids"].into_iter().filter(|name| !controllers.split_whitespace().any(|one| one == *name)).collect();
+        let lacking: Vec<&str> = ["cpu", "memory", "pids"]
+            .into_iter()
+            .filter(|name| !controllers.split_whitespace().any(|one| one == *name))
+            .collect();
         return match lacking.is_empty() {
             true => good(what, "version 2"),
             false => {
-                let detail = format!("version 2, without {}: add cgroup_enable={} to the kernel's command line", lacking.join(", "), lacking[0]);
+                let detail = format!(
+                    "version 2, without {}: add cgroup_enable={} to the kernel's command line",
+                    lacking.join(", "),
+                    lacking[0]
+                );
                 Finding { verdict, what, detail }
             }
         };
@@ -102,7 +119,9 @@ fn control_groups(mount: &Path) -> Finding {
     let lacking: Vec<&str> = ["cpu", "memory", "pids"].into_iter().filter(|name| !mount.join(name).is_dir()).collect();
     match lacking.is_empty() {
         true => good(what, "version 1"),
-        false => Finding { verdict, what, detail: format!("{} not mounted below {}", lacking.join(", "), mount.display()) },
+        false => {
+            Finding { verdict, what, detail: format!("{} not mounted below {}", lacking.join(", "), mount.display()) }
+        }
     }
 }
 
@@ -111,7 +130,9 @@ fn network() -> Finding {
     use rustix::net::{AddressFamily, SocketType, netlink, socket};
     match socket(AddressFamily::NETLINK, SocketType::RAW, Some(netlink::NETFILTER)) {
         Ok(_) => good("nftables", ""),
-        Err(error) => Finding { verdict: Verdict::Missing, what: "nftables", detail: format!("{error}: modprobe nf_tables") },
+        Err(error) => {
+            Finding { verdict: Verdict::Missing, what: "nftables", detail: format!("{error}: modprobe nf_tables") }
+        }
     }
 }
 
@@ -146,7 +167,11 @@ fn space(data_dir: &Path) -> Finding {
         Ok(found) if found.f_bavail * found.f_frsize < WANTED => Finding {
             verdict: Verdict::Worse,
             what,
-            detail: format!("{} MiB free in {}; images want more: --data-dir", found.f_bavail * found.f_frsize >> 20, there.display()),
+            detail: format!(
+                "{} MiB free in {}; images want more: --data-dir",
+                (found.f_bavail * found.f_frsize) >> 20,
+                there.display()
+            ),
         },
         Ok(found) => good(what, format!("{} MiB free in {}", (found.f_bavail * found.f_frsize) >> 20, there.display())),
         Err(error) => Finding { verdict: Verdict::Worse, what, detail: format!("{}: {error}", there.display()) },
