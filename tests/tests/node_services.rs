@@ -98,15 +98,15 @@ impl Cluster {
     }
 
     /// What the web server answers the client's pod.
-    fn from_pod(&self, url: &str) -> String {
+    fn asked_by_pod(&self, url: &str) -> String {
         self.kubectl.ok(&["exec", "client", "--", "get", url])
     }
 
-    fn from_node(&self, address: &str) -> anyhow::Result<String> {
+    fn asked_by_node(&self, address: &str) -> anyhow::Result<String> {
         get(&self.server.machine().network(), address)
     }
 
-    fn from_outside(&self, address: &str) -> anyhow::Result<String> {
+    fn asked_by_outsider(&self, address: &str) -> anyhow::Result<String> {
         get(&self.outside, address)
     }
 
@@ -157,11 +157,11 @@ fn exposed_deployments_are_reached_from_everywhere() {
         .concat());
 
     let address = format!("{}:80", cluster.field("web", ".spec.clusterIP"));
-    cluster.until_answered(|| cluster.from_node(&address));
+    cluster.until_answered(|| cluster.asked_by_node(&address));
     let pod_address = kubectl.ok(&["get", "pod", "client", "-o", "jsonpath={.status.podIP}"]);
     let mut pods: Vec<String> = Vec::new();
     for _ in 0..30 {
-        let answer = cluster.from_pod(&format!("http://{address}/"));
+        let answer = cluster.asked_by_pod(&format!("http://{address}/"));
         assert_eq!(remote(&answer), pod_address, "the pod's own address is seen");
         pods.push(line(&answer, "pod").to_owned());
     }
@@ -172,17 +172,20 @@ fn exposed_deployments_are_reached_from_everywhere() {
     let port: u16 = cluster.field("ports", ".spec.ports[0].nodePort").parse().unwrap();
     assert!((30000..=32767).contains(&port), "{port}");
     let by_node = format!("{NODE}:{port}");
-    assert!(remote(&cluster.until_answered(|| cluster.from_outside(&by_node))).starts_with("10.42."), "masqueraded");
-    assert!(cluster.from_node(&by_node).is_ok());
-    cluster.from_pod(&format!("http://{by_node}/"));
+    assert!(
+        remote(&cluster.until_answered(|| cluster.asked_by_outsider(&by_node))).starts_with("10.42."),
+        "masqueraded"
+    );
+    assert!(cluster.asked_by_node(&by_node).is_ok());
+    cluster.asked_by_pod(&format!("http://{by_node}/"));
 
     let ingress = ["get", "service", "front", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
     cluster.until(&ingress, |addresses| addresses == NODE);
     let balanced = format!("{NODE}:8088");
-    let answer = cluster.until_answered(|| cluster.from_outside(&balanced));
+    let answer = cluster.until_answered(|| cluster.asked_by_outsider(&balanced));
     assert_eq!(remote(&answer), CLIENT, "the client's address is preserved");
     let check = format!("{NODE}:{}", cluster.field("front", ".spec.healthCheckNodePort"));
-    let health = cluster.from_outside(&check).unwrap();
+    let health = cluster.asked_by_outsider(&check).unwrap();
     assert!(health.contains("\"localEndpoints\": 3"), "{health}");
 
     // The API server itself, as pods reach it.
@@ -192,11 +195,11 @@ fn exposed_deployments_are_reached_from_everywhere() {
     // Without endpoints it is refused at once.
     kubectl.ok(&["scale", "deployment", "web", "--replicas=0"]);
     let deadline = Instant::now() + LONG;
-    while cluster.from_node(&address).is_ok() || cluster.from_outside(&by_node).is_ok() {
+    while cluster.asked_by_node(&address).is_ok() || cluster.asked_by_outsider(&by_node).is_ok() {
         assert!(Instant::now() < deadline, "someone still answers");
         std::thread::sleep(Duration::from_millis(50));
     }
-    let refused = cluster.from_outside(&by_node).unwrap_err();
+    let refused = cluster.asked_by_outsider(&by_node).unwrap_err();
     assert!(format!("{refused:#}").contains("refused"), "{refused:#}");
     kubectl.ok(&["delete", "service", "web", "ports", "front", "--timeout=30s"]);
 }
@@ -206,7 +209,7 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     let mut cluster = Cluster::start();
     cluster.kubectl.ok(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
     let address = format!("{}:80", cluster.field("web", ".spec.clusterIP"));
-    cluster.until_answered(|| cluster.from_node(&address));
+    cluster.until_answered(|| cluster.asked_by_node(&address));
     // What is kept open over the restart goes on afterwards.
     let mut kept = connect_within(&cluster.server.machine().network(), &address).unwrap();
     kept.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -220,11 +223,11 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     cluster.server.kill().unwrap();
     ask_kept();
     for _ in 0..20 {
-        cluster.from_node(&address).unwrap();
+        cluster.asked_by_node(&address).unwrap();
     }
     cluster.server.restart().unwrap();
     ask_kept();
-    cluster.until_answered(|| cluster.from_node(&address));
+    cluster.until_answered(|| cluster.asked_by_node(&address));
     let deadline = Instant::now() + LONG;
     while !cluster
         .log()
@@ -236,7 +239,7 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     }
     let began = Instant::now();
     cluster.server.machine().shell("nft flush table ip knarr-proxy").unwrap();
-    cluster.until_answered(|| cluster.from_node(&address));
+    cluster.until_answered(|| cluster.asked_by_node(&address));
     assert!(began.elapsed() < Duration::from_secs(20), "repaired after {:?}", began.elapsed());
     assert!(cluster.log().contains("someone changed the rules of Services; they are repaired"));
     ask_kept();
@@ -247,7 +250,7 @@ fn the_proxy_runs_alone_against_any_api() {
     let cluster = Cluster::start_with(&["--disable=kube-proxy"]);
     cluster.kubectl.ok(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
     let address = format!("{}:80", cluster.field("web", ".spec.clusterIP"));
-    let refused = cluster.from_node(&address).unwrap_err();
+    let refused = cluster.asked_by_node(&address).unwrap_err();
     assert!(format!("{refused:#}").contains("refused"), "without a proxy nobody is there: {refused:#}");
     let log = std::fs::File::create(cluster.server.data_dir().join("proxy.log")).unwrap();
     let program = testkit::server::binary().unwrap();
@@ -256,14 +259,14 @@ fn the_proxy_runs_alone_against_any_api() {
     let proxy =
         command.arg(cluster.server.kubeconfig()).stderr(log).stdin(std::process::Stdio::null()).spawn().unwrap();
     let mut proxy = testkit::machine::Inside::new(proxy).unwrap();
-    cluster.until_answered(|| cluster.from_node(&address));
+    cluster.until_answered(|| cluster.asked_by_node(&address));
     let health = get_path(&cluster.server.machine().network(), "127.0.0.1:10256", "/healthz").unwrap();
     assert!(health.contains("\"nodeEligible\": true"), "{health}");
     let metrics = get_path(&cluster.server.machine().network(), "127.0.0.1:10249", "/metrics").unwrap();
     assert!(metrics.contains("kubeproxy_sync_proxy_rules_service_changes_total"), "{metrics}");
     proxy.signal(rustix::process::Signal::TERM).unwrap();
     assert!(proxy.wait(Duration::from_secs(20)).unwrap().is_some_and(|status| status.success()), "it ends when asked");
-    cluster.from_node(&address).expect("the rules stay");
+    cluster.asked_by_node(&address).expect("the rules stay");
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn a_rolling_update_behind_a_service_loses_no_request() {
     let cluster = Cluster::start();
     cluster.kubectl.ok(&["expose", "deployment", "web", "--port=80", "--target-port=http"]);
     let address = format!("{}:80", cluster.field("web", ".spec.clusterIP"));
-    cluster.until_answered(|| cluster.from_node(&address));
+    cluster.until_answered(|| cluster.asked_by_node(&address));
     let (done, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let callers: Vec<_> = (0..4)
         .map(|_| {
