@@ -47,7 +47,7 @@ pub struct Place {
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// How to reach the cluster; the server's own <data-dir>/admin.kubeconfig unless told otherwise.
-    #[arg(long, env = "KUBECONFIG")]
+    #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
 
@@ -67,12 +67,8 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn config(at: &Place) -> anyhow::Result<kube::Config> {
-    let own = at.data_dir.join("admin.kubeconfig");
-    let path = match &at.kubeconfig {
-        Some(path) if !own.is_file() => path,
-        _ => &own,
-    };
-    let read = kube::config::Kubeconfig::read_from(path);
+    let path = at.kubeconfig.clone().unwrap_or_else(|| at.data_dir.join("admin.kubeconfig"));
+    let read = kube::config::Kubeconfig::read_from(&path);
     let read = read.with_context(|| {
         format!("read {}: run this on a server, or give --data-dir or --kubeconfig", path.display())
     })?;
