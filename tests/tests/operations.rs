@@ -150,8 +150,11 @@ fn a_deployment_follows_its_load() {
     // Each pod has asked for 100m and uses so much.
     let load = |cluster: &Cluster, milli: usize| {
         let now = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        // The old ones first: the new ones alone would look like more load than there is.
-        for pod in cluster.names("pods -l app=web --sort-by=.metadata.creationTimestamp") {
+        // Those that have numbers first: new ones alone would look like more load than there is.
+        let known = cluster.names("pods.metrics.k8s.io");
+        let mut pods = cluster.names("pods -l app=web");
+        pods.sort_by_key(|pod| !known.contains(pod));
+        for pod in pods {
             let usage = json!([{"name": "c", "usage": {"cpu": format!("{milli}m"), "memory": "1Mi"}}]);
             let metadata = json!({"name": pod, "labels": {"app": "web"}});
             cluster.apply(json!({"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetrics", "metadata": metadata,

@@ -55,7 +55,7 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
     if !matches!(*request.method(), Method::GET | Method::HEAD) || watches {
         return Err(Status::method_not_allowed());
     }
-    let table = wants_table(request.headers());
+    let view = view(request.headers());
     let mut selected = ListParams::default();
     if let Some(labels) = parameter("labelSelector").filter(|text| !text.is_empty()) {
         selected = selected.labels(labels);
@@ -79,7 +79,7 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
                 Some((object("NodeMetrics", it, &usage, json!({"usage": used(&usage)})), usage, vec![usage]))
             });
             let found: Vec<_> = found.collect();
-            ("NodeMetrics", one_or_all(found, name, "nodes", table)?)
+            ("NodeMetrics", one_or_all(found, name, "nodes", view)?)
         }
         Asked::Pods { namespace, name } => {
             let pods: Api<Pod> = match &namespace {
@@ -103,7 +103,7 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
                 Some((object("PodMetrics", it, &first, json!({"containers": shown})), first, all))
             });
             let found: Vec<_> = found.collect();
-            ("PodMetrics", one_or_all(found, name, "pods", table)?)
+            ("PodMetrics", one_or_all(found, name, "pods", view)?)
         }
     };
     match items {
@@ -113,6 +113,9 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
         }
         Shown::Table(rows) => Ok(json!({
             "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns(), "rows": rows,
+        })),
+        Shown::Partial(items) => Ok(json!({
+            "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items,
         })),
     }
 }
@@ -124,17 +127,31 @@ enum Shown {
     One(Value),
     All(Vec<Value>),
     Table(Vec<Value>),
+    Partial(Vec<Value>),
 }
 
-fn one_or_all(found: Vec<Found>, name: Option<String>, plural: &str, table: bool) -> Result<Shown, Status> {
+/// How a client wants to see objects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum View {
+    Whole,
+    Table,
+    Metadata,
+}
+
+fn one_or_all(found: Vec<Found>, name: Option<String>, plural: &str, view: View) -> Result<Shown, Status> {
     if let Some(name) = &name
         && found.is_empty()
     {
         // It is there, but nothing is known of it yet.
         return Err(Status::not_found(GroupResource { group: "metrics.k8s.io", resource: plural }, name));
     }
-    if table {
-        return Ok(Shown::Table(found.iter().map(row).collect()));
+    match (view, &name) {
+        (View::Table, _) => return Ok(Shown::Table(found.iter().map(row).collect())),
+        (View::Metadata, Some(_)) => return Ok(Shown::One(metadata_only(&found[0].0))),
+        (View::Metadata, None) => {
+            return Ok(Shown::Partial(found.iter().map(|(object, ..)| metadata_only(object)).collect()));
+        }
+        (View::Whole, _) => {}
     }
     let mut objects: Vec<Value> = found.into_iter().map(|(object, _, _)| object).collect();
     match name {
@@ -168,11 +185,20 @@ fn resources() -> Value {
     })
 }
 
-/// Whether the client prefers a table; it says so first.
-fn wants_table(headers: &http::HeaderMap) -> bool {
+/// What the client prefers; it says so first.
+fn view(headers: &http::HeaderMap) -> View {
     let accept = headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     let first = accept.split(',').next().unwrap_or("");
-    first.contains("as=Table") && first.contains("g=meta.k8s.io")
+    let asks = |kind: &str| first.split(';').any(|parameter| parameter.trim().strip_prefix("as=") == Some(kind));
+    match first.contains("g=meta.k8s.io") {
+        true if asks("Table") => View::Table,
+        true if asks("PartialObjectMetadata") || asks("PartialObjectMetadataList") => View::Metadata,
+        _ => View::Whole,
+    }
+}
+
+fn metadata_only(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
 fn columns() -> Value {
@@ -192,9 +218,8 @@ fn row((object, first, all): &Found) -> Value {
         ..*first
     };
     let total = used(&sum);
-    let partial =
-        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]});
-    json!({"cells": [object["metadata"]["name"], total["cpu"], total["memory"], object["window"]], "object": partial})
+    let cells = json!([object["metadata"]["name"], total["cpu"], total["memory"], object["window"]]);
+    json!({"cells": cells, "object": metadata_only(object)})
 }
 
 fn object(kind: &str, of: &ObjectMeta, usage: &Usage, content: Value) -> Value {
@@ -275,6 +300,19 @@ mod tests {
         check("/namespaces/n/pods/p", Some(Asked::Pods { namespace: text("n"), name: text("p") }));
         check("/namespaces/n", None);
         check("/pods/p", None);
+    }
+
+    #[test]
+    fn clients_choose_what_they_see() {
+        let check = |accept: &str, expected: View| {
+            let headers = [(http::header::ACCEPT, accept.parse().unwrap())].into_iter().collect();
+            assert_eq!(view(&headers), expected, "{accept}");
+        };
+        check("application/json", View::Whole);
+        check("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", View::Table);
+        check("application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", View::Metadata);
+        check("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", View::Metadata);
+        check("application/json,application/json;as=Table;v=v1;g=meta.k8s.io", View::Whole);
     }
 
     #[test]

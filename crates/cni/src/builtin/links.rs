@@ -7,6 +7,7 @@ use std::path::Path;
 use ipnet::IpNet;
 use nlink::netlink::addr::{Ipv4Address, Ipv6Address};
 use nlink::netlink::link::{BridgeLink, BridgePortConfig, VethLink};
+use nlink::netlink::neigh::Neighbor;
 use nlink::netlink::netfilter::{ConntrackFilter, IpProtocol};
 use nlink::netlink::route::{Ipv4Route, Ipv6Route};
 use nlink::netlink::types::route::RouteScope;
@@ -224,13 +225,24 @@ pub async fn unlink_others(config: &Config, kept: &BTreeSet<&str>) -> Result<()>
 }
 
 pub async fn forget_udp(config: &Config, port: u16) -> Result<()> {
+    let filter = ConntrackFilter::new().proto(IpProtocol::Udp).orig_dst_port(port);
+    forget(config, &filter, || format!("forget connections to port {port}")).await
+}
+
+/// The way to an address that has ended. Who still tries it is led to another endpoint or told, and does not wait for minutes.
+pub async fn forget_address(config: &Config, address: IpAddr) -> Result<()> {
+    let neighbour = Neighbor::new(config.bridge.as_str(), address);
+    node(config)?.del_neighbor_if_exists(neighbour).await.step(|| format!("forget where {address} was"))?;
+    forget(config, &ConntrackFilter::new().reply_src(address), || format!("forget connections to {address}")).await
+}
+
+async fn forget(config: &Config, filter: &ConntrackFilter, step: impl Fn() -> String) -> Result<()> {
     let connection: nlink::netlink::Result<Connection<Netfilter>> = match &config.node_namespace {
         Some(path) => Connection::new_in(path.as_path()),
         None => Connection::<Netfilter>::new(),
     };
     let connection = connection.step(|| "open netlink".to_owned())?;
-    let filter = ConntrackFilter::new().proto(IpProtocol::Udp).orig_dst_port(port);
-    connection.del_conntrack_matching(&filter).await.step(|| format!("forget connections to port {port}")).map(drop)
+    connection.del_conntrack_matching(filter).await.step(step).map(drop)
 }
 
 /// The loopback device of a namespace, which plugins leave to the runtime.

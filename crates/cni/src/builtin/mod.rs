@@ -177,6 +177,11 @@ impl Builtin {
     async fn dismiss(&self, state: &mut State, sandbox: &str) -> Result<()> {
         if let Some(claim) = state.claims.get(sandbox) {
             guard::dismiss(&self.config, &place(sandbox, claim)).await?;
+            for address in &claim.addresses {
+                if let Err(error) = links::forget_address(&self.config, *address).await {
+                    tracing::debug!(%error, %address, "connections to a pod that has ended stay");
+                }
+            }
         }
         if let Some(policies) = &self.policies {
             policies.dismiss(sandbox);

@@ -314,6 +314,14 @@ async fn service_addresses_are_served_or_refused_at_once() {
     assert_eq!(call(&b.namespace, "10.96.0.10:80").unwrap(), "10.77.0.3", "both on one node, with its own address");
     machine.network.set_pod_cidr(RANGE).await.unwrap();
     assert!(tool(&machine.node, "nft list tables").contains("table ip proxy"), "other tables are left alone");
+
+    // One that has ended leaves no way behind that others would follow until it is forgotten.
+    assert!(tool(&machine.node, "ip neigh show 10.77.0.2 dev knarr0").contains("lladdr"));
+    assert!(tool(&machine.node, "cat /proc/net/nf_conntrack").contains("src=10.77.0.2 "));
+    machine.network.detach(&a.sandbox).await.unwrap();
+    assert_eq!(tool(&machine.node, "ip neigh show 10.77.0.2 dev knarr0"), "");
+    let followed = tool(&machine.node, "cat /proc/net/nf_conntrack");
+    assert!(!followed.contains("src=10.77.0.2 "), "{followed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
