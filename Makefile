@@ -8,7 +8,7 @@ NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 12
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
 
-.PHONY: help run build test ci lint fmt fmt-check clippy licences bench soak tools clean
+.PHONY: help run build release test ci lint fmt fmt-check clippy licences bench soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,10 @@ run: build ## Start a one-node cluster on this machine; Ctrl-C stops it, its dat
 build: ## Build the release program.
 	@scripts/install-tools build
 	$(CARGO) build --release --locked -p knarr
+
+release: ## Build the static program that is given to others, into target/dist.
+	@scripts/install-tools build
+	@scripts/release
 
 test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries.
 	@scripts/install-tools test

@@ -1,6 +1,9 @@
 //! The built-in demo image: a small web server and a handful of commands, carried in the knarr binary itself, so that the
 //! first pod of a cluster needs no registry. The program is in `program/`; build.rs compiles it.
 
+use std::io::Read;
+
+use flate2::read::GzDecoder;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
@@ -10,7 +13,7 @@ pub const NAME: &str = "knarr.dev/demo:latest";
 /// The same image under the version that it belongs to.
 pub const VERSIONED_NAME: &str = concat!("knarr.dev/demo:", env!("CARGO_PKG_VERSION"));
 
-static PROGRAM: &[u8] = include_bytes!(env!("DEMO_PROGRAM"));
+static PACKED: &[u8] = include_bytes!(env!("DEMO_PROGRAM_PACKED"));
 
 /// The commands that have a link in /bin. `applets_are_all_linked` compares with what the program itself says.
 static APPLETS: &[&str] = &[
@@ -53,8 +56,10 @@ static PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobod
 static GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
 
 /// The static program that is in the image.
-pub fn program() -> &'static [u8] {
-    PROGRAM
+pub fn program() -> Vec<u8> {
+    let mut program = Vec::new();
+    GzDecoder::new(PACKED).read_to_end(&mut program).expect("what the build has packed can be unpacked");
+    program
 }
 
 /// An OCI image layout as one tar file: the same bytes from the same build.
@@ -149,7 +154,7 @@ fn layer() -> Vec<u8> {
         layer.directory(path, if path == "root/" { 0o700 } else { 0o755 });
     }
     layer.directory("tmp/", 0o1777);
-    layer.file("demo", 0o755, PROGRAM);
+    layer.file("demo", 0o755, &program());
     for applet in APPLETS {
         layer.link(&format!("bin/{applet}"), "/demo");
     }

@@ -48,7 +48,7 @@ fn the_archive_is_a_whole_oci_layout() {
     assert!(config["config"].get("User").is_none());
     assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
     let layer = entries(&blob(&files, &manifest["layers"][0]));
-    assert_eq!(layer["demo"], (EntryType::Regular, 0o755, PROGRAM.to_vec()));
+    assert_eq!(layer["demo"], (EntryType::Regular, 0o755, program()));
     assert_eq!(layer["bin/cat"], (EntryType::Symlink, 0o777, b"/demo".to_vec()));
     assert_eq!(layer["tmp/"].1, 0o1777);
     assert!(String::from_utf8(layer["etc/passwd"].2.clone()).unwrap().contains("nobody:x:65534:"));
