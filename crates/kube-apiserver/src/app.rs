@@ -10,6 +10,7 @@ use crate::admission::Admission;
 use crate::aggregate::Aggregator;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
+use crate::flowcontrol::FlowControl;
 use crate::health::Health;
 use crate::key_locks::KeyLocks;
 use crate::metrics::Metrics;
@@ -24,6 +25,8 @@ pub struct App {
     pub views: Views,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
+    /// Who may run now.
+    pub flow: FlowControl,
     pub admission: Admission,
     pub locks: KeyLocks,
     pub health: Health,

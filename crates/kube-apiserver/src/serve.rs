@@ -22,11 +22,8 @@ use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target};
 use crate::write::Part;
-use crate::{aggregate, authn, custom, discovery, health, openapi, subresources, verbs};
+use crate::{aggregate, authn, custom, discovery, flowcontrol, health, openapi, subresources, verbs};
 
-/// How many requests run at once, as upstream's defaults; more are asked to come again.
-const READING_MAX: i64 = 400;
-const WRITING_MAX: i64 = 200;
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -57,7 +54,7 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
         }
     };
     let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
-    add_headers(&mut reply, &noted.warnings);
+    add_headers(&mut reply, &noted);
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
@@ -70,6 +67,8 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
 struct Noted {
     target: Arc<Target>,
     warnings: Vec<String>,
+    /// Whose limits it is under.
+    class: Option<flowcontrol::Class>,
 }
 
 async fn steps(
@@ -98,9 +97,17 @@ async fn steps(
     };
     let long_running = is_long_running(&target);
     let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
-    let _running = match long_running {
+    // A watch counts until it has begun; what else runs long does not count.
+    let _running = match long_running && target.verb != "watch" {
         true => None,
-        false => Some(admit_load(app, &user, mutating)?),
+        false => {
+            let asked = flowcontrol::Asked { user: &user, target: &target, path };
+            noted.class = app.flow.classify(&asked);
+            match app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await {
+                Some(admitted) => Some(admitted),
+                None => return Ok(flowcontrol::too_many_requests()),
+            }
+        }
     };
     authorize(app, &attributes_of(&user, &target, path, &query))?;
     if let Some(route) = app.aggregator.route_of(path) {
@@ -190,18 +197,6 @@ fn is_served(app: &App, target: &Target) -> bool {
 
 fn is_long_running(target: &Target) -> bool {
     target.verb == "watch" || subresources::kubelet::is_elsewhere(&target.subresource)
-}
-
-/// Administrators are never asked to come again; others are when the server is full.
-fn admit_load(app: &App, user: &User, mutating: bool) -> Result<crate::metrics::Gauge, Status> {
-    let limit = if mutating { WRITING_MAX } else { READING_MAX };
-    if app.metrics.inflight(mutating) >= limit && !user.groups.iter().any(|group| group == "system:masters") {
-        return Err(Status::too_many_requests(
-            "The server has received too many requests and has asked us to try again later",
-            1,
-        ));
-    }
-    Ok(app.metrics.running(mutating))
 }
 
 fn authorize(app: &App, attributes: &Attributes) -> Result<(), Status> {
@@ -316,10 +311,13 @@ async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
     }
 }
 
-fn add_headers(reply: &mut Reply, warnings: &[String]) {
+fn add_headers(reply: &mut Reply, noted: &Noted) {
     let headers = reply.headers_mut();
+    if let Some(class) = &noted.class {
+        class.add_headers(headers);
+    }
     let mut said: Vec<&str> = Vec::new();
-    for warning in warnings {
+    for warning in &noted.warnings {
         if said.contains(&warning.as_str()) {
             continue;
         }

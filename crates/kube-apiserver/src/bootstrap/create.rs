@@ -16,6 +16,8 @@ use crate::write::{self, Owner, Part, Update};
 /// Many writes share one commit of the store.
 const PARALLEL: usize = 64;
 const MANAGER: &str = "kube-apiserver";
+/// How upstream's managedFields name who makes flow schemas and priority levels.
+const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
@@ -37,7 +39,10 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
     let call = Call::internal(app, &wanted)?;
     let resource = call.resource.clone();
     let (namespace, name) = (wanted.namespace().to_string(), wanted.name().to_string());
-    let owner = Owner::Update(MANAGER.into());
+    let owner = match wanted["apiVersion"].as_str() {
+        Some(super::FLOWCONTROL) => Owner::Update(FLOW_MANAGER.into()),
+        _ => Owner::Update(MANAGER.into()),
+    };
     let key = resource.key(&namespace, &name)?;
     if resource.state()?.get(&key).is_none() {
         match write::create(&call, &resource, &namespace, wanted.clone(), &owner, false).await {
@@ -78,6 +83,7 @@ fn repaired(current: &Value, wanted: &Value) -> Value {
             next["endpoints"] = wanted["endpoints"].clone();
             next["ports"] = wanted["ports"].clone();
         }
+        "FlowSchema" | "PriorityLevelConfiguration" => return crate::flowcontrol::maintained(current, wanted),
         // Others may have added to it, as signatures are to `cluster-info`.
         "ConfigMap" => {
             for (name, text) in wanted["data"].as_object().into_iter().flatten() {
