@@ -159,6 +159,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             false => vec![metrics_server::API_SERVICE.into()],
         },
         flow: flags.api.flow(),
+        audit: flags.api.audit(),
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
     if !flags.disables("local-storage") {

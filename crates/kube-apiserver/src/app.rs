@@ -8,6 +8,7 @@ use store::cache::Cache;
 
 use crate::admission::Admission;
 use crate::aggregate::Aggregator;
+use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
 use crate::flowcontrol::FlowControl;
@@ -36,6 +37,8 @@ pub struct App {
     pub nodes: Nodes,
     /// Who serves groups that this server does not.
     pub aggregator: Aggregator,
+    /// Who writes down what is asked, where somebody wants that.
+    pub audit: Option<Arc<Audit>>,
     pub settings: Settings,
     pub clock: Clock,
 }

@@ -36,6 +36,7 @@ pub mod subresources;
 pub mod authn;
 pub mod authz;
 pub mod flowcontrol;
+pub mod audit;
 pub mod admission;
 pub mod allocate;
 pub mod discovery;
@@ -73,6 +74,7 @@ pub struct Config {
     /// The APIServices that parts of this process serve; each is attached to the aggregator once it can.
     pub attached: Vec<String>,
     pub flow: flowcontrol::Config,
+    pub audit: audit::Config,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -172,6 +174,7 @@ pub async fn start_at(
         openapi: Default::default(),
         nodes: subresources::kubelet::Nodes::new(&material, !config.kubelet_insecure_tls)?,
         aggregator: aggregate::Aggregator::new(&material, &config.attached)?,
+        audit: audit::Audit::start(&config.audit, shutdown.clone()).map_err(Error::Settings)?.map(Arc::new),
         settings,
         clock,
     });

@@ -12,6 +12,7 @@ use machinery::status::Status;
 use parking_lot::Mutex;
 
 use crate::app::App;
+use crate::audit::{self, Record};
 use crate::authn::User;
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::body::{Body, Sent};
@@ -24,6 +25,7 @@ use crate::target::{self, Target};
 use crate::write::Part;
 use crate::{aggregate, authn, custom, discovery, flowcontrol, health, openapi, subresources, verbs};
 
+const AUDIT_ID: &str = "audit-id";
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -43,18 +45,24 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let query = Query::parse(parts.uri.query());
     let answer = negotiate(&parts.headers, &query);
     let dry_run = query.has("dryRun");
-    let mut noted = Noted::default();
+    let mut noted = Noted { id: audit_id(&parts.headers), ..Noted::default() };
     let steps = steps(&app, &peer, &mut parts, incoming, query, &answer, &mut noted);
     // A panic in one request is that request's end and nobody else's.
-    let outcome = match AssertUnwindSafe(steps).catch_unwind().await {
-        Ok(outcome) => outcome,
+    let (outcome, panicked) = match AssertUnwindSafe(steps).catch_unwind().await {
+        Ok(outcome) => (outcome, false),
         Err(_) => {
             tracing::error!(path = parts.uri.path(), "a request panicked");
-            Err(Status::internal("This request caused the server to panic; the server goes on"))
+            (Err(Status::internal("This request caused the server to panic; the server goes on")), true)
         }
     };
-    let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
+    let (mut reply, failure) = match outcome {
+        Ok(reply) => (reply, None),
+        Err(status) => (respond::status(&status, answer.as_ref().ok()), Some(status)),
+    };
     add_headers(&mut reply, &noted);
+    if let Some(record) = noted.audit.take() {
+        reply = record.answered(reply, failure.as_ref(), panicked, noted.long_running);
+    }
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
@@ -69,6 +77,17 @@ struct Noted {
     warnings: Vec<String>,
     /// Whose limits it is under.
     class: Option<flowcontrol::Class>,
+    long_running: bool,
+    /// Said in the answer's `Audit-ID`.
+    id: Option<HeaderValue>,
+    /// What is written down about it, where somebody wants that.
+    audit: Option<Box<Record>>,
+}
+
+/// The client's own, or a new one.
+fn audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().or_else(|| HeaderValue::from_str(&crate::names::uid()).ok())
 }
 
 async fn steps(
@@ -87,15 +106,25 @@ async fn steps(
     }
     let user = match &peer.identity {
         Some(user) => User::clone(user),
-        None => app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?,
+        None => {
+            let proven = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await;
+            proven.inspect_err(|_| record(app, peer, parts, &target, None, noted))?
+        }
     };
+    noted.long_running = is_long_running(&target);
+    record(app, peer, parts, &target, Some(&user), noted);
     let attributes = attributes_of(&user, &target, path, &query);
     let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
     let user = match impersonated {
-        Some(other) => other,
+        Some(other) => {
+            if let Some(record) = &mut noted.audit {
+                record.impersonates(&other);
+            }
+            other
+        }
         None => user,
     };
-    let long_running = is_long_running(&target);
+    let long_running = noted.long_running;
     let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
     // A watch counts until it has begun; what else runs long does not count.
     let _running = match long_running && target.verb != "watch" {
@@ -109,7 +138,7 @@ async fn steps(
             }
         }
     };
-    authorize(app, &attributes_of(&user, &target, path, &query))?;
+    authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut())?;
     if let Some(route) = app.aggregator.route_of(path) {
         let caller = subresources::kubelet::Caller {
             method: parts.method.clone(),
@@ -167,6 +196,9 @@ async fn steps(
         true => incoming.read().await?,
         false => bytes::Bytes::new(),
     };
+    if let Some(record) = &mut noted.audit {
+        record.request(call.target.verb, &call.headers, &body);
+    }
     let outcome = match long_running {
         true => dispatch(&call, body).await,
         false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
@@ -199,11 +231,33 @@ fn is_long_running(target: &Target) -> bool {
     target.verb == "watch" || subresources::kubelet::is_elsewhere(&target.subresource)
 }
 
-fn authorize(app: &App, attributes: &Attributes) -> Result<(), Status> {
-    match app.authorizer.authorize(attributes, &app.views) {
+fn authorize(app: &App, attributes: &Attributes, record: Option<&mut Record>) -> Result<(), Status> {
+    let decision = app.authorizer.authorize(attributes, &app.views);
+    if let Some(record) = record {
+        match &decision {
+            Decision::Allow(reason) => record.authorized("allow", reason),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => record.authorized("forbid", reason),
+        }
+    }
+    match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
     }
+}
+
+/// Begins to write a request down, where somebody wants that.
+fn record(app: &App, peer: &Peer, parts: &Parts, target: &Target, user: Option<&User>, noted: &mut Noted) {
+    let Some(audit) = &app.audit else { return };
+    let asked = audit::Asked {
+        id: noted.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or(""),
+        method: &parts.method,
+        uri: &parts.uri,
+        headers: &parts.headers,
+        target,
+        peer: peer.address.map(|address| address.ip()),
+        received: jiff::Timestamp::now(),
+    };
+    noted.audit = Record::begin(audit, &asked, user);
 }
 
 fn attributes_of<'a>(user: &'a User, target: &'a Target, path: &'a str, query: &'a Query) -> Attributes<'a> {
@@ -327,5 +381,7 @@ fn add_headers(reply: &mut Reply, noted: &Noted) {
             headers.append(http::header::WARNING, value);
         }
     }
-    headers.insert("audit-id", HeaderValue::from_str(&crate::names::uid()).expect("a uid is plain text"));
+    if let Some(id) = &noted.id {
+        headers.insert(AUDIT_ID, id.clone());
+    }
 }

@@ -56,6 +56,7 @@ impl World {
             attached: Vec::new(),
             kubelet_insecure_tls: true,
             flow: Default::default(),
+            audit: Default::default(),
         };
         let clock = time.clone();
         let clock = Clock::from_fn(move || clock.now());
