@@ -193,7 +193,8 @@ async fn schemas_say_whether_their_level_exists_and_standard_objects_come_back()
     };
     until("the schema is dangling", || async { condition("lost", "status").await == "True" }).await;
     assert_eq!(condition("lost", "reason").await, "NotFound");
-    let expected = "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
+    let expected =
+        "This FlowSchema references the PriorityLevelConfiguration object named \"later\" but there is no such object";
     assert_eq!(condition("lost", "message").await, expected);
     make(&client, LEVELS, &level("later", json!({"type": "Reject"}))).await;
     until("its level is found", || async { condition("lost", "status").await == "False" }).await;
@@ -207,12 +208,12 @@ async fn schemas_say_whether_their_level_exists_and_standard_objects_come_back()
     .await;
     let patch = |annotation: &str| {
         let annotations = json!({"apf.kubernetes.io/autoupdate-spec": annotation});
-        json!({"metadata": {"annotations": annotations}, "spec": {"limited": {"nominalConcurrencyShares": 7}}}).to_string()
+        json!({"metadata": {"annotations": annotations}, "spec": {"limited": {"nominalConcurrencyShares": 7}}})
+            .to_string()
     };
     let path = format!("{LEVELS}/workload-low");
-    let shares = async || {
-        client.get(&path).await.unwrap().json()["spec"]["limited"]["nominalConcurrencyShares"].clone()
-    };
+    let shares =
+        async || client.get(&path).await.unwrap().json()["spec"]["limited"]["nominalConcurrencyShares"].clone();
     for (annotation, expected) in [("false", 7), ("true", 100)] {
         let reply = client.send("PATCH", &path, "application/merge-patch+json", patch(annotation)).await.unwrap();
         assert_eq!(reply.code, 200, "{}", reply.text());
@@ -222,7 +223,8 @@ async fn schemas_say_whether_their_level_exists_and_standard_objects_come_back()
 
 #[tokio::test]
 async fn without_priority_and_fairness_plain_limits_hold() {
-    let server = Server::start_api(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]).unwrap();
+    let server =
+        Server::start_api(&["--enable-priority-and-fairness=false", "--max-mutating-requests-inflight=1"]).unwrap();
     let client = server.client().unwrap();
     allow(&client).await;
     let slow = Slow::begin(&client, "bob", "a").await;
@@ -236,4 +238,156 @@ async fn without_priority_and_fairness_plain_limits_hold() {
     assert!(!refused.headers.contains_key("x-kubernetes-pf-flowschema-uid"));
     make(&client, CONFIG_MAPS, &json!({"metadata": {"name": "of-an-administrator"}})).await;
     drop(slow);
+}
+
+const POLICY: &str = r#"
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: None
+  users: ["system:apiserver"]
+- level: RequestResponse
+  namespaces: ["default"]
+  resources: [{group: "", resources: ["configmaps"]}]
+- level: Metadata
+  namespaces: ["default"]
+  resources: [{group: "", resources: ["secrets"]}]
+- level: Metadata
+  nonResourceURLs: ["/version"]
+"#;
+
+/// Takes one batch of events.
+async fn webhook(listener: tokio::net::TcpListener) -> Value {
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let mut received = Vec::new();
+    loop {
+        stream.read_buf(&mut received).await.unwrap();
+        let text = String::from_utf8_lossy(&received).into_owned();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length =
+            head.to_lowercase().split("content-length: ").nth(1).unwrap().lines().next().unwrap().parse::<usize>();
+        if body.len() >= length.unwrap() {
+            assert!(head.contains("Bearer secret"), "{head}");
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+            return serde_json::from_str(body).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_asked_is_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = json!({
+        "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": format!("http://{}/sink", listener.local_addr().unwrap())}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+    });
+    std::fs::write(file("webhook.yaml"), config.to_string()).unwrap();
+    std::fs::write(file("policy.yaml"), POLICY).unwrap();
+    let flag = |name: &str, path: &str| format!("--{name}={}", file(path).display());
+    let flags = [
+        flag("audit-policy-file", "policy.yaml"),
+        flag("audit-log-path", "logs/audit.log"),
+        flag("audit-webhook-config-file", "webhook.yaml"),
+        "--audit-webhook-batch-max-size=3".into(),
+    ];
+    let server = Server::start_api(&flags.each_ref().map(String::as_str)).unwrap();
+    let client = server.client().unwrap();
+    let sink = tokio::spawn(webhook(listener));
+    let kubectl = |arguments: &[&str]| {
+        let output = server.kubectl().run(arguments).unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    kubectl(&["create", "configmap", "made", "--from-literal=k=v", "-n", "default"]);
+    kubectl(&["create", "secret", "generic", "hidden", "--from-literal=k=very-secret", "-n", "default"]);
+    let asked = client.with_header("audit-id", "of-my-own").with_header("impersonate-user", "eve");
+    let refused = asked.get(&format!("{CONFIG_MAPS}/made")).await.unwrap();
+    assert_eq!((refused.code, header(&refused, "audit-id").as_str()), (403, "of-my-own"));
+    let unknown = server.anonymous().unwrap().with_header("authorization", "Bearer wrong");
+    assert_eq!(unknown.get("/version").await.unwrap().code, 401);
+    assert_eq!(client.delete(&format!("{CONFIG_MAPS}/made")).await.unwrap().code, 200);
+    let ends = client.get(&format!("{CONFIG_MAPS}?watch=1&timeoutSeconds=1")).await.unwrap();
+    assert_eq!(ends.code, 200);
+
+    let events = || -> Vec<Value> {
+        let text = std::fs::read_to_string(file("logs/audit.log")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let is = |event: &Value, verb: &str, stage: &str| event["verb"] == verb && event["stage"] == stage;
+    until("the end of the watch is written", || async {
+        events()
+            .iter()
+            .any(|event| is(event, "watch", "ResponseComplete") && event["objectRef"]["resource"] == "configmaps")
+    })
+    .await;
+    let events = events();
+    assert!(events.iter().all(|event| event["stage"] != "RequestReceived" && event["apiVersion"] == "audit.k8s.io/v1"));
+    let find = |what: &str, fits: &dyn Fn(&Value) -> bool| -> Value {
+        events.iter().find(|event| fits(event)).unwrap_or_else(|| panic!("{what}: {events:#?}")).clone()
+    };
+    let made = find("the ConfigMap", &|event| event["verb"] == "create" && event["objectRef"]["name"] == "made");
+    assert_eq!(made["level"], "RequestResponse");
+    assert_eq!(made["user"]["groups"][0], "system:masters");
+    assert_eq!(
+        (&made["requestObject"]["data"], &made["responseObject"]["data"]),
+        (&json!({"k": "v"}), &json!({"k": "v"}))
+    );
+    assert!(made["responseObject"]["metadata"]["uid"].is_string() && made["responseObject"]["kind"] == "ConfigMap");
+    assert!(made["responseObject"]["metadata"].get("managedFields").is_none());
+    assert_eq!(made["responseStatus"], json!({"metadata": {}, "code": 201}));
+    assert_eq!((&made["sourceIPs"], &made["stage"]), (&json!(["127.0.0.1"]), &json!("ResponseComplete")));
+    assert_eq!(made["annotations"]["authorization.k8s.io/decision"], "allow");
+    assert!(made["userAgent"].as_str().unwrap().starts_with("kubectl"));
+
+    let hidden = find("the Secret", &|event| event["objectRef"]["name"] == "hidden");
+    assert_eq!(hidden["level"], "Metadata");
+    assert!(events.iter().all(|event| !event.to_string().contains("dmVyeS1zZWNyZXQ")));
+    let refused = find("the refusal", &|event| event["auditID"] == "of-my-own");
+    assert_eq!(refused["impersonatedUser"], json!({"username": "eve", "groups": ["system:authenticated"]}));
+    assert_eq!(
+        (&refused["responseStatus"]["reason"], &refused["responseStatus"]["code"]),
+        (&json!("Forbidden"), &json!(403))
+    );
+    assert_eq!(refused["annotations"]["authorization.k8s.io/decision"], "forbid");
+    let unknown = find("the wrong token", &|event| event["responseStatus"]["code"] == 401);
+    assert_eq!((&unknown["stage"], &unknown["user"]), (&json!("ResponseStarted"), &json!({})));
+    assert_eq!(unknown["responseStatus"]["message"], "Authentication failed, attempted: bearer");
+    let gone = find("the deletion", &|event| event["verb"] == "delete");
+    assert_eq!(gone["responseStatus"]["status"], "Success");
+    find("the watch", &|event| is(event, "watch", "ResponseStarted") && event["objectRef"]["resource"] == "configmaps");
+
+    let batch = sink.await.unwrap();
+    assert_eq!((&batch["kind"], &batch["apiVersion"]), (&json!("EventList"), &json!("audit.k8s.io/v1")));
+    assert_eq!(batch["items"].as_array().map(Vec::len), Some(3));
+    assert!(batch["items"][0]["auditID"].is_string());
+}
+
+#[tokio::test]
+async fn the_use_of_a_secrets_token_is_noted() {
+    let server = Server::start_api(&["--controllers=serviceaccount-token-controller"]).unwrap();
+    let client = server.client().unwrap();
+    let tracking = "/api/v1/namespaces/kube-system/configmaps/kube-apiserver-legacy-service-account-token-tracking";
+    let since = client.get(tracking).await.unwrap().json()["data"]["since"].as_str().unwrap().to_string();
+    assert_eq!(since.split('-').map(str::len).collect::<Vec<_>>(), [4, 2, 2], "{since}");
+    make(&client, "/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "robot"}})).await;
+    let secret = json!({
+        "metadata": {"name": "key", "annotations": {"kubernetes.io/service-account.name": "robot"}},
+        "type": "kubernetes.io/service-account-token",
+    });
+    make(&client, "/api/v1/namespaces/default/secrets", &secret).await;
+    let kubectl = server.kubectl();
+    let field = |path: &str| {
+        let output = kubectl.run(&["get", "secret", "key", "-n", "default", "-o", path]).unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let token = "go-template={{with .data.token}}{{. | base64decode}}{{end}}";
+    until("the token is there", || async { !field(token).is_empty() }).await;
+    let robot = server.anonymous().unwrap().with_header("authorization", &format!("Bearer {}", field(token)));
+    assert_eq!(robot.get("/api/v1/namespaces").await.unwrap().code, 403);
+    let label = r"jsonpath={.metadata.labels.kubernetes\.io/legacy-token-last-used}";
+    until("its use is noted", || async { field(label) == since }).await;
 }

@@ -186,6 +186,7 @@ pub async fn start_at(
             None
         }
     };
+    tokio::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
     flowcontrol::start(&app, shutdown.clone()).await;
     allocate::repair(&app).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;

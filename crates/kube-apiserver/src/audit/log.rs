@@ -151,7 +151,8 @@ mod tests {
             // Names differ by milliseconds.
             std::thread::sleep(Duration::from_millis(2));
         }
-        let names: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
         assert_eq!(names.len(), 3, "{names:?}");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), line.len() as u64);
     }

@@ -42,8 +42,7 @@ pub struct Batch {
 
 impl Default for Config {
     fn default() -> Config {
-        let batch =
-            Batch { events_max: 400, wait_max: Duration::from_secs(30), retry_after: Duration::from_secs(10) };
+        let batch = Batch { events_max: 400, wait_max: Duration::from_secs(30), retry_after: Duration::from_secs(10) };
         Config { policy_file: None, log_path: None, rotation: Rotation::default(), webhook_config_file: None, batch }
     }
 }

@@ -202,9 +202,7 @@ impl Resources {
             _ if wanted == "*" => true,
             None => target.subresource.is_empty() && *wanted == target.resource,
             Some((resource, "*")) => resource == target.resource,
-            Some((resource, sub)) => {
-                sub == target.subresource && (resource == "*" || resource == target.resource)
-            }
+            Some((resource, sub)) => sub == target.subresource && (resource == "*" || resource == target.resource),
         };
         named && self.resources.iter().any(fits)
     }
@@ -291,9 +289,7 @@ rules:
     #[test]
     fn stages_and_managed_fields_can_be_left_out() {
         let policy = Policy::parse(POLICY).unwrap();
-        let chosen = |path: &str| {
-            policy.choose(None, &parse(&Method::GET, path, &Query::default()).unwrap(), path)
-        };
+        let chosen = |path: &str| policy.choose(None, &parse(&Method::GET, path, &Query::default()).unwrap(), path);
         let secrets = chosen("/api/v1/secrets");
         assert!(!secrets.writes(Stage::ResponseStarted) && secrets.writes(Stage::ResponseComplete));
         assert!(secrets.omit_managed_fields);

@@ -129,7 +129,13 @@ impl Record {
     }
 
     /// What is answered. A stream is written down again when it ends.
-    pub fn answered(mut self: Box<Self>, mut reply: Reply, failure: Option<&Status>, panicked: bool, long: bool) -> Reply {
+    pub fn answered(
+        mut self: Box<Self>,
+        mut reply: Reply,
+        failure: Option<&Status>,
+        panicked: bool,
+        long: bool,
+    ) -> Reply {
         if self.ended {
             return reply;
         }
@@ -141,7 +147,9 @@ impl Record {
         if let Body::Full(Some(body)) = reply.body() {
             let whole = self.chosen.level >= Level::RequestResponse && self.event.object_ref.is_some();
             let is_status = failure.is_none() && body.starts_with(b"{\"kind\":\"Status\"");
-            if (whole || is_status) && let Some(object) = answer(&reply, body) {
+            if (whole || is_status)
+                && let Some(object) = answer(&reply, body)
+            {
                 if is_status {
                     status = selected(&object, code);
                 }
@@ -255,7 +263,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (policy, log) = (folder.path().join("policy"), folder.path().join("log"));
         std::fs::write(&policy, POLICY).unwrap();
-        let config = super::super::Config { policy_file: Some(policy), log_path: Some(log.clone()), ..Default::default() };
+        let config =
+            super::super::Config { policy_file: Some(policy), log_path: Some(log.clone()), ..Default::default() };
         let audit = Arc::new(Audit::start(&config, Default::default()).unwrap().unwrap());
         let (method, uri, headers) = (method.parse().unwrap(), path.parse().unwrap(), HeaderMap::new());
         let target = crate::target::parse(&method, path, &Query::default()).unwrap();

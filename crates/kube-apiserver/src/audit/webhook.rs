@@ -47,7 +47,9 @@ async fn send_all(place: Place, batch: Batch, mut waiting: mpsc::Receiver<Bytes>
             let sending = send(&place, batch, list(&events));
             // The last ones get one chance.
             let sent = match stops {
-                true => tokio::time::timeout(SEND_TIMEOUT, post(&place, list(&events))).await.unwrap_or(Err("timeout".into())),
+                true => tokio::time::timeout(SEND_TIMEOUT, post(&place, list(&events)))
+                    .await
+                    .unwrap_or(Err("timeout".into())),
                 false => sending.await,
             };
             if let Err(error) = sent {
@@ -165,7 +167,10 @@ mod tests {
             sender.send(Bytes::from_static(b"{}")).await.unwrap();
         }
         assert!(!gather(&mut events, batch, &mut waiting, &shutdown).await);
-        assert_eq!(list(&events), r#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{},{}]}"#);
+        assert_eq!(
+            list(&events),
+            r#"{"kind":"EventList","apiVersion":"audit.k8s.io/v1","metadata":{},"items":[{},{}]}"#
+        );
         events.clear();
         let began = tokio::time::Instant::now();
         assert!(!gather(&mut events, batch, &mut waiting, &shutdown).await);

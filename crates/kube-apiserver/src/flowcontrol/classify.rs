@@ -142,8 +142,11 @@ impl Subject {
         match self {
             Subject::User(name) => name == ALL || *name == user.name,
             Subject::Group(name) => name == ALL || user.groups.contains(name),
-            Subject::ServiceAccount { namespace, name } => split_user_name(&user.name)
-                .is_some_and(|(its_namespace, its_name)| its_namespace == namespace && (name == ALL || its_name == name)),
+            Subject::ServiceAccount { namespace, name } => {
+                split_user_name(&user.name).is_some_and(|(its_namespace, its_name)| {
+                    its_namespace == namespace && (name == ALL || its_name == name)
+                })
+            }
         }
     }
 }
@@ -294,9 +297,8 @@ mod tests {
             namespaces: namespaces.iter().map(|text| text.to_string()).collect(),
             cluster_scope,
         };
-        let matches = |rule: ResourceRule, url: &str| {
-            rule.matches(&target::parse(&Method::GET, url, &Query::default()).unwrap())
-        };
+        let matches =
+            |rule: ResourceRule, url: &str| rule.matches(&target::parse(&Method::GET, url, &Query::default()).unwrap());
         assert!(matches(rule(&["pods"], &["*"], false), "/api/v1/namespaces/a/pods"));
         assert!(!matches(rule(&["pods"], &["*"], false), "/api/v1/pods"), "all namespaces at once is the cluster");
         assert!(matches(rule(&["pods"], &[], true), "/api/v1/pods"));

@@ -115,8 +115,7 @@ impl FlowControl {
             .entries()
             .iter()
             .map(|entry| {
-                let labels =
-                    format!("flow_schema=\"{}\",priority_level=\"{}\"", entry.schema.name, entry.schema.level);
+                let labels = format!("flow_schema=\"{}\",priority_level=\"{}\"", entry.schema.name, entry.schema.level);
                 (labels, &*entry.counts)
             })
             .collect();
@@ -181,25 +180,39 @@ impl FlowControl {
             ("nominal_limit_seats", "Nominal number of execution seats configured for each priority level", |seen| {
                 seen.range.nominal.into()
             }),
-            ("lower_limit_seats", "Configured lower bound on number of execution seats available to each priority level", {
-                |seen| seen.range.lower.into()
-            }),
-            ("upper_limit_seats", "Configured upper bound on number of execution seats available to each priority level", {
-                |seen| seen.range.upper.into()
-            }),
-            ("current_limit_seats", "current derived number of execution seats available to each priority level", |seen| {
-                seen.limit.into()
-            }),
-            ("current_executing_seats", {
-                "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage \
+            (
+                "lower_limit_seats",
+                "Configured lower bound on number of execution seats available to each priority level",
+                { |seen| seen.range.lower.into() },
+            ),
+            (
+                "upper_limit_seats",
+                "Configured upper bound on number of execution seats available to each priority level",
+                { |seen| seen.range.upper.into() },
+            ),
+            (
+                "current_limit_seats",
+                "current derived number of execution seats available to each priority level",
+                |seen| seen.limit.into(),
+            ),
+            (
+                "current_executing_seats",
+                {
+                    "Concurrency (number of seats) occupied by the currently executing (initial stage for a WATCH, any stage \
                  otherwise) requests in the API Priority and Fairness subsystem"
-            }, |seen| seen.seats.into()),
-            ("current_inqueue_seats", {
-                "Number of seats currently pending in queues of the API Priority and Fairness subsystem"
-            }, |seen| seen.waiting_seats.into()),
-            ("demand_seats_high_watermark", {
-                "High watermark, over last adjustment period, of (seats used plus seats queued) / nominal"
-            }, |seen| seen.demand.highest.into()),
+                },
+                |seen| seen.seats.into(),
+            ),
+            (
+                "current_inqueue_seats",
+                { "Number of seats currently pending in queues of the API Priority and Fairness subsystem" },
+                |seen| seen.waiting_seats.into(),
+            ),
+            (
+                "demand_seats_high_watermark",
+                { "High watermark, over last adjustment period, of (seats used plus seats queued) / nominal" },
+                |seen| seen.demand.highest.into(),
+            ),
             ("demand_seats_average", "Time-weighted average, over last adjustment period, of demand_seats", |seen| {
                 seen.demand.average
             }),

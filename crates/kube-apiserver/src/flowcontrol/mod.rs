@@ -63,9 +63,11 @@ impl Default for Config {
 impl Config {
     pub fn check(&self) -> Result<(), String> {
         match self.enabled && self.reading_max == 0 && self.writing_max == 0 {
-            true => Err("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0: priority levels \
+            true => {
+                Err("--max-requests-inflight and --max-mutating-requests-inflight cannot both be 0: priority levels \
                          would have nothing to divide"
-                .into()),
+                    .into())
+            }
             false => Ok(()),
         }
     }
