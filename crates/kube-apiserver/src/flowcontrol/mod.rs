@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::app::App;
 use crate::authn::User;
@@ -38,8 +38,8 @@ pub use width::{Interest, Watches};
 
 use configuration::{Configuration, Entry};
 
-const SCHEMA_HEADER: &str = "x-kubernetes-pf-flowschema-uid";
-const LEVEL_HEADER: &str = "x-kubernetes-pf-prioritylevel-uid";
+static SCHEMA_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+static LEVEL_HEADER: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 const RETRY_AFTER_SECONDS: u16 = 1;
 
 /// What the operator decides.
@@ -89,8 +89,8 @@ pub struct Class(Arc<Entry>);
 
 impl Class {
     pub fn add_headers(&self, headers: &mut HeaderMap) {
-        headers.insert(LEVEL_HEADER, self.0.level_uid.clone());
-        headers.insert(SCHEMA_HEADER, self.0.schema_uid.clone());
+        headers.insert(LEVEL_HEADER.clone(), self.0.level_uid.clone());
+        headers.insert(SCHEMA_HEADER.clone(), self.0.schema_uid.clone());
     }
 }
 

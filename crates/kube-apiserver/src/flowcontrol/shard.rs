@@ -15,10 +15,10 @@ pub fn deal(hash: u64, deck: usize, size: usize) -> ([usize; HAND_MAX], usize) {
     }
     // Each number counts among the cards that are left; here it becomes one of the whole deck.
     let drawn = hand;
-    for index in 0..size {
-        for earlier in (0..index).rev() {
-            if hand[index] >= drawn[earlier] {
-                hand[index] += 1;
+    for (index, card) in hand.iter_mut().enumerate().take(size) {
+        for earlier in drawn[..index].iter().rev() {
+            if *card >= *earlier {
+                *card += 1;
             }
         }
     }

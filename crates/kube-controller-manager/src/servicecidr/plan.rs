@@ -130,7 +130,7 @@ mod tests {
         check(None, &[FINALIZER], "ready", true, json!([null, null, null, null]));
         check(long_ago, &[FINALIZER], "ready", true, json!([null, "False", "Terminating", null]));
         check(lately, &[FINALIZER], "ready", false, json!([null, null, null, 7]));
-        check(long_ago, &[FINALIZER, "other"], "ready", false, json!([1, null, null, null]));
+        check(long_ago, &[FINALIZER, "other"], "", false, json!([1, null, null, null]));
         check(long_ago, &["other"], "ready", false, json!([null, null, null, null]));
     }
 
