@@ -336,7 +336,7 @@ mod tests {
         assert_eq!(events[1]["responseStatus"], expected);
 
         let stages = |act: &dyn Fn(Box<Record>)| -> Vec<String> {
-            let events = written("GET", path, |record| act(record));
+            let events = written("GET", path, act);
             events.iter().map(|event| event["stage"].as_str().unwrap().to_string()).collect()
         };
         let stream = || {
