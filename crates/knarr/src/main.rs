@@ -1,6 +1,7 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
 mod agent;
+mod api_flags;
 mod check;
 mod etcd;
 mod join;

@@ -84,6 +84,8 @@ pub struct Flags {
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
+    api: crate::api_flags::Flags,
+    #[command(flatten)]
     tuning: crate::tuning::Flags,
     #[command(flatten)]
     parts: crate::parts::Flags,
@@ -156,6 +158,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             true => Vec::new(),
             false => vec![metrics_server::API_SERVICE.into()],
         },
+        flow: flags.api.flow(),
+        audit: flags.api.audit(),
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
     if !flags.disables("local-storage") {

@@ -8,8 +8,10 @@ use store::cache::Cache;
 
 use crate::admission::Admission;
 use crate::aggregate::Aggregator;
+use crate::audit::Audit;
 use crate::authn::Authenticator;
 use crate::authz::Authorizer;
+use crate::flowcontrol::FlowControl;
 use crate::health::Health;
 use crate::key_locks::KeyLocks;
 use crate::metrics::Metrics;
@@ -24,6 +26,8 @@ pub struct App {
     pub views: Views,
     pub authenticator: Authenticator,
     pub authorizer: Authorizer,
+    /// Who may run now.
+    pub flow: FlowControl,
     pub admission: Admission,
     pub locks: KeyLocks,
     pub health: Health,
@@ -33,6 +37,8 @@ pub struct App {
     pub nodes: Nodes,
     /// Who serves groups that this server does not.
     pub aggregator: Aggregator,
+    /// Who writes down what is asked, where somebody wants that.
+    pub audit: Option<Arc<Audit>>,
     pub settings: Settings,
     pub clock: Clock,
 }

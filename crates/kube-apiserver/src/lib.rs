@@ -35,6 +35,8 @@ pub mod write;
 pub mod subresources;
 pub mod authn;
 pub mod authz;
+pub mod flowcontrol;
+pub mod audit;
 pub mod admission;
 pub mod allocate;
 pub mod discovery;
@@ -71,6 +73,8 @@ pub struct Config {
     pub kubelet_insecure_tls: bool,
     /// The APIServices that parts of this process serve; each is attached to the aggregator once it can.
     pub attached: Vec<String>,
+    pub flow: flowcontrol::Config,
+    pub audit: audit::Config,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +99,8 @@ pub enum Error {
     Bootstrap(machinery::status::Status),
     #[error("read the token file: {0}")]
     Tokens(String),
+    #[error("{0}")]
+    Settings(String),
 }
 
 /// A server that answers. Dropping it does not stop it; the shutdown token does.
@@ -131,6 +137,7 @@ pub async fn start_at(
     clock: Clock,
     shutdown: CancellationToken,
 ) -> Result<Running, Error> {
+    config.flow.check().map_err(Error::Settings)?;
     let advertise = config.advertise_address.unwrap_or_else(|| advertise_address(config.bind_address));
     let service_address = allocate::first_address(&config.service_cidr);
     let options = pki_options(&config, advertise, service_address);
@@ -159,6 +166,7 @@ pub async fn start_at(
         cache,
         authenticator: authenticator(&config, &material, &settings)?,
         authorizer: authz::Authorizer::default(),
+        flow: flowcontrol::FlowControl::new(config.flow.clone()),
         admission: admission::Admission::default(),
         locks: Default::default(),
         health: Default::default(),
@@ -166,6 +174,7 @@ pub async fn start_at(
         openapi: Default::default(),
         nodes: subresources::kubelet::Nodes::new(&material, !config.kubelet_insecure_tls)?,
         aggregator: aggregate::Aggregator::new(&material, &config.attached)?,
+        audit: audit::Audit::start(&config.audit, shutdown.clone()).map_err(Error::Settings)?.map(Arc::new),
         settings,
         clock,
     });
@@ -177,6 +186,8 @@ pub async fn start_at(
             None
         }
     };
+    tokio::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
+    flowcontrol::start(&app, shutdown.clone()).await;
     allocate::repair(&app).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;
     aggregate::start(&app, shutdown.clone());
@@ -254,6 +265,8 @@ fn views(table: &resources::Table) -> views::Views {
         ("scheduling.k8s.io", "priorityclasses"),
         ("node.k8s.io", "runtimeclasses"),
         ("policy", "poddisruptionbudgets"),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
         ("resource.k8s.io", "resourceclaims"),
         ("resource.k8s.io", "resourceslices"),
     ];

@@ -12,6 +12,7 @@ use machinery::status::Status;
 use parking_lot::Mutex;
 
 use crate::app::App;
+use crate::audit::{self, Record};
 use crate::authn::User;
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::body::{Body, Sent};
@@ -22,11 +23,9 @@ use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target};
 use crate::write::Part;
-use crate::{aggregate, authn, custom, discovery, health, openapi, subresources, verbs};
+use crate::{aggregate, authn, custom, discovery, flowcontrol, health, openapi, subresources, verbs};
 
-/// How many requests run at once, as upstream's defaults; more are asked to come again.
-const READING_MAX: i64 = 400;
-const WRITING_MAX: i64 = 200;
+const AUDIT_ID: &str = "audit-id";
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -46,18 +45,24 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let query = Query::parse(parts.uri.query());
     let answer = negotiate(&parts.headers, &query);
     let dry_run = query.has("dryRun");
-    let mut noted = Noted::default();
+    let mut noted = Noted { id: audit_id(&parts.headers), ..Noted::default() };
     let steps = steps(&app, &peer, &mut parts, incoming, query, &answer, &mut noted);
     // A panic in one request is that request's end and nobody else's.
-    let outcome = match AssertUnwindSafe(steps).catch_unwind().await {
-        Ok(outcome) => outcome,
+    let (outcome, panicked) = match AssertUnwindSafe(steps).catch_unwind().await {
+        Ok(outcome) => (outcome, false),
         Err(_) => {
             tracing::error!(path = parts.uri.path(), "a request panicked");
-            Err(Status::internal("This request caused the server to panic; the server goes on"))
+            (Err(Status::internal("This request caused the server to panic; the server goes on")), true)
         }
     };
-    let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
-    add_headers(&mut reply, &noted.warnings);
+    let (mut reply, failure) = match outcome {
+        Ok(reply) => (reply, None),
+        Err(status) => (respond::status(&status, answer.as_ref().ok()), Some(status)),
+    };
+    add_headers(&mut reply, &noted);
+    if let Some(record) = noted.audit.take() {
+        reply = record.answered(reply, failure.as_ref(), panicked, noted.long_running);
+    }
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
@@ -70,6 +75,19 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
 struct Noted {
     target: Arc<Target>,
     warnings: Vec<String>,
+    /// Whose limits it is under.
+    class: Option<flowcontrol::Class>,
+    long_running: bool,
+    /// Said in the answer's `Audit-ID`.
+    id: Option<HeaderValue>,
+    /// What is written down about it, where somebody wants that.
+    audit: Option<Box<Record>>,
+}
+
+/// The client's own, or a new one.
+fn audit_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    let given = headers.get(AUDIT_ID).filter(|value| !value.is_empty());
+    given.cloned().or_else(|| HeaderValue::from_str(&crate::names::uid()).ok())
 }
 
 async fn steps(
@@ -88,21 +106,39 @@ async fn steps(
     }
     let user = match &peer.identity {
         Some(user) => User::clone(user),
-        None => app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await?,
+        None => {
+            let proven = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await;
+            proven.inspect_err(|_| record(app, peer, parts, &target, None, noted))?
+        }
     };
+    noted.long_running = is_long_running(&target);
+    record(app, peer, parts, &target, Some(&user), noted);
     let attributes = attributes_of(&user, &target, path, &query);
     let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
     let user = match impersonated {
-        Some(other) => other,
+        Some(other) => {
+            if let Some(record) = &mut noted.audit {
+                record.impersonates(&other);
+            }
+            other
+        }
         None => user,
     };
-    let long_running = is_long_running(&target);
+    let long_running = noted.long_running;
     let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
-    let _running = match long_running {
+    // A watch counts until it has begun; what else runs long does not count.
+    let _running = match long_running && target.verb != "watch" {
         true => None,
-        false => Some(admit_load(app, &user, mutating)?),
+        false => {
+            let asked = flowcontrol::Asked { user: &user, target: &target, path };
+            noted.class = app.flow.classify(&asked);
+            match app.flow.admit(app, &asked, &query, noted.class.as_ref(), mutating).await {
+                Some(admitted) => Some(admitted),
+                None => return Ok(flowcontrol::too_many_requests()),
+            }
+        }
     };
-    authorize(app, &attributes_of(&user, &target, path, &query))?;
+    authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut())?;
     if let Some(route) = app.aggregator.route_of(path) {
         let caller = subresources::kubelet::Caller {
             method: parts.method.clone(),
@@ -160,6 +196,9 @@ async fn steps(
         true => incoming.read().await?,
         false => bytes::Bytes::new(),
     };
+    if let Some(record) = &mut noted.audit {
+        record.request(call.target.verb, &call.headers, &body);
+    }
     let outcome = match long_running {
         true => dispatch(&call, body).await,
         false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
@@ -192,23 +231,33 @@ fn is_long_running(target: &Target) -> bool {
     target.verb == "watch" || subresources::kubelet::is_elsewhere(&target.subresource)
 }
 
-/// Administrators are never asked to come again; others are when the server is full.
-fn admit_load(app: &App, user: &User, mutating: bool) -> Result<crate::metrics::Gauge, Status> {
-    let limit = if mutating { WRITING_MAX } else { READING_MAX };
-    if app.metrics.inflight(mutating) >= limit && !user.groups.iter().any(|group| group == "system:masters") {
-        return Err(Status::too_many_requests(
-            "The server has received too many requests and has asked us to try again later",
-            1,
-        ));
+fn authorize(app: &App, attributes: &Attributes, record: Option<&mut Record>) -> Result<(), Status> {
+    let decision = app.authorizer.authorize(attributes, &app.views);
+    if let Some(record) = record {
+        match &decision {
+            Decision::Allow(reason) => record.authorized("allow", reason),
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => record.authorized("forbid", reason),
+        }
     }
-    Ok(app.metrics.running(mutating))
-}
-
-fn authorize(app: &App, attributes: &Attributes) -> Result<(), Status> {
-    match app.authorizer.authorize(attributes, &app.views) {
+    match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
     }
+}
+
+/// Begins to write a request down, where somebody wants that.
+fn record(app: &App, peer: &Peer, parts: &Parts, target: &Target, user: Option<&User>, noted: &mut Noted) {
+    let Some(audit) = &app.audit else { return };
+    let asked = audit::Asked {
+        id: noted.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or(""),
+        method: &parts.method,
+        uri: &parts.uri,
+        headers: &parts.headers,
+        target,
+        peer: peer.address.map(|address| address.ip()),
+        received: jiff::Timestamp::now(),
+    };
+    noted.audit = Record::begin(audit, &asked, user);
 }
 
 fn attributes_of<'a>(user: &'a User, target: &'a Target, path: &'a str, query: &'a Query) -> Attributes<'a> {
@@ -316,10 +365,13 @@ async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
     }
 }
 
-fn add_headers(reply: &mut Reply, warnings: &[String]) {
+fn add_headers(reply: &mut Reply, noted: &Noted) {
     let headers = reply.headers_mut();
+    if let Some(class) = &noted.class {
+        class.add_headers(headers);
+    }
     let mut said: Vec<&str> = Vec::new();
-    for warning in warnings {
+    for warning in &noted.warnings {
         if said.contains(&warning.as_str()) {
             continue;
         }
@@ -329,5 +381,7 @@ fn add_headers(reply: &mut Reply, warnings: &[String]) {
             headers.append(http::header::WARNING, value);
         }
     }
-    headers.insert("audit-id", HeaderValue::from_str(&crate::names::uid()).expect("a uid is plain text"));
+    if let Some(id) = &noted.id {
+        headers.insert(AUDIT_ID, id.clone());
+    }
 }

@@ -52,6 +52,8 @@ impl Cluster {
             shared_store: false,
             attached: Vec::new(),
             kubelet_insecure_tls: false,
+            flow: Default::default(),
+            audit: Default::default(),
         };
         let store: Arc<dyn Store> = self.store.clone();
         let running = kube_apiserver::start(config, store, self.shutdown.clone()).await.expect("the server starts");

@@ -49,6 +49,8 @@ mod serviceaccounttoken;
 mod legacytokencleaner;
 mod resourceclaim;
 mod vacprotection;
+mod servicecidr;
+mod validatingadmissionpolicystatus;
 mod ttl;
 
 pub use certificates::SigningAuthority;
@@ -99,6 +101,8 @@ pub static CONTROLLERS: &[&Controller] = &[
     &ttl::CONTROLLER,
     &resourceclaim::CONTROLLER,
     &vacprotection::CONTROLLER,
+    &servicecidr::CONTROLLER,
+    &validatingadmissionpolicystatus::CONTROLLER,
     &legacytokencleaner::CONTROLLER,
 ];
 

@@ -7,6 +7,7 @@ use machinery::node::Node;
 use serde_json::{Value, json};
 
 use super::service_account::{Reference, check_account, groups, user_name};
+use super::token_use::Uses;
 use super::{Objects, User};
 
 pub const ISSUER: &str = "kubernetes/serviceaccount";
@@ -24,7 +25,7 @@ pub fn claims(namespace: &str, account: Reference, secret_name: &str) -> Value {
     })
 }
 
-pub fn check(claims: &Node, token: &str, objects: &dyn Objects, now: Timestamp) -> Result<User, String> {
+pub fn check(claims: &Node, token: &str, objects: &dyn Objects, uses: &Uses, now: Timestamp) -> Result<User, String> {
     let claim = |name: &str| match claims.text(&format!("kubernetes.io/serviceaccount/{name}")) {
         "" => Err(format!("{name} claim is missing")),
         text => Ok(text),
@@ -48,5 +49,6 @@ pub fn check(claims: &Node, token: &str, objects: &dyn Objects, now: Timestamp) 
     if secret.at("metadata").at("labels").has(INVALID_SINCE) {
         return Err("service account token has been marked invalid".into());
     }
+    uses.note(secret.value, now);
     Ok(User { name: user_name(namespace, name), uid: uid.into(), groups: groups(namespace), ..User::default() })
 }

@@ -18,6 +18,7 @@ mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_cache;
+pub mod token_use;
 mod token_file;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::jwt::{KeyError, PublicKeyEntry, SigningKey, Unverified};
 use super::token_cache::TokenCache;
+use super::token_use::Uses;
 use super::{CREDENTIAL_ID, Objects, User, legacy_token};
 
 /// Where a pod asks for this time, its mounted token really lives for a year, so that clients which never read it
@@ -22,6 +23,7 @@ pub struct ServiceAccounts {
     signing: SigningKey,
     keys: Vec<PublicKeyEntry>,
     cache: TokenCache,
+    uses: Uses,
 }
 
 /// Name and uid of an object a token refers to.
@@ -68,7 +70,13 @@ impl ServiceAccounts {
             keys.push(PublicKeyEntry::from_pem(pem)?);
         }
         let audiences = if audiences.is_empty() { vec![issuer.to_string()] } else { audiences.to_vec() };
-        Ok(ServiceAccounts { issuer: issuer.into(), audiences, signing, keys, cache: TokenCache::default() })
+        let (cache, uses) = (TokenCache::default(), Uses::default());
+        Ok(ServiceAccounts { issuer: issuer.into(), audiences, signing, keys, cache, uses })
+    }
+
+    /// Which tokens of Secrets were used.
+    pub fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Issued {
@@ -155,7 +163,7 @@ impl ServiceAccounts {
             return Err(format!("token audiences {meant_for} is invalid for the target audiences {wanted}"));
         }
         let user = match legacy {
-            true => legacy_token::check(&claims, token, objects, now)?,
+            true => legacy_token::check(&claims, token, objects, &self.uses, now)?,
             false => check(&claims, objects, now)?,
         };
         Ok((user, good_for))

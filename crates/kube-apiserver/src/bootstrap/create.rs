@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::objects;
 use crate::app::App;
+use crate::authn::token_use;
 use crate::call::Call;
 use crate::pki::Material;
 use crate::write::{self, Owner, Part, Update};
@@ -16,6 +17,8 @@ use crate::write::{self, Owner, Part, Update};
 /// Many writes share one commit of the store.
 const PARALLEL: usize = 64;
 const MANAGER: &str = "kube-apiserver";
+/// How upstream's managedFields name who makes flow schemas and priority levels.
+const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
 pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
@@ -24,7 +27,25 @@ pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
     ensure_all(app, namespaces).await?;
     ensure_all(app, rest).await?;
     ensure_all(app, vec![service_cidr(app), authentication(material)]).await?;
-    ensure_all(app, vec![service(app)]).await
+    say_ready(app).await?;
+    ensure_all(app, vec![service(app)]).await?;
+    ensure_all(app, token_tracking(app).into_iter().collect()).await
+}
+
+const TOKEN_TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
+
+/// Since when the use of tokens of Secrets is noted; said once, and again where it cannot be read.
+fn token_tracking(app: &App) -> Option<Value> {
+    let said = app.views.one("configmaps", "kube-system", TOKEN_TRACKING);
+    let since = said.as_ref().and_then(|map| map["data"]["since"].as_str());
+    if since.is_some_and(|day| day.parse::<jiff::civil::Date>().is_ok()) {
+        return None;
+    }
+    Some(json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": TOKEN_TRACKING, "namespace": "kube-system"},
+        "data": {"since": token_use::day(app.clock.now())},
+    }))
 }
 
 async fn ensure_all(app: &Arc<App>, objects: Vec<Value>) -> Result<(), Status> {
@@ -37,7 +58,10 @@ pub async fn ensure(app: &Arc<App>, wanted: Value) -> Result<(), Status> {
     let call = Call::internal(app, &wanted)?;
     let resource = call.resource.clone();
     let (namespace, name) = (wanted.namespace().to_string(), wanted.name().to_string());
-    let owner = Owner::Update(MANAGER.into());
+    let owner = match wanted["apiVersion"].as_str() {
+        Some(super::FLOWCONTROL) => Owner::Update(FLOW_MANAGER.into()),
+        _ => Owner::Update(MANAGER.into()),
+    };
     let key = resource.key(&namespace, &name)?;
     if resource.state()?.get(&key).is_none() {
         match write::create(&call, &resource, &namespace, wanted.clone(), &owner, false).await {
@@ -78,6 +102,7 @@ fn repaired(current: &Value, wanted: &Value) -> Value {
             next["endpoints"] = wanted["endpoints"].clone();
             next["ports"] = wanted["ports"].clone();
         }
+        "FlowSchema" | "PriorityLevelConfiguration" => return crate::flowcontrol::maintained(current, wanted),
         // Others may have added to it, as signatures are to `cluster-info`.
         "ConfigMap" => {
             for (name, text) in wanted["data"].as_object().into_iter().flatten() {
@@ -121,6 +146,35 @@ fn service_cidr(app: &App) -> Value {
         "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
         "spec": {"cidrs": [app.settings.service_cidr.to_string()]},
     })
+}
+
+/// The first range of Services is ready before anybody could ask; of others their controller says so.
+async fn say_ready(app: &Arc<App>) -> Result<(), Status> {
+    let wanted = service_cidr(app);
+    let call = Call::internal(app, &wanted)?;
+    let (resource, owner) = (call.resource.clone(), Owner::Update(MANAGER.into()));
+    let update = Update {
+        call: &call,
+        resource: &resource,
+        namespace: "",
+        name: wanted.name(),
+        part: Part::Status,
+        owner: &owner,
+        dry_run: false,
+    };
+    let now = app.clock.stamp();
+    let change = |current: &Value| {
+        let mut next = current.clone();
+        let mut said = current["status"]["conditions"].as_array().into_iter().flatten();
+        if !said.any(|condition| condition["type"] == "Ready") {
+            next["status"]["conditions"] = json!([{
+                "type": "Ready", "status": "True", "lastTransitionTime": now, "reason": "",
+                "message": "Kubernetes default Service CIDR is ready",
+            }]);
+        }
+        Ok(next)
+    };
+    write::update(update, change).await.map(|_| ())
 }
 
 /// Where aggregated API servers and kubelets learn whom to believe.

@@ -1,6 +1,6 @@
 //! `/metrics`, with upstream's names. Counting costs one short lock per request.
 
-mod render;
+pub(crate) mod render;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

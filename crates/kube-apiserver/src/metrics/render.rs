@@ -17,6 +17,7 @@ impl Metrics {
         let mut out = String::new();
         self.requests(&mut out);
         self.running_requests(&mut out);
+        app.flow.render(&mut out);
         objects(&mut out, app);
         build(&mut out);
         process(&mut out);
@@ -145,10 +146,10 @@ fn booted() -> Option<f64> {
     stat.lines().find_map(|line| line.strip_prefix("btime ")?.parse().ok())
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
     let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
 }
 
-fn line(out: &mut String, name: &str, labels: &str, value: impl Display) {
+pub(crate) fn line(out: &mut String, name: &str, labels: &str, value: impl Display) {
     let _ = writeln!(out, "{name}{{{labels}}} {value}");
 }

@@ -85,6 +85,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     };
     let ends = Instant::now() + options.lifetime;
     let gauge = call.app.metrics.watching(call.resource.kind.plural);
+    let interest = call.app.flow.watches.begin(call.resource.kind.plural, &call.target, &call.query);
     let stream = Stream {
         call,
         filter,
@@ -96,6 +97,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         changes: Vec::new(),
         ready: VecDeque::new(),
         _gauge: gauge,
+        _interest: interest,
     };
     let pieces = futures::stream::unfold(Some(stream), |stream| async move {
         let mut stream = stream?;
@@ -174,6 +176,7 @@ struct Stream {
     /// Pieces that wait to be sent.
     ready: VecDeque<Bytes>,
     _gauge: crate::metrics::Gauge,
+    _interest: Option<crate::flowcontrol::Interest>,
 }
 
 impl Stream {

@@ -72,6 +72,7 @@ scenarios! {
     resourceclaim_controller
     resourcequota_controller
     root_ca_certificate_publisher_controller
+    service_cidr_controller
     service_lb_controller
     serviceaccount_controller
     serviceaccount_token_controller
@@ -80,6 +81,7 @@ scenarios! {
     token_cleaner_controller
     ttl_after_finished_controller
     ttl_controller
+    validatingadmissionpolicy_status_controller
     volumeattributesclass_protection_controller
 }
 

@@ -55,6 +55,8 @@ impl World {
             shared_store: false,
             attached: Vec::new(),
             kubelet_insecure_tls: true,
+            flow: Default::default(),
+            audit: Default::default(),
         };
         let clock = time.clone();
         let clock = Clock::from_fn(move || clock.now());

@@ -2,6 +2,7 @@
 //! all is the authorizer's business; this looks at what the object says.
 
 mod labels;
+mod slices;
 mod token;
 
 use machinery::object::Meta;
@@ -49,6 +50,11 @@ impl Plugin for NodeRestriction {
                 false => Err("can only access CSINode with the same name as the requesting node".into()),
             },
             ("resource.k8s.io", "resourceslices", _) => slice(request, node, object),
+            ("discovery.k8s.io", "endpointslices", _) if request.namespace == "kube-system" => {
+                let own = request.app.views.one("nodes", "", node);
+                let new = object.filter(|_| request.operation != Operation::Delete);
+                slices::check(node, own.as_deref(), request.old, new)
+            }
             ("certificates.k8s.io", "certificatesigningrequests", "") => certificate_request(request, object),
             _ => Ok(()),
         };

@@ -116,7 +116,7 @@ impl Nodes {
     }
 }
 
-async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
+pub async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
     let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect((host, port))).await {
         Err(_) => return Err(format!("dial tcp {}: i/o timeout", authority(host, port))),
         Ok(Err(error)) => return Err(format!("dial tcp {}: {}", authority(host, port), in_go_words(&error))),

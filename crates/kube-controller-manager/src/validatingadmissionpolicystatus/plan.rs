@@ -1,0 +1,171 @@
+//! Which expressions of a policy are wrong, and how that is said.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::admissionregistration::v1::{ExpressionWarning, TypeChecking, ValidatingAdmissionPolicy};
+use machinery::cel::Program;
+use reconcile::{Key, Plan, Write};
+use serde_json::{Value, json};
+
+use super::shapes;
+
+/// As upstream: of policies for more, the first.
+const KINDS_MAX: usize = 10;
+const ALL: &str = "*";
+
+/// A kind that a policy looks at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Looked {
+    pub group: String,
+    pub version: String,
+    pub kind: String,
+}
+
+impl Looked {
+    /// As upstream prints it.
+    fn shown(&self) -> String {
+        match self.group.as_str() {
+            "" => format!("/{}, Kind={}", self.version, self.kind),
+            group => format!("{group}/{}, Kind={}", self.version, self.kind),
+        }
+    }
+}
+
+pub(super) fn plan(policy: &ValidatingAdmissionPolicy, schema: &dyn Fn(&Looked) -> Option<Arc<Value>>) -> Plan {
+    let generation = policy.metadata.generation;
+    let seen = policy.status.as_ref();
+    if seen.is_some_and(|status| status.observed_generation == generation && status.type_checking.is_some()) {
+        return Plan::nothing();
+    }
+    let warnings = warnings(policy, schema);
+    let checking = TypeChecking { expression_warnings: (!warnings.is_empty()).then_some(warnings) };
+    let metadata = json!({"uid": policy.metadata.uid, "resourceVersion": policy.metadata.resource_version});
+    let mut status = json!({"observedGeneration": generation, "typeChecking": checking});
+    if checking.expression_warnings.is_none() {
+        // A merge patch would keep those of the text before.
+        status["typeChecking"] = json!({"expressionWarnings": null});
+    }
+    let patch = json!({"metadata": metadata, "status": status});
+    let key = Key::of(&policy.metadata);
+    Plan::one(Write::merge_patch_sub::<ValidatingAdmissionPolicy>(&key, "status", patch).accept(&["NotFound"]))
+}
+
+fn warnings(
+    policy: &ValidatingAdmissionPolicy,
+    schema: &dyn Fn(&Looked) -> Option<Arc<Value>>,
+) -> Vec<ExpressionWarning> {
+    let Some(spec) = &policy.spec else { return Vec::new() };
+    let schemas: Vec<(Looked, Arc<Value>)> =
+        kinds(policy).into_iter().filter_map(|kind| schema(&kind).map(|schema| (kind, schema))).collect();
+    let mut found = Vec::new();
+    for (index, validation) in spec.validations.iter().flatten().enumerate() {
+        let texts = [
+            ("expression", Some(&validation.expression)),
+            ("messageExpression", validation.message_expression.as_ref()),
+        ];
+        for (field, text) in texts {
+            let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
+            let warning: String = schemas
+                .iter()
+                .filter_map(|(kind, schema)| Some(format!("{}: {}\n", kind.shown(), wrong(text, schema)?)))
+                .collect();
+            if !warning.is_empty() {
+                found.push(ExpressionWarning { field_ref: format!("spec.validations[{index}].{field}"), warning });
+            }
+        }
+    }
+    found
+}
+
+/// What is wrong with an expression for objects of that schema. Of the other variables only the names are known.
+fn wrong(text: &str, schema: &Value) -> Option<String> {
+    let variables = [
+        ("object", Some(schema)),
+        ("oldObject", Some(schema)),
+        ("params", None),
+        ("request", None),
+        ("authorizer", None),
+        ("namespaceObject", None),
+        ("variables", None),
+    ];
+    Program::check(text, &variables).err()
+}
+
+/// The kinds that the rules name one by one; rules for everything, and for parts of objects, name none.
+fn kinds(policy: &ValidatingAdmissionPolicy) -> BTreeSet<Looked> {
+    let constraints = policy.spec.as_ref().and_then(|spec| spec.match_constraints.as_ref());
+    let mut found = BTreeSet::new();
+    for rule in constraints.iter().flat_map(|constraints| constraints.resource_rules.iter().flatten()) {
+        let lists = [&rule.api_groups, &rule.api_versions, &rule.resources];
+        if lists.iter().any(|list| list.iter().flatten().any(|text| text == ALL || text.contains('/'))) {
+            continue;
+        }
+        for group in rule.api_groups.iter().flatten() {
+            for version in rule.api_versions.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    if let Some(kind) = shapes::kind_of(group, version, resource) {
+                        let looked = Looked { group: group.clone(), version: version.clone(), kind: kind.into() };
+                        found.insert(looked);
+                    }
+                }
+            }
+        }
+    }
+    found.into_iter().take(KINDS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(rules: Value, expressions: &[&str], status: Value) -> ValidatingAdmissionPolicy {
+        let validations: Vec<Value> = expressions.iter().map(|text| json!({"expression": text})).collect();
+        let object = json!({
+            "metadata": {"name": "p", "generation": 2}, "status": status,
+            "spec": {"matchConstraints": {"resourceRules": rules}, "validations": validations},
+        });
+        serde_json::from_value(object).expect("a policy")
+    }
+
+    fn rules(group: &str, resources: &[&str]) -> Value {
+        json!([{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources}])
+    }
+
+    fn schema(kind: &Looked) -> Option<Arc<Value>> {
+        shapes::of(&kind.group, &kind.version, &kind.kind).map(Arc::new)
+    }
+
+    #[test]
+    fn wrong_names_are_told_with_their_place() {
+        let check = |rules: Value, expressions: &[&str], expected: &[(&str, &str)]| {
+            let found = warnings(&policy(rules, expressions, json!({})), &schema);
+            let found: Vec<(&str, &str)> =
+                found.iter().map(|one| (one.field_ref.as_str(), one.warning.as_str())).collect();
+            assert_eq!(found, expected);
+        };
+        let fine = "object.spec.replicas <= 5 && object.spec.template.spec.containers.all(c, c.image != '')";
+        check(rules("apps", &["deployments"]), &[fine, "variables.x > 1", "has(object.metadata.labels.app)"], &[]);
+        let slip = "object.spec.replica <= 5";
+        let told = "apps/v1, Kind=Deployment: ERROR: <input>:1:12: undefined field 'replica'\n | object.spec.replica <= 5\n | ...........^\n";
+        check(rules("apps", &["deployments"]), &[fine, slip], &[("spec.validations[1].expression", told)]);
+        let pods =
+            "/v1, Kind=Pod: ERROR: <input>:1:1: undeclared reference to 'pod' (in container '')\n | pod.spec\n | ^\n";
+        check(rules("", &["pods"]), &["pod.spec"], &[("spec.validations[0].expression", pods)]);
+        check(rules("", &["*"]), &[slip], &[]);
+        check(rules("", &["pods/status"]), &[slip], &[]);
+        check(rules("example.com", &["things"]), &[slip], &[]);
+    }
+
+    #[test]
+    fn a_policy_is_looked_at_once_per_generation() {
+        let writes = |status: Value| {
+            let plan = plan(&policy(rules("", &["pods"]), &["true"], status), &schema);
+            plan.writes.first().map(|write| write.body()["status"].clone())
+        };
+        let said = json!({"observedGeneration": 2, "typeChecking": {"expressionWarnings": null}});
+        assert_eq!(writes(json!({})), Some(said.clone()));
+        assert_eq!(writes(json!({"observedGeneration": 1, "typeChecking": {}})), Some(said));
+        assert_eq!(writes(json!({"observedGeneration": 2, "typeChecking": {}})), None);
+    }
+}
