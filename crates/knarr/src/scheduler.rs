@@ -14,11 +14,15 @@ pub const AGENT: &str = concat!("kube-scheduler/v", env!("CARGO_PKG_VERSION"), "
 /// The name of its lease.
 pub const COMPONENT: &str = "kube-scheduler";
 
+/// Where upstream's answers.
+const PORT: u16 = 10259;
+
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
+    #[command(flatten)]
+    secure: crate::secure::Flags,
     /// A KubeSchedulerConfiguration: profiles, plugins and their weights.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -35,15 +39,17 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        let cluster = flags.cluster.cluster(AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         let election = flags.leader.election(COMPONENT)?;
+        let (metrics, leads) = (config.metrics.subscribe(), election.leads());
+        let page: health::Page = Arc::new(move || {
+            kube_scheduler::metrics::text(&metrics.borrow()) + &health::leadership(COMPONENT, &leads)
+        });
         if let Some(address) = flags.health_address {
-            let (metrics, leads) = (config.metrics.subscribe(), election.leads());
-            let page =
-                move || kube_scheduler::metrics::text(&metrics.borrow()) + &health::leadership(COMPONENT, &leads);
-            health::serve(address, Arc::new(page)).await?;
+            health::serve(address, page.clone()).await?;
         }
+        flags.secure.serve(PORT, AGENT, page).await?;
         let client = cluster.client().clone();
         election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         Ok(())

@@ -58,6 +58,11 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     };
     let mut reply = outcome.unwrap_or_else(|status| respond::status(&status, answer.as_ref().ok()));
     add_headers(&mut reply, &noted.warnings);
+    if let Some(user) = &noted.user {
+        let agent = noted.agent.as_deref().unwrap_or_default();
+        let (method, uri, code) = (&parts.method, &parts.uri, reply.status().as_u16());
+        tracing::debug!(target: REQUESTS, user, verb = noted.verb, %method, %uri, code, agent, "HTTP");
+    }
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
@@ -65,11 +70,29 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     reply
 }
 
+/// Under this name every request is logged, where that is asked for.
+const REQUESTS: &str = "requests";
+
 /// What is known of a request however far it came.
 #[derive(Default)]
 struct Noted {
     target: Arc<Target>,
     warnings: Vec<String>,
+    /// Only for the log.
+    user: Option<String>,
+    agent: Option<String>,
+    verb: &'static str,
+}
+
+impl Noted {
+    fn remember(&mut self, user: &User, target: &Target, headers: &HeaderMap) {
+        if tracing::enabled!(target: REQUESTS, tracing::Level::DEBUG) {
+            self.user = Some(user.name.clone());
+            self.verb = target.verb;
+            let agent = headers.get(http::header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+            self.agent = agent.map(str::to_owned);
+        }
+    }
 }
 
 async fn steps(
@@ -96,6 +119,7 @@ async fn steps(
         Some(other) => other,
         None => user,
     };
+    noted.remember(&user, &target, &parts.headers);
     let long_running = is_long_running(&target);
     let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
     let _running = match long_running {
