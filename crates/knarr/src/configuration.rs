@@ -82,7 +82,7 @@ mod tests {
         check("apiVersion: a/v1\nkind: K\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode: x\nany: 7\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode: true\n", "good");
-        check("apiVersion: a/v1\nkind: K\nmode: y\n", "mode: y: knarr cannot do this; leave it out");
+        check("apiVersion: a/v1\nkind: K\nmode: z\n", "mode: z: knarr cannot do this; leave it out");
         check("apiVersion: a/v1\nkind: K\nmodus: ''\n", "there is no field modus");
         check("apiVersion: a/v2\nkind: K\n", "it is no K of a/v1: it says apiVersion \"a/v2\" and kind \"K\"");
     }

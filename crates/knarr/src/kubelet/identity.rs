@@ -95,7 +95,8 @@ async fn ask(client: &kube::Client, name: &str) -> anyhow::Result<Pair> {
 
 /// Gets the node's certificate, and writes the kubeconfig that names it.
 async fn bootstrap(files: &Files, name: &str) -> anyhow::Result<Pair> {
-    let Some(path) = &files.bootstrap_kubeconfig else {
+    let path = files.bootstrap_kubeconfig.as_deref().map(std::path::absolute).transpose()?;
+    let Some(path) = &path else {
         bail!(
             "{} is not there or of no use any more: give --bootstrap-kubeconfig, with which the node can ask for a certificate",
             files.kubeconfig.display()

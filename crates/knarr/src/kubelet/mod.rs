@@ -139,7 +139,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     runtime.block_on(serve(flags))
 }
 
-async fn serve(flags: Flags) -> anyhow::Result<()> {
+async fn serve(mut flags: Flags) -> anyhow::Result<()> {
+    // Mounts and kubeconfigs name what is in these folders from elsewhere.
+    flags.root_dir = std::path::absolute(&flags.root_dir).context("--root-dir")?;
+    flags.cert_dir = std::path::absolute(&flags.cert_dir).context("--cert-dir")?;
     let file = flags.file()?;
     let name = flags.hostname_override.clone().unwrap_or_else(crate::server::host_name);
     let shutdown = Shutdown::new();
@@ -153,7 +156,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         bail!("knarr kubelet runs the pods of a cluster: give --kubeconfig, and --bootstrap-kubeconfig the first time");
     };
     let files = identity::Files {
-        kubeconfig,
+        kubeconfig: std::path::absolute(kubeconfig).context("--kubeconfig")?,
         bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
         cert_dir: flags.cert_dir.clone(),
     };
