@@ -221,13 +221,15 @@ impl App<'_> {
 /// Health is for everyone, metrics are for those whom the API server lets see them.
 fn told_to_those_who_may_see(cluster: &ByHand) {
     let ask = |arguments: &str| {
-        let script = format!("cd {} && curl -sk -o /dev/null -w '%{{http_code}}' {arguments}", cluster.path("").display());
+        let script =
+            format!("cd {} && curl -sk -o /dev/null -w '%{{http_code}}' {arguments}", cluster.path("").display());
         cluster.machine.shell(&script).unwrap()
     };
     for port in [10257, 10259] {
         assert_eq!(ask(&format!("https://127.0.0.1:{port}/healthz")), "200");
         assert_eq!(ask(&format!("https://127.0.0.1:{port}/metrics")), "403");
-        let certificate = |user: &str| format!("--cert pki/{user}.crt --key pki/{user}.key https://127.0.0.1:{port}/metrics");
+        let certificate =
+            |user: &str| format!("--cert pki/{user}.crt --key pki/{user}.key https://127.0.0.1:{port}/metrics");
         assert_eq!(ask(&certificate("proxy")), "403");
         assert_eq!(ask(&certificate("admin")), "200");
     }
@@ -293,7 +295,8 @@ fn asked_only_what_upstream_has(cluster: &ByHand) {
 fn is_common(path: &str) -> bool {
     let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
     let discovery = path.split('/').filter(|part| !part.is_empty()).count() <= 3;
-    matches!(first, "healthz" | "readyz" | "livez" | "version" | "openapi") || (matches!(first, "api" | "apis") && discovery)
+    matches!(first, "healthz" | "readyz" | "livez" | "version" | "openapi")
+        || (matches!(first, "api" | "apis") && discovery)
 }
 
 /// Version, and resource with subresource, of a path of the API; nothing for paths of other kinds.

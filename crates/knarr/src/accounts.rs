@@ -86,7 +86,8 @@ impl Tokens {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.own.clone(), NAMESPACE);
         if accounts.get_opt(self.name).await?.is_none() {
             let metadata = ObjectMeta { name: Some(self.name.into()), ..ObjectMeta::default() };
-            let made = accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..Default::default() }).await;
+            let made =
+                accounts.create(&PostParams::default(), &ServiceAccount { metadata, ..Default::default() }).await;
             // Another controller manager may have been faster.
             if let Err(error) = made
                 && !matches!(&error, kube::Error::Api(status) if status.reason == "AlreadyExists")
@@ -94,10 +95,8 @@ impl Tokens {
                 return Err(error.into());
             }
         }
-        let spec = TokenRequestSpec {
-            expiration_seconds: Some(LIFETIME.as_secs() as i64),
-            ..TokenRequestSpec::default()
-        };
+        let spec =
+            TokenRequestSpec { expiration_seconds: Some(LIFETIME.as_secs() as i64), ..TokenRequestSpec::default() };
         let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let answer = accounts.create_token_request(self.name, &PostParams::default(), &request).await?;
         let token = answer.status.and_then(|status| status.token).context("the answer has no token")?;

@@ -34,12 +34,16 @@ impl Flags {
         Ok(config)
     }
 
-    /// The copies it keeps live as long as the process: what is at work when it is told to stop waits until they have
-    /// seen its last write.
     pub async fn cluster(&self, agent: &'static str) -> anyhow::Result<Cluster> {
-        let client = client(self.config().await?, agent)?;
-        Ok(Cluster::with_client(client.clone(), Caches::new(client, Shutdown::new())))
+        cluster(self.config().await?, agent)
     }
+}
+
+/// The copies it keeps live as long as the process: what is at work when it is told to stop waits until they have seen its
+/// last write.
+pub fn cluster(config: kube::Config, agent: &'static str) -> anyhow::Result<Cluster> {
+    let client = client(config, agent)?;
+    Ok(Cluster::with_client(client.clone(), Caches::new(client, Shutdown::new())))
 }
 
 pub async fn from_file(kubeconfig: &Path) -> anyhow::Result<kube::Config> {

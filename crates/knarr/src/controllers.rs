@@ -89,7 +89,7 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
     let client = flags.cluster.config().await?;
     let cluster = match flags.use_service_account_credentials {
         true => crate::accounts::cluster(client, COMPONENT, AGENT)?,
-        false => flags.cluster.cluster(AGENT).await?,
+        false => crate::alone::cluster(client, AGENT)?,
     };
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let Some(path) = path else { return Ok(None) };

@@ -129,7 +129,8 @@ impl Flags {
             flags: Flags,
         }
         // The environment is for servers and agents; who asks here has said everything.
-        let command = <Nothing as clap::CommandFactory>::command().mut_args(|argument| argument.env(clap::builder::Resettable::Reset));
+        let command = <Nothing as clap::CommandFactory>::command()
+            .mut_args(|argument| argument.env(clap::builder::Resettable::Reset));
         let matches = command.get_matches_from(["knarr"]);
         <Flags as clap::FromArgMatches>::from_arg_matches(&matches).expect("no flag of a node is required")
     }

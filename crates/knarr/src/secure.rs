@@ -102,9 +102,8 @@ impl Flags {
 
 /// A certificate and its key from their files.
 pub fn read_pair(certificate: &std::path::Path, key: &std::path::Path) -> anyhow::Result<Pair> {
-    let read = |path: &std::path::Path| {
-        std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
-    };
+    let read =
+        |path: &std::path::Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
     let key_pem = crate::keys::pkcs8(&read(key)?).with_context(|| format!("use {}", key.display()))?;
     Pair::from_pem(read(certificate)?, key_pem).with_context(|| format!("use {}", certificate.display()))
 }

@@ -46,9 +46,11 @@ const COMMON: Table = &[
 const API_SERVER: Table = &[
     ("endpoint-reconciler-type", Only(&["lease"], "knarr's servers know each other by leases")),
     ("storage-backend", Only(&["etcd3"], "there is no other")),
-    ("etcd-prefix", Only(&["/registry"], "knarr keeps its objects there")),
     ("etcd-compaction-interval", Only(&["5m", "5m0s"], "knarr compacts as often as upstream's default")),
-    ("runtime-config", Only(&["", "api/ga=true", "api/beta=false", "api/alpha=false"], "knarr serves what upstream serves by default")),
+    (
+        "runtime-config",
+        Only(&["", "api/ga=true", "api/beta=false", "api/alpha=false"], "knarr serves what upstream serves by default"),
+    ),
     ("service-account-lookup", Only(&["true"], "knarr always looks")),
     ("service-account-extend-token-expiration", Only(&["true"], "knarr always does")),
     ("enable-priority-and-fairness", Only(&["false"], "knarr has no priority and fairness yet")),
@@ -71,7 +73,10 @@ const API_SERVER: Table = &[
     ("audit-policy-file", Refused("knarr writes no audit log yet; --v=3 logs every request")),
     ("audit-log-path", Refused("knarr writes no audit log yet; --v=3 logs every request")),
     ("audit-webhook-config-file", Refused("knarr writes no audit log yet; --v=3 logs every request")),
-    ("encryption-provider-config", Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk")),
+    (
+        "encryption-provider-config",
+        Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk"),
+    ),
     ("authentication-config", Refused("knarr takes client certificates, service account, bootstrap and static tokens")),
     ("authentication-token-webhook-config-file", Refused("knarr asks nobody else about tokens")),
     ("authorization-config", Refused("give the modes by --authorization-mode=Node,RBAC")),
@@ -245,7 +250,7 @@ mod tests {
         check("knarr server --v=9", "knarr server --v=9 v0");
         check("knarr kube-apiserver --v=3 --secure-port=1", "knarr kube-apiserver --secure-port=1 v3");
         check("knarr kube-scheduler -v 4 --kubeconfig a", "knarr kube-scheduler --kubeconfig a v4");
-        check("knarr kube-apiserver --etcd-prefix /registry --profiling=false --a b", "knarr kube-apiserver --a b v0");
+        check("knarr kube-apiserver --storage-backend etcd3 --profiling=false --a b", "knarr kube-apiserver --a b v0");
         check("knarr kube-controller-manager --cluster-name=kubernetes", "knarr kube-controller-manager v0");
         check("knarr kube-apiserver --watch-cache --a", "knarr kube-apiserver --a v0");
     }
@@ -258,8 +263,8 @@ mod tests {
             "knarr kube-apiserver does not take --audit-log-path: knarr writes no audit log yet; --v=3 logs every request",
         );
         check(
-            "knarr kube-apiserver --etcd-prefix /other",
-            "knarr kube-apiserver does not take --etcd-prefix=/other: knarr keeps its objects there",
+            "knarr kube-apiserver --storage-backend etcd2",
+            "knarr kube-apiserver does not take --storage-backend=etcd2: there is no other",
         );
         check(
             "knarr kube-scheduler --profiling",
@@ -271,7 +276,8 @@ mod tests {
     #[test]
     fn no_flag_is_in_two_tables() {
         for component in ["kube-apiserver", "kube-controller-manager", "kubelet", "kube-proxy"] {
-            let mut names: Vec<&str> = tables(component).unwrap().iter().flat_map(|table| table.iter()).map(|(name, _)| *name).collect();
+            let mut names: Vec<&str> =
+                tables(component).unwrap().iter().flat_map(|table| table.iter()).map(|(name, _)| *name).collect();
             let count = names.len();
             names.sort();
             names.dedup();

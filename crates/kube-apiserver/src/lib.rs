@@ -154,14 +154,7 @@ pub async fn start_at(
     };
     tokio::spawn(renew(renewed, material, options, serving.certificate, shutdown));
     let (accepting, announcing) = (serving.accepting, serving.announcing);
-    Ok(Running {
-        address: serving.address,
-        kubeconfig,
-        app: serving.app,
-        cluster_authority,
-        accepting,
-        announcing,
-    })
+    Ok(Running { address: serving.address, kubeconfig, app: serving.app, cluster_authority, accepting, announcing })
 }
 
 /// A server that answers, whoever made its certificates.

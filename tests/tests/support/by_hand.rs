@@ -214,4 +214,3 @@ pub fn testdata(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
-

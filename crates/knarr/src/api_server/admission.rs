@@ -67,7 +67,11 @@ mod tests {
         check("NodeRestriction", "LimitRanger ResourceQuota", Ok("LimitRanger ResourceQuota"));
         check("LimitRanger", "", Ok("NodeRestriction"));
         check("", "AlwaysPullImages", Ok("NodeRestriction"));
-        check("AlwaysPullImages", "", Err("--enable-admission-plugins: knarr does not have the admission plugin AlwaysPullImages"));
+        check(
+            "AlwaysPullImages",
+            "",
+            Err("--enable-admission-plugins: knarr does not have the admission plugin AlwaysPullImages"),
+        );
         check("Nonsense", "", Err("there is no admission plugin \"Nonsense\""));
         check("LimitRanger", "LimitRanger", Err("the admission plugin LimitRanger is both enabled and disabled"));
     }

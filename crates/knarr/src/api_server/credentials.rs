@@ -72,7 +72,9 @@ impl Flags {
 
     /// What an earlier start made, or a new one.
     fn own_serving(&self) -> anyhow::Result<Pair> {
-        if let Some(pair) = Pair::read(&self.cert_dir, "apiserver").filter(|pair| pair.renew_at() > jiff::Timestamp::now()) {
+        if let Some(pair) =
+            Pair::read(&self.cert_dir, "apiserver").filter(|pair| pair.renew_at() > jiff::Timestamp::now())
+        {
             return Ok(pair);
         }
         let pair = crate::secure::self_signed(&[])?;

@@ -17,6 +17,7 @@ use kube_apiserver::authz::Mode;
 use kube_apiserver::{Given, Options};
 use reconcile::Shutdown;
 use store::Store;
+use store::prefixed::Prefixed;
 
 #[derive(clap::Args)]
 pub struct Flags {
@@ -32,6 +33,9 @@ pub struct Flags {
     /// The key of our certificate for etcd.
     #[arg(long, requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
+    /// Below which key objects are kept.
+    #[arg(long, default_value = "/registry")]
+    etcd_prefix: String,
     /// The address to listen on.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
@@ -140,7 +144,7 @@ async fn connect(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
     };
     for attempt in 1.. {
         match store::etcd::EtcdStore::connect(config.clone()).await {
-            Ok(store) => return Ok(Arc::new(store)),
+            Ok(store) => return Ok(Prefixed::wrap(Arc::new(store), &flags.etcd_prefix)),
             Err(error) if attempt == TRIES => return Err(error).context("reach etcd"),
             Err(error) => tracing::warn!(%error, "etcd does not answer yet"),
         }
@@ -250,7 +254,13 @@ mod tests {
         --tls-cert-file=/etc/kubernetes/pki/apiserver.crt --tls-private-key-file=/etc/kubernetes/pki/apiserver.key";
 
     fn given(line: &str) -> Flags {
-        let sifted = crate::upstream::sift(["knarr", "kube-apiserver"].into_iter().chain(line.split(' ')).filter(|word| !word.is_empty()).map(Into::into));
+        let sifted = crate::upstream::sift(
+            ["knarr", "kube-apiserver"]
+                .into_iter()
+                .chain(line.split(' '))
+                .filter(|word| !word.is_empty())
+                .map(Into::into),
+        );
         Given::parse_from(sifted.unwrap().arguments.into_iter().skip(1)).flags
     }
 
@@ -269,19 +279,24 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_as_upstream_has_it() {
-        let flags = given("--etcd-servers=http://a:2379 --service-account-issuer=https://i --service-account-signing-key-file=k");
+        let flags = given(
+            "--etcd-servers=http://a:2379 --service-account-issuer=https://i --service-account-signing-key-file=k",
+        );
         let options = flags.options().unwrap();
         assert_eq!(options.authorization, [Mode::AlwaysAllow]);
         assert!(!options.anonymous && !options.bootstrap_tokens && !options.allow_privileged);
         assert!(options.admission_off.contains("NodeRestriction"));
         assert!(flags.config().is_ok());
-        let two = given("--etcd-servers=a --service-account-issuer=i --service-account-signing-key-file=k --service-cluster-ip-range=10.0.0.0/24,fd00::/108");
+        let two = given(
+            "--etcd-servers=a --service-account-issuer=i --service-account-signing-key-file=k --service-cluster-ip-range=10.0.0.0/24,fd00::/108",
+        );
         assert!(two.config().unwrap_err().to_string().contains("one family"));
     }
 
     #[test]
     fn ranges_of_ports() {
-        let check = |text: &str, expected: Option<RangeInclusive<u16>>| assert_eq!(ports(text).ok(), expected, "{text}");
+        let check =
+            |text: &str, expected: Option<RangeInclusive<u16>>| assert_eq!(ports(text).ok(), expected, "{text}");
         check("30000-32767", Some(30000..=32767));
         check("30000+100", Some(30000..=30100));
         check("80", Some(80..=80));

@@ -171,11 +171,7 @@ winkernel:
 "#;
 
     fn read(text: &str) -> anyhow::Result<File> {
-        File::of(configuration::parse(
-            text.as_bytes(),
-            "kubeproxy.config.k8s.io/v1alpha1",
-            "KubeProxyConfiguration",
-        )?)
+        File::of(configuration::parse(text.as_bytes(), "kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")?)
     }
 
     #[test]

@@ -106,7 +106,9 @@ async fn bootstrap(files: &Files, name: &str) -> anyhow::Result<Pair> {
     let pair = loop {
         match ask(&client, name).await {
             Ok(pair) => break pair,
-            Err(error) => tracing::warn!(error = format!("{error:#}"), "the node has no certificate yet; it asks again"),
+            Err(error) => {
+                tracing::warn!(error = format!("{error:#}"), "the node has no certificate yet; it asks again")
+            }
         }
         tokio::time::sleep(AGAIN).await;
     };
@@ -202,7 +204,10 @@ mod tests {
         let made = kubeconfig(BOOTSTRAP.as_bytes(), Path::new("/etc/kubernetes/bootstrap"), Path::new("/pki/c.pem"));
         let made = made.unwrap();
         let cluster = &made["clusters"][0]["cluster"];
-        assert_eq!((&cluster["server"], &cluster["certificate-authority"]), (&json!("https://a:6443"), &json!("/etc/kubernetes/ca.crt")));
+        assert_eq!(
+            (&cluster["server"], &cluster["certificate-authority"]),
+            (&json!("https://a:6443"), &json!("/etc/kubernetes/ca.crt"))
+        );
         assert_eq!(made["users"][0]["user"], json!({"client-certificate": "/pki/c.pem", "client-key": "/pki/c.pem"}));
         assert!(kubeconfig(b"current-context: x", Path::new("/b"), Path::new("/c")).is_err());
     }

@@ -68,7 +68,9 @@ pub fn certificate(
             None => loop {
                 match obtain().await.and_then(|pair| renewed(&pair).map(|()| pair)) {
                     Ok(pair) => break pair.renew_at(),
-                    Err(error) => tracing::warn!(error = format!("{error:#}"), "the kubelet's server has no certificate yet"),
+                    Err(error) => {
+                        tracing::warn!(error = format!("{error:#}"), "the kubelet's server has no certificate yet")
+                    }
                 }
                 tokio::select! {
                     () = tokio::time::sleep(AGAIN) => {}

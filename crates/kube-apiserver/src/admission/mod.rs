@@ -218,8 +218,9 @@ pub fn governs(kind: &Kind) -> bool {
 
 impl Admission {
     pub fn new(options: &Options) -> Admission {
-        let is_on = |plugin: &Box<dyn Plugin>| !options.admission_off.contains(plugin.name());
-        Admission { plugins: plugins(options).into_iter().filter(is_on).collect() }
+        let mut plugins = plugins(options);
+        plugins.retain(|plugin| !options.admission_off.contains(plugin.name()));
+        Admission { plugins }
     }
 
     pub async fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {

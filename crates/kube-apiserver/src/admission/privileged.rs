@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn every_privileged_container_is_named() {
         let asks = json!({"securityContext": {"privileged": true}});
-        let spec = json!({"initContainers": [{}, asks], "containers": [asks, {"securityContext": {"privileged": false}}]});
+        let spec =
+            json!({"initContainers": [{}, asks], "containers": [asks, {"securityContext": {"privileged": false}}]});
         let pod = privileged(&json!({"spec": spec}), pod_spec_of("", "pods").unwrap());
         assert_eq!(
             pod,

@@ -28,7 +28,7 @@ pub use follow::start;
 pub use local::group_priority;
 pub use proxy::pass;
 
-use crate::pki::{Error, Credentials};
+use crate::pki::{Credentials, Error};
 use connect::Identity;
 
 pub const GROUP: &str = "apiregistration.k8s.io";

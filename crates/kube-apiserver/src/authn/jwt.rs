@@ -93,7 +93,9 @@ impl SigningKey {
         let header = json!({"alg": self.public.algorithm_name(), "kid": self.public.id});
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
         let signature = match &self.key {
-            Secret::Es256(key) => key.sign(&self.random, signed.as_bytes()).map(|signature| signature.as_ref().to_vec()),
+            Secret::Es256(key) => {
+                key.sign(&self.random, signed.as_bytes()).map(|signature| signature.as_ref().to_vec())
+            }
             Secret::Rs256(key) => {
                 let mut signature = vec![0; key.public().modulus_len()];
                 key.sign(&RSA_PKCS1_SHA256, &self.random, signed.as_bytes(), &mut signature).map(|()| signature)
@@ -250,6 +252,20 @@ mod tests {
         let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         assert!(matches!(SigningKey::from_pem(&ed25519.serialize_pem()), Err(KeyError::Signing(_))));
         assert!(matches!(PublicKeyEntry::from_pem(&ed25519.public_key_pem()), Err(KeyError::Public)));
+    }
+
+    #[test]
+    fn rsa_keys_sign_too() {
+        let openssl = |arguments: &str| {
+            let output = std::process::Command::new("openssl").args(arguments.split(' ')).output();
+            String::from_utf8(output.expect("there is an openssl").stdout).unwrap()
+        };
+        let signer = SigningKey::from_pem(&openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048")).unwrap();
+        let token = signer.sign(&json!({"sub": "a"}));
+        let token = Unverified::parse(&token).unwrap();
+        assert_eq!(token.header["alg"], "RS256");
+        assert!(token.is_signed_by(&[signer.public().clone()]));
+        assert!(!token.is_signed_by(&[key().0.public().clone()]));
     }
 
     #[test]

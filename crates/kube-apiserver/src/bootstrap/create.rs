@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::objects;
 use crate::app::App;
-use crate::call::Call;
 use crate::authn::FrontProxy;
+use crate::call::Call;
 use crate::pki::Credentials;
 use crate::write::{self, Owner, Part, Update};
 
