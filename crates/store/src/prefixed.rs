@@ -97,7 +97,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = EmbeddedStore::open(Config::new(folder.path().join("store"))).unwrap();
         let (usual, other) = (Prefixed::wrap(store.clone(), "/registry/"), Prefixed::wrap(store.clone(), "other"));
-        let mut events = other.watch_from(Revision(0)).await.unwrap();
+        let now = other.revision().await.unwrap();
+        let mut events = other.watch_from(now).await.unwrap();
         let key = "/registry/pods/default/a";
         for (view, value) in [(&usual, "1"), (&other, "2")] {
             let put = Change::Put { value: value.into(), ttl: None };
