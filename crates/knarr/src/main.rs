@@ -13,6 +13,7 @@ mod metrics;
 mod alone;
 mod accounts;
 mod leader;
+mod memory;
 mod health;
 mod secure;
 mod keys;
