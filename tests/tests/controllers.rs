@@ -314,7 +314,7 @@ async fn controllers_run_alone_and_outlive_the_server() {
     let account = |name: &str| format!("/api/v1/namespaces/{name}/serviceaccounts/default");
     assert_eq!(code(&client, &account("before")).await, 404);
     let mut command = std::process::Command::new(testkit::server::binary().unwrap());
-    command.arg("kube-controller-manager").arg("--kubeconfig").arg(server.kubeconfig());
+    command.args(["kube-controller-manager", "--secure-port=0", "--kubeconfig"]).arg(server.kubeconfig());
     let _controllers = Process(command.stderr(std::process::Stdio::null()).spawn().unwrap());
     until("the account", LATER, async || code(&client, &account("before")).await == 200).await;
 

@@ -63,7 +63,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let caches = Caches::new(joined.client.clone(), shutdown.clone());
     let membership = Membership {
         client: joined.client.clone(),
-        caches: caches.clone(),
+        network: Some(Cluster::with_client(joined.client.clone(), caches.clone())),
         client_authority: joined.authority.clone(),
         certificate,
         service_cidr: joined.settings.service_cidr,

@@ -17,6 +17,8 @@ const SCHEDULER: &str = "system:kube-scheduler";
 const PROXY: &str = "system:kube-proxy";
 /// The name of the controllers' lease.
 const LEASE: &str = "kube-controller-manager";
+/// Where upstream's answers.
+const PORT: u16 = 10257;
 const CLOUD_LEASE: &str = "cloud-controller-manager";
 const AGENT: &str = concat!("kube-controller-manager/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
@@ -24,9 +26,13 @@ const KUBELET_AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (k
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
+    #[command(flatten)]
+    secure: crate::secure::Flags,
+    /// Let each controller ask with a service account of its own.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    use_service_account_credentials: bool,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
@@ -80,19 +86,27 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn alone(flags: Flags) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
-    let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+    let client = flags.cluster.config().await?;
+    let cluster = match flags.use_service_account_credentials {
+        true => crate::accounts::cluster(client, COMPONENT, AGENT)?,
+        false => crate::alone::cluster(client, AGENT)?,
+    };
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
         let Some(path) = path else { return Ok(None) };
         Ok(Some(std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?))
     };
+    let read_key = |path: &Option<PathBuf>| -> anyhow::Result<Option<String>> {
+        let (Some(path), Some(text)) = (path, read(path)?) else { return Ok(None) };
+        Ok(Some(crate::keys::pkcs8(&text).with_context(|| format!("use {}", path.display()))?))
+    };
     let root_ca = read(&flags.root_ca_file)?;
-    let signing = (read(&flags.cluster_signing_cert_file)?, read(&flags.cluster_signing_key_file)?);
+    let signing = (read(&flags.cluster_signing_cert_file)?, read_key(&flags.cluster_signing_key_file)?);
     let signing_authority = match signing {
         (Some(certificate_pem), Some(key)) => Some(SigningAuthority { certificate_pem, key: PrivateKey(key) }),
         _ => None,
     };
     let config = Config {
-        controllers: flags.controllers,
+        controllers: chosen(flags.controllers),
         root_ca,
         allocate_node_cidrs: flags.allocate_node_cidrs,
         cluster_cidrs: flags.cluster_cidr,
@@ -102,19 +116,28 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         terminated_pods_max: flags.terminated_pod_gc_threshold,
         signing_authority,
         signing_duration: flags.cluster_signing_duration,
-        service_account_key: read(&flags.service_account_private_key_file)?.map(PrivateKey),
+        service_account_key: read_key(&flags.service_account_private_key_file)?.map(PrivateKey),
         ..Config::default()
     };
     let config = flags.tuning.apply(config);
     crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;
     let election = flags.leader.election(LEASE)?;
+    let leads = election.leads();
+    let page: crate::health::Page = Arc::new(move || crate::health::leadership(LEASE, &leads));
     if let Some(address) = flags.health_address {
-        let leads = election.leads();
-        crate::health::serve(address, Arc::new(move || crate::health::leadership(LEASE, &leads))).await?;
+        crate::health::serve(address, page.clone()).await?;
     }
+    flags.secure.serve(PORT, AGENT, page).await?;
     election.run(cluster.client().clone(), shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
     Ok(())
+}
+
+/// Those that upstream runs only when they are named, and the one that only clusters of knarr's own have, are not among all.
+fn chosen(mut controllers: Vec<String>) -> Vec<String> {
+    let on_demand = ["bootstrap-signer-controller", "token-cleaner-controller", "local-storage"];
+    controllers.extend(on_demand.iter().map(|name| format!("-{name}")));
+    controllers
 }
 
 /// Runs the controllers until told to stop.
@@ -223,5 +246,33 @@ impl Local {
     /// Servers that share an etcd are one cluster; one that has a store of its own need not ask anyone.
     fn election(&self, component: &str) -> Election {
         if self.shared { Election::among_servers(component) } else { Election::alone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn what_kubeadm_passes_is_taken() {
+        let line = "knarr kube-controller-manager --allocate-node-cidrs=true --authentication-kubeconfig=/c \
+            --authorization-kubeconfig=/c --bind-address=127.0.0.1 --client-ca-file=/ca --cluster-cidr=10.244.0.0/16 \
+            --cluster-name=kubernetes --cluster-signing-cert-file=/ca --cluster-signing-key-file=/key \
+            --controllers=*,bootstrapsigner,tokencleaner --kubeconfig=/c --leader-elect=true \
+            --requestheader-client-ca-file=/f --root-ca-file=/ca --service-account-private-key-file=/sa \
+            --service-cluster-ip-range=10.96.0.0/12 --use-service-account-credentials=true";
+        let sifted = crate::upstream::sift(line.split_whitespace().map(Into::into)).unwrap();
+        let flags = Given::parse_from(sifted.arguments.into_iter().skip(1)).flags;
+        assert!(flags.use_service_account_credentials && flags.allocate_node_cidrs);
+        let config = Config { controllers: chosen(flags.controllers), ..Config::default() };
+        config.check().unwrap();
     }
 }

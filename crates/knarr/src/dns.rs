@@ -69,9 +69,8 @@ pub fn start(config: Config, cluster: Cluster, shutdown: Shutdown) -> tokio::tas
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
     /// The node whose pods are answered; this host's name unless told otherwise.
     #[arg(long, env = "KNARR_NODE_NAME")]
     node_name: Option<String>,
@@ -101,7 +100,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        let cluster = flags.cluster.cluster(AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         let config = Config {
             node_name: flags.node_name.unwrap_or_else(crate::server::host_name),

@@ -1,4 +1,5 @@
-//! What monitoring asks a component that runs alone: whether it lives, and how it is doing. Without TLS, for the machine itself.
+//! What monitoring asks a component that runs alone: whether it lives, and how it is doing. Here without TLS, for the machine
+//! itself; `secure.rs` answers the same to everyone else.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,25 +7,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What `/metrics` answers.
 pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Listens from now on; the answers are given beside the caller.
-pub async fn serve(address: SocketAddr, page: Page) -> anyhow::Result<()> {
+pub async fn serve(address: SocketAddr, page_of: Page) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
-    tokio::spawn(async move {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => _ = tokio::spawn(answer(stream, page.clone())),
-                // The next one may be taken; a pause keeps a lasting fault from using up a processor.
-                Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
-            }
-        }
-    });
+    tokio::spawn(accept(listener, move |stream| {
+        let page_of = page_of.clone();
+        async move { answer(stream, async |request: Request| page(&request.path, &page_of)).await }
+    }));
     Ok(())
+}
+
+/// Serves every connection beside the others.
+pub async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => _ = tokio::spawn(serve(stream)),
+            // The next one may be taken; a pause keeps a lasting fault from using up a processor.
+            Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
+        }
+    }
 }
 
 /// Upstream's metric of whether this process is the one that works.
@@ -43,31 +53,81 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Nobody who asks this little needs more.
 const REQUEST_MAX: u64 = 16 * 1024;
 
+pub struct Request {
+    /// Without its query.
+    pub path: String,
+    /// The bearer token that was sent along.
+    pub token: Option<String>,
+}
+
+pub struct Answer {
+    code: u16,
+    body: String,
+}
+
+impl Answer {
+    pub fn new(code: u16, body: &str) -> Answer {
+        Answer { code, body: body.into() }
+    }
+}
+
+/// What there is to see.
+pub fn page(path: &str, metrics: &Page) -> Answer {
+    match path {
+        "/healthz" | "/livez" | "/readyz" => Answer::new(200, "ok"),
+        "/metrics" => Answer::new(200, &metrics()),
+        _ => Answer::new(404, "404 page not found\n"),
+    }
+}
+
 /// One request a connection: monitoring asks so seldom that this is enough.
-async fn answer(mut stream: TcpStream, page: Page) {
-    let mut first = String::new();
-    let request = async {
+pub async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: impl AsyncFnOnce(Request) -> Answer) {
+    let mut request = Request { path: String::new(), token: None };
+    let read = async {
         let mut reader = BufReader::new((&mut stream).take(REQUEST_MAX));
-        reader.read_line(&mut first).await?;
         let mut line = String::new();
+        reader.read_line(&mut line).await?;
+        let target = line.split_whitespace().nth(1).unwrap_or_default();
+        request.path = target.split('?').next().unwrap_or_default().to_owned();
+        line.clear();
         while reader.read_line(&mut line).await? > 2 {
+            request.token = request.token.take().or_else(|| bearer(&line));
             line.clear();
         }
         std::io::Result::Ok(())
     };
-    if !matches!(tokio::time::timeout(REQUEST_TIMEOUT, request).await, Ok(Ok(()))) {
+    if !matches!(tokio::time::timeout(REQUEST_TIMEOUT, read).await, Ok(Ok(()))) {
         return;
     }
-    let path = first.split_whitespace().nth(1).unwrap_or_default();
-    let (status, body) = match path.split('?').next().unwrap_or_default() {
-        "/healthz" | "/livez" | "/readyz" => ("200 OK", "ok".to_owned()),
-        "/metrics" => ("200 OK", page()),
-        _ => ("404 Not Found", "404 page not found\n".to_owned()),
-    };
+    let Answer { code, body } = answer(request).await;
+    let reason = http::StatusCode::from_u16(code).ok().and_then(|status| status.canonical_reason()).unwrap_or_default();
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {code} {reason}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
     // Whoever asked may be gone.
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
+    let _ = stream.shutdown().await;
+}
+
+fn bearer(line: &str) -> Option<String> {
+    let (name, value) = line.split_once(':')?;
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let is_token = name.eq_ignore_ascii_case("authorization") && scheme.eq_ignore_ascii_case("bearer");
+    is_token.then(|| token.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_found_in_their_header() {
+        let check = |line: &str, expected: Option<&str>| assert_eq!(bearer(line).as_deref(), expected, "{line}");
+        check("Authorization: Bearer abc\r\n", Some("abc"));
+        check("authorization: bearer abc\r\n", Some("abc"));
+        check("Authorization: Basic abc\r\n", None);
+        check("X-Authorization: Bearer abc\r\n", None);
+        check("Host: a\r\n", None);
+    }
 }

@@ -1,6 +1,5 @@
 //! `knarr hollow-nodes`: nodes and kubelets without containers, against any Kubernetes API, to try sizes.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use kubelet::hollow::Config;
@@ -10,9 +9,8 @@ const AGENT: &str = concat!("hollow-nodes/v", env!("CARGO_PKG_VERSION"), " (knar
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
     /// How many nodes.
     #[arg(long, default_value_t = 100)]
     count: usize,
@@ -41,7 +39,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        let cluster = flags.cluster.cluster(AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         let config = Config {
             count: flags.count,

@@ -45,9 +45,8 @@ pub struct Flags {
 
 #[derive(clap::Args)]
 pub struct AloneFlags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
     /// The node that this runs on, whose addresses Ingresses then show.
     #[arg(long, env = "KNARR_NODE_NAME")]
     node_name: Option<String>,
@@ -79,7 +78,7 @@ pub fn run(flags: AloneFlags) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        let cluster = flags.cluster.cluster(AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         Ok(ingress::run(flags.ingress.config(flags.node_name), cluster, shutdown).await?)
     })

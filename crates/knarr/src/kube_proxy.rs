@@ -1,8 +1,11 @@
 //! The proxy of Services: beside the node in the server's process, or alone against any Kubernetes API.
 
-use std::net::SocketAddr;
+mod file;
+
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use anyhow::Context;
 use kube_proxy::{Config, Family, HEALTH_PORT, METRICS_PORT, NodePortAddresses};
 use reconcile::{Cluster, Shutdown};
 
@@ -60,27 +63,70 @@ fn address(flag: &str, text: &str) -> anyhow::Result<Option<SocketAddr>> {
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
+    /// A KubeProxyConfiguration. What it says comes before flags, as upstream; --hostname-override and --kubeconfig count where
+    /// it says nothing.
+    #[arg(long)]
+    config: Option<PathBuf>,
     /// The node's name; this host's name unless told otherwise.
     #[arg(long, env = "KNARR_NODE_NAME")]
     hostname_override: Option<String>,
     /// Addresses of pods, in the whole cluster, one range per family.
     #[arg(long, env = "KNARR_CLUSTER_CIDR", value_delimiter = ',')]
     cluster_cidr: Vec<ipnet::IpNet>,
+    /// Which family of addresses the node has: an address of it.
+    #[arg(long, default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// Where /healthz and /livez are answered, such as 0.0.0.0:10256.
+    #[arg(long)]
+    healthz_bind_address: Option<String>,
+    /// Where /metrics is answered, such as 127.0.0.1:10249.
+    #[arg(long)]
+    metrics_bind_address: Option<String>,
     #[command(flatten)]
     options: Options,
 }
 
+impl Flags {
+    /// What upstream calls by other names than a server's flags, and what the file says.
+    fn settle(mut self) -> anyhow::Result<Flags> {
+        if let Some(text) = self.healthz_bind_address.take() {
+            self.options.proxy_healthz_address = with_port(&text, HEALTH_PORT);
+        }
+        if let Some(text) = self.metrics_bind_address.take() {
+            self.options.proxy_metrics_address = with_port(&text, METRICS_PORT);
+        }
+        if let Some(path) = self.config.take() {
+            let file = file::File::read(&path).with_context(|| format!("use {}", path.display()))?;
+            file.apply(&mut self);
+        }
+        if self.bind_address.is_ipv6() && self.cluster_cidr.is_empty() {
+            // Without a range, the families of Services are those of the node.
+            self.cluster_cidr = vec!["::/0".parse().context("the range of all addresses")?];
+        }
+        Ok(self)
+    }
+}
+
+/// An address alone gets the usual port; nothing is nowhere.
+fn with_port(text: &str, port: u16) -> String {
+    match text.parse::<IpAddr>() {
+        Ok(address) => SocketAddr::new(address, port).to_string(),
+        Err(_) if text.is_empty() => "none".into(),
+        Err(_) => text.into(),
+    }
+}
+
 /// `knarr kube-proxy`, until it is told to stop.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let flags = flags.settle()?;
     let name = flags.hostname_override.unwrap_or_else(crate::server::host_name);
     let config = flags.options.config(name, flags.cluster_cidr)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        let cluster = flags.cluster.cluster(AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         Ok(kube_proxy::run(config, cluster, shutdown).await?)
     })

@@ -40,7 +40,43 @@ pub struct Election {
     leads: Arc<AtomicBool>,
 }
 
+/// The `leaderElection` of a configuration file.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+pub struct InFile {
+    leader_elect: Option<bool>,
+    lease_duration: Option<String>,
+    renew_deadline: Option<String>,
+    retry_period: Option<String>,
+    resource_lock: Option<String>,
+    resource_name: Option<String>,
+    resource_namespace: Option<String>,
+}
+
 impl Flags {
+    /// Puts what a file says in the place of what is usual.
+    pub fn follow(&mut self, file: InFile) -> anyhow::Result<()> {
+        if let Some(lock) = file.resource_lock.filter(|lock| !matches!(lock.as_str(), "" | "leases")) {
+            anyhow::bail!("leaderElection.resourceLock: {lock}: knarr's leaders hold leases");
+        }
+        self.leader_elect = file.leader_elect.unwrap_or(self.leader_elect);
+        for (text, time) in [
+            (file.lease_duration, &mut self.leader_elect_lease_duration),
+            (file.renew_deadline, &mut self.leader_elect_renew_deadline),
+            (file.retry_period, &mut self.leader_elect_retry_period),
+        ] {
+            let said = text.map(|text| duration(&text)).transpose();
+            let said = said.map_err(|error| anyhow::anyhow!("leaderElection: {error}"))?;
+            *time = said.filter(|said| !said.is_zero()).unwrap_or(*time);
+        }
+        let said = |text: Option<String>| text.filter(|text| !text.is_empty());
+        self.leader_elect_resource_name = said(file.resource_name).or(self.leader_elect_resource_name.take());
+        if let Some(namespace) = said(file.resource_namespace) {
+            self.leader_elect_resource_namespace = namespace;
+        }
+        Ok(())
+    }
+
     pub fn election(&self, component: &str) -> anyhow::Result<Election> {
         if !self.leader_elect {
             return Ok(Election::alone());

@@ -12,9 +12,17 @@ mod scheduler;
 mod local_storage;
 mod metrics;
 mod alone;
+mod accounts;
 mod leader;
 mod memory;
 mod health;
+mod secure;
+mod keys;
+mod upstream;
+mod configuration;
+mod api_server;
+mod kubelet;
+mod cloud;
 mod tuning;
 mod node;
 mod network;
@@ -55,17 +63,25 @@ enum Command {
     /// Look after the tokens with which machines join.
     #[command(subcommand)]
     Token(token::Command),
+    /// Run the API server alone, on an etcd.
+    #[command(name = "kube-apiserver")]
+    KubeApiserver(Box<api_server::Flags>),
+    /// Run the kubelet alone, against any Kubernetes API.
+    Kubelet(Box<kubelet::Flags>),
     /// Run the controllers alone, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
     KubeControllerManager(Box<controllers::Flags>),
     /// Run the scheduler alone, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
-    KubeScheduler(scheduler::Flags),
+    KubeScheduler(Box<scheduler::Flags>),
+    /// Run what a cloud does for a cluster alone, against any Kubernetes API.
+    #[command(name = "cloud-controller-manager")]
+    CloudControllerManager(Box<cloud::Flags>),
     /// Run the cluster's DNS for one node alone, against any Kubernetes API.
     Dns(dns::Flags),
     /// Run the proxy of Services alone, against any Kubernetes API.
     #[command(name = "kube-proxy")]
-    KubeProxy(kube_proxy::Flags),
+    KubeProxy(Box<kube_proxy::Flags>),
     /// Run the ingress controller alone, against any Kubernetes API.
     Ingress(ingress::AloneFlags),
     /// End all pods of this machine's node, because the machine goes down.
@@ -101,13 +117,14 @@ fn main() -> anyhow::Result<()> {
         Some(first) if first == cluster::MACHINE => cluster::become_machine(arguments),
         _ => {}
     }
-    let arguments = Arguments::parse();
+    let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
+    let arguments = Arguments::parse_from(sifted.arguments);
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
     let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) {
         "error"
     } else {
-        "info,nlink=error"
+        upstream::log_level(sifted.verbosity)
     };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
@@ -125,9 +142,12 @@ fn main() -> anyhow::Result<()> {
         Command::Check(flags) => check::run(flags),
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(*flags),
-        Command::KubeScheduler(flags) => scheduler::run(flags),
+        Command::KubeApiserver(flags) => api_server::run(*flags),
+        Command::Kubelet(flags) => kubelet::run(*flags),
+        Command::KubeScheduler(flags) => scheduler::run(*flags),
+        Command::CloudControllerManager(flags) => cloud::run(*flags),
         Command::Dns(flags) => dns::run(flags),
-        Command::KubeProxy(flags) => kube_proxy::run(flags),
+        Command::KubeProxy(flags) => kube_proxy::run(*flags),
         Command::Ingress(flags) => ingress::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),

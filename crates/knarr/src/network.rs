@@ -8,7 +8,7 @@ use anyhow::Context;
 use cni::policy::Policies;
 use cni::routes::Backend;
 use cni::{Builtin, policy, routes};
-use reconcile::{Cluster, Shutdown};
+use reconcile::{Caches, Cluster, Shutdown};
 
 use crate::node::Membership;
 
@@ -82,7 +82,8 @@ impl PodNetwork {
         };
         let routes = routes::Config::new(flags.name(), backend, &config);
         let mut network = Builtin::open(config).context("open the pod network")?;
-        let policies = (!flags.network.disable_network_policy).then(|| Policies::new(policy::Config::new(None)));
+        let sees_policies = membership.network.is_some() && !flags.network.disable_network_policy;
+        let policies = sees_policies.then(|| Policies::new(policy::Config::new(None)));
         if let Some(policies) = &policies {
             network = network.with_policies(policies.clone());
         }
@@ -97,8 +98,13 @@ impl PodNetwork {
     }
 
     /// Keeps routes and rules right until told to stop. Both stay when we end.
-    pub fn start(self, cluster: Cluster, shutdown: Shutdown) {
-        let PodNetwork::Builtin { network, routes, policies } = self else { return };
+    pub fn start(self, membership: &Membership, shutdown: Shutdown) {
+        let PodNetwork::Builtin { network, mut routes, policies } = self else { return };
+        routes.own_node_only = membership.network.is_none();
+        let cluster = membership.network.clone().unwrap_or_else(|| {
+            let client = membership.client.clone();
+            Cluster::with_client(client.clone(), Caches::new(client, shutdown.clone()))
+        });
         if let Some(policies) = policies {
             tokio::spawn(policies.run(cluster.clone(), shutdown.clone()));
         }

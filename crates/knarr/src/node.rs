@@ -109,8 +109,8 @@ pub struct Flags {
 /// What the node needs to know of the cluster it belongs to.
 pub struct Membership {
     pub client: kube::Client,
-    /// Copies of whole kinds, which the node's other parts read.
-    pub caches: Arc<Caches>,
+    /// As whom the pod network asks about other nodes and policies; without it, it knows of this node alone.
+    pub network: Option<Cluster>,
     /// Whose client certificates the kubelet believes.
     pub client_authority: String,
     /// What the kubelet's server shows.
@@ -121,6 +121,20 @@ pub struct Membership {
 }
 
 impl Flags {
+    /// What holds where nothing is said.
+    pub fn standard() -> Flags {
+        #[derive(clap::Parser)]
+        struct Nothing {
+            #[command(flatten)]
+            flags: Flags,
+        }
+        // The environment is for servers and agents; who asks here has said everything.
+        let command = <Nothing as clap::CommandFactory>::command()
+            .mut_args(|argument| argument.env(clap::builder::Resettable::Reset));
+        let matches = command.get_matches_from(["knarr"]);
+        <Flags as clap::FromArgMatches>::from_arg_matches(&matches).expect("no flag of a node is required")
+    }
+
     pub fn name(&self) -> String {
         self.node_name.clone().unwrap_or_else(crate::server::host_name)
     }
@@ -150,7 +164,7 @@ pub async fn start(
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
-    tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone())?);
+    tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), Default::default())?);
     let caches = Caches::new(membership.client.clone(), shutdown.clone());
     let cluster = Cluster::with_client(membership.client, caches);
     Ok(tokio::spawn(async move {
@@ -208,13 +222,14 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
     })
 }
 
-const LOG_DIR: &str = "/var/log/pods";
+pub const LOG_DIR: &str = "/var/log/pods";
 const IMAGE_PULLS_MAX: usize = 5;
 const LAYER_PULLS_MAX: usize = 3;
 /// Each node has at least so many pod addresses, 254 pods; more where more pods are allowed.
 const NODE_RANGE_PREFIX: u8 = 24;
 
-async fn runtime(
+/// Our own runtime, or the one that an endpoint leads to.
+pub async fn runtime(
     flags: &Flags,
     data_dir: &Path,
     membership: &Membership,
@@ -227,7 +242,7 @@ async fn runtime(
     let state_dir = state_dir(data_dir);
     let pod_network = PodNetwork::open(flags, membership, &state_dir)?;
     let network = pod_network.network();
-    pod_network.start(Cluster::with_client(membership.client.clone(), membership.caches.clone()), shutdown.clone());
+    pod_network.start(membership, shutdown.clone());
     let config = container_runtime::Config {
         root_dir: data_dir.join("runtime"),
         state_dir,
@@ -335,11 +350,11 @@ fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipn
     cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
 }
 
-fn pairs(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+pub fn pairs(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     split_all(texts, '=')
 }
 
-fn thresholds(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+pub fn thresholds(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     split_all(texts, '<')
 }
 
@@ -352,7 +367,7 @@ fn split_all(texts: &[String], separator: char) -> anyhow::Result<BTreeMap<Strin
 }
 
 /// `key=value:effect`, `key:effect`.
-fn taint(text: &str) -> anyhow::Result<Taint> {
+pub fn taint(text: &str) -> anyhow::Result<Taint> {
     let (rest, effect) = text.rsplit_once(':').with_context(|| format!("{text:?} has no effect"))?;
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
         bail!("{effect:?} is no effect of a taint");
@@ -361,7 +376,7 @@ fn taint(text: &str) -> anyhow::Result<Taint> {
     Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
 }
 
-fn size(text: &str) -> anyhow::Result<u64> {
+pub fn size(text: &str) -> anyhow::Result<u64> {
     let quantity = Quantity::parse(text).map_err(|_| anyhow::anyhow!("{text:?} is no size"))?;
     u64::try_from(quantity.value()).context("a size cannot be negative")
 }

@@ -1,7 +1,8 @@
 //! `knarr power-off`: when the machine goes down, the running node ends its pods first, in the order of their priority.
 //!
 //! A socket in the data folder leads to the node; only its owner can use it. One line in, one line out:
-//! `power-off <seconds> <seconds for critical pods>` answers `ok`, or `late` when pods were still running at the end.
+//! `power-off <seconds> <seconds for critical pods>` answers `ok`, or `late` when pods were still running at the end; `-` is
+//! what the node was told at its start.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -19,12 +20,12 @@ use tokio::net::UnixListener;
 pub struct Flags {
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// How many seconds all pods together have to end.
-    #[arg(long, default_value_t = 30)]
-    grace_period: u64,
-    /// How many of them are kept for critical pods.
-    #[arg(long, default_value_t = 10)]
-    grace_period_critical_pods: u64,
+    /// How many seconds all pods together have to end; what the kubelet's configuration says, or 30.
+    #[arg(long)]
+    grace_period: Option<u64>,
+    /// How many of them are kept for critical pods; what the kubelet's configuration says, or 10.
+    #[arg(long)]
+    grace_period_critical_pods: Option<u64>,
 }
 
 fn socket(data_dir: &Path) -> PathBuf {
@@ -34,7 +35,8 @@ fn socket(data_dir: &Path) -> PathBuf {
 /// Asks the running node, and waits.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     let mut stream = UnixStream::connect(socket(&flags.data_dir)).context("reach the running node")?;
-    writeln!(stream, "power-off {} {}", flags.grace_period, flags.grace_period_critical_pods)?;
+    let word = |seconds: Option<u64>| seconds.map_or_else(|| "-".into(), |seconds| seconds.to_string());
+    writeln!(stream, "power-off {} {}", word(flags.grace_period), word(flags.grace_period_critical_pods))?;
     let mut reply = String::new();
     BufReader::new(stream).read_line(&mut reply)?;
     match reply.trim() {
@@ -44,8 +46,25 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     }
 }
 
+/// How long pods have to end where nobody says otherwise: all of them, and the critical ones of that.
+#[derive(Clone, Copy)]
+pub struct Periods {
+    pub all: Duration,
+    pub critical: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Periods {
+        Periods { all: Duration::from_secs(30), critical: Duration::from_secs(10) }
+    }
+}
+
 /// Answers requests until it is dropped.
-pub fn listen(data_dir: &Path, power_off: Arc<PowerOff>) -> anyhow::Result<impl Future<Output = ()> + use<>> {
+pub fn listen(
+    data_dir: &Path,
+    power_off: Arc<PowerOff>,
+    periods: Periods,
+) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let path = socket(data_dir);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("remove the node's old socket"),
@@ -59,7 +78,7 @@ pub fn listen(data_dir: &Path, power_off: Arc<PowerOff>) -> anyhow::Result<impl 
                 Ok((stream, _)) => {
                     let power_off = power_off.clone();
                     tokio::spawn(async move {
-                        if let Err(error) = answer(stream, &power_off).await {
+                        if let Err(error) = answer(stream, &power_off, periods).await {
                             tracing::warn!(%error, "a request to the node failed");
                         }
                     });
@@ -73,15 +92,18 @@ pub fn listen(data_dir: &Path, power_off: Arc<PowerOff>) -> anyhow::Result<impl 
     })
 }
 
-async fn answer(stream: tokio::net::UnixStream, power_off: &PowerOff) -> std::io::Result<()> {
+async fn answer(stream: tokio::net::UnixStream, power_off: &PowerOff, periods: Periods) -> std::io::Result<()> {
     const REQUEST_BYTES_MAX: u64 = 256;
     let (read, mut write) = stream.into_split();
     let mut line = String::new();
     tokio::io::BufReader::new(read.take(REQUEST_BYTES_MAX)).read_line(&mut line).await?;
     let words: Vec<&str> = line.split_whitespace().collect();
-    let seconds = |word: &str| word.parse().ok().map(Duration::from_secs);
+    let seconds = |word: &str, told: Duration| match word {
+        "-" => Some(told),
+        word => word.parse().ok().map(Duration::from_secs),
+    };
     let reply = match words[..] {
-        ["power-off", all, critical] => match (seconds(all), seconds(critical)) {
+        ["power-off", all, critical] => match (seconds(all, periods.all), seconds(critical, periods.critical)) {
             (Some(all), Some(critical)) if power_off.ask(all, critical).await => "ok\n",
             (Some(_), Some(_)) => "late\n",
             _ => "error\n",

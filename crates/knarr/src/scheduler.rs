@@ -14,11 +14,15 @@ pub const AGENT: &str = concat!("kube-scheduler/v", env!("CARGO_PKG_VERSION"), "
 /// The name of its lease.
 pub const COMPONENT: &str = "kube-scheduler";
 
+/// Where upstream's answers.
+const PORT: u16 = 10259;
+
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster.
-    #[arg(long, env = "KNARR_KUBECONFIG")]
-    kubeconfig: PathBuf,
+    #[command(flatten)]
+    cluster: crate::alone::Flags,
+    #[command(flatten)]
+    secure: crate::secure::Flags,
     /// A KubeSchedulerConfiguration: profiles, plugins and their weights.
     #[arg(long)]
     config: Option<PathBuf>,
@@ -30,24 +34,53 @@ pub struct Flags {
 }
 
 /// Until it is told to stop.
-pub fn run(flags: Flags) -> anyhow::Result<()> {
+pub fn run(mut flags: Flags) -> anyhow::Result<()> {
     let config = config(flags.config.as_deref())?;
+    flags.follow_file()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
-        let cluster = crate::alone::cluster(&flags.kubeconfig, AGENT).await?;
+        let cluster = flags.cluster.cluster(AGENT).await?;
         crate::alone::cancel_on_signal(&shutdown)?;
         let election = flags.leader.election(COMPONENT)?;
+        let (metrics, leads) = (config.metrics.subscribe(), election.leads());
+        let page: health::Page =
+            Arc::new(move || kube_scheduler::metrics::text(&metrics.borrow()) + &health::leadership(COMPONENT, &leads));
         if let Some(address) = flags.health_address {
-            let (metrics, leads) = (config.metrics.subscribe(), election.leads());
-            let page =
-                move || kube_scheduler::metrics::text(&metrics.borrow()) + &health::leadership(COMPONENT, &leads);
-            health::serve(address, Arc::new(page)).await?;
+            health::serve(address, page.clone()).await?;
         }
+        flags.secure.serve(PORT, AGENT, page).await?;
         let client = cluster.client().clone();
         election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         Ok(())
     })
+}
+
+/// What a file says of the scheduler as a program; flags say how to reach the cluster before it.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Program {
+    leader_election: crate::leader::InFile,
+    client_connection: Connection,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Connection {
+    kubeconfig: String,
+}
+
+impl Flags {
+    fn follow_file(&mut self) -> anyhow::Result<()> {
+        let Some(path) = &self.config else { return Ok(()) };
+        let fields = crate::configuration::read(path, "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")?;
+        let program: Program =
+            serde_json::from_value(fields.into()).with_context(|| format!("use {}", path.display()))?;
+        let kubeconfig = Some(PathBuf::from(program.client_connection.kubeconfig));
+        let kubeconfig = kubeconfig.filter(|path| !path.as_os_str().is_empty());
+        self.cluster.kubeconfig = self.cluster.kubeconfig.take().or(kubeconfig);
+        self.leader.follow(program.leader_election).with_context(|| format!("use {}", path.display()))
+    }
 }
 
 /// Schedules until told to stop.
@@ -62,4 +95,37 @@ pub fn config(file: Option<&Path>) -> anyhow::Result<kube_scheduler::Config> {
     let Some(file) = file else { return Ok(kube_scheduler::Config::default()) };
     let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
     kube_scheduler::configuration::read(&text).with_context(|| format!("use {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    #[test]
+    fn a_file_says_how_to_reach_the_cluster_and_who_leads() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("scheduler.yaml");
+        let text = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n\
+            clientConnection: {kubeconfig: /etc/kubernetes/scheduler.conf}\n\
+            leaderElection: {leaderElect: false, leaseDuration: 20s}\n";
+        std::fs::write(&file, text).unwrap();
+        config(Some(&file)).unwrap();
+        let config = format!("--config={}", file.display());
+        let mut flags = Given::parse_from(["x", &config]).flags;
+        flags.follow_file().unwrap();
+        assert_eq!(flags.cluster.kubeconfig.as_deref(), Some(Path::new("/etc/kubernetes/scheduler.conf")));
+        let mut flags = Given::parse_from(["x", &config, "--kubeconfig=/mine"]).flags;
+        flags.follow_file().unwrap();
+        assert_eq!(flags.cluster.kubeconfig.as_deref(), Some(Path::new("/mine")));
+        std::fs::write(&file, text.replace("leaderElect: false", "resourceLock: endpoints")).unwrap();
+        assert!(flags.follow_file().is_err());
+    }
 }

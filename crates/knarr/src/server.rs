@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube_controller_manager::{LocalStorage, PrivateKey, SigningAuthority};
+use reconcile::Cluster;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -202,7 +203,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             let authority = &server.cluster_authority;
             let membership = crate::node::Membership {
                 client: local.node_client(&node.name()),
-                caches: local.caches(),
+                network: Some(Cluster::with_client(local.node_client(&node.name()), local.caches())),
                 client_authority: authority.certificate_pem.clone(),
                 certificate: crate::node::own_certificate(&node, authority, stop_components.clone())?,
                 service_cidr: flags.service_cidr,

@@ -54,6 +54,8 @@ pub struct Settings {
     pub issuer: String,
     /// How long an Event is kept.
     pub event_ttl: std::time::Duration,
+    /// Which of a node's addresses its kubelet is asked at, the best first.
+    pub kubelet_address_types: Vec<String>,
 }
 
 /// Time comes from here, so that a test can own it.

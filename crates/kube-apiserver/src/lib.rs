@@ -47,11 +47,15 @@ pub mod metrics;
 pub mod bootstrap;
 pub mod pki;
 pub mod app;
+pub mod options;
+pub mod given;
 pub mod views;
 pub mod key_locks;
 pub mod names;
 
 use app::{App, Clock, Settings};
+pub use given::{Given, start_given};
+pub use options::Options;
 
 /// What the operator decides.
 #[derive(Clone, Debug)]
@@ -142,9 +146,45 @@ pub async fn start_at(
     let service_address = allocate::first_address(&config.service_cidr);
     let options = pki_options(&config, advertise, service_address);
     let material = pki::ensure(&config.data_dir.join("tls"), &options, clock.now())?;
-    let serving = Arc::new(pki::ServingCertificate::new(material.leaf(pki::Leaf::Serving))?);
-    let clients = Arc::new(material.client_authorities()?);
-    let tls = Arc::new(pki::server_config(serving.clone(), clients.clone())?);
+    let credentials = material.credentials(!config.kubelet_insecure_tls);
+    let serving = serve_with(&config, &Options::default(), &credentials, store, clock, shutdown.clone()).await?;
+    let kubeconfig = config.data_dir.join("admin.kubeconfig");
+    let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
+    let url = format!("https://{}", SocketAddr::new(host, serving.address.port()));
+    write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
+    let cluster_authority = material.cluster_ca.clone();
+    let renewed = Renewed {
+        app: serving.app.clone(),
+        verify_kubelets: !config.kubelet_insecure_tls,
+        url,
+        kubeconfig: kubeconfig.clone(),
+    };
+    tokio::spawn(renew(renewed, material, options, serving.certificate, shutdown));
+    let (accepting, announcing) = (serving.accepting, serving.announcing);
+    Ok(Running { address: serving.address, kubeconfig, app: serving.app, cluster_authority, accepting, announcing })
+}
+
+/// A server that answers, whoever made its certificates.
+struct Serving {
+    address: SocketAddr,
+    app: Arc<App>,
+    certificate: Arc<pki::ServingCertificate>,
+    accepting: tokio::task::JoinHandle<()>,
+    announcing: Option<tokio::task::JoinHandle<()>>,
+}
+
+async fn serve_with(
+    config: &Config,
+    options: &Options,
+    credentials: &pki::Credentials,
+    store: Arc<dyn Store>,
+    clock: Clock,
+    shutdown: CancellationToken,
+) -> Result<Serving, Error> {
+    let advertise = config.advertise_address.unwrap_or_else(|| advertise_address(config.bind_address));
+    let certificate = Arc::new(pki::ServingCertificate::new(&credentials.serving)?);
+    let clients = Arc::new(credentials.client_authorities()?);
+    let tls = Arc::new(pki::server_config(certificate.clone(), clients.clone())?);
 
     let wanted = SocketAddr::new(config.bind_address, config.https_port);
     let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;
@@ -156,29 +196,30 @@ pub async fn start_at(
         advertise_address: advertise,
         https_port: address.port(),
         service_cidr: config.service_cidr,
-        node_ports: 30000..=32767,
-        issuer: "https://kubernetes.default.svc.cluster.local".into(),
+        node_ports: options.node_ports.clone(),
+        issuer: options.issuers.first().cloned().unwrap_or_default(),
         event_ttl: config.event_ttl,
+        kubelet_address_types: options.kubelet_address_types.clone(),
     };
     let app = Arc::new(App {
         views: views(&table),
         table: ArcSwap::from_pointee(table),
         cache,
-        authenticator: authenticator(&config, &material, &settings)?,
-        authorizer: authz::Authorizer::default(),
         flow: flowcontrol::FlowControl::new(config.flow.clone()),
-        admission: admission::Admission::default(),
+        authenticator: authenticator(config, options, credentials)?,
+        authorizer: authz::Authorizer::new(options.authorization.clone()),
+        admission: admission::Admission::new(options),
         locks: Default::default(),
         health: Default::default(),
         metrics: Default::default(),
         openapi: Default::default(),
-        nodes: subresources::kubelet::Nodes::new(&material, !config.kubelet_insecure_tls)?,
-        aggregator: aggregate::Aggregator::new(&material, &config.attached)?,
         audit: audit::Audit::start(&config.audit, shutdown.clone()).map_err(Error::Settings)?.map(Arc::new),
+        nodes: subresources::kubelet::Nodes::new(credentials)?,
+        aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
         settings,
         clock,
     });
-    bootstrap::create(&app, &material).await.map_err(Error::Bootstrap)?;
+    bootstrap::create(&app, credentials, &options.front_proxy).await.map_err(Error::Bootstrap)?;
     let announcing = match config.shared_store {
         true => Some(tokio::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))),
         false => {
@@ -193,19 +234,13 @@ pub async fn start_at(
     aggregate::start(&app, shutdown.clone());
     app.health.bootstrapped.store(true, Ordering::Release);
 
-    let kubeconfig = config.data_dir.join("admin.kubeconfig");
-    let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
-    let url = format!("https://{}", SocketAddr::new(host, address.port()));
-    write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
-    let cluster_authority = material.cluster_ca.clone();
-    tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();
     tokio::spawn(async move {
         shutdown.cancelled().await;
         stopping.health.stopping.store(true, Ordering::Release);
     });
-    Ok(Running { address, kubeconfig, app, cluster_authority, accepting, announcing })
+    Ok(Serving { address, app, certificate, accepting, announcing })
 }
 
 /// The address others would reach this host by: the one it listens on, or the one its default route would use.
@@ -281,11 +316,17 @@ fn views(table: &resources::Table) -> views::Views {
 
 fn authenticator(
     config: &Config,
-    material: &pki::Material,
-    settings: &Settings,
+    options: &Options,
+    credentials: &pki::Credentials,
 ) -> Result<authn::Authenticator, Error> {
-    let accounts = authn::ServiceAccounts::new(&settings.issuer, &[], &material.service_account_key_pem, &[]);
-    let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?;
+    let (issuer, older) = options.issuers.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let audiences = match options.audiences.is_empty() {
+        true => &options.issuers,
+        false => &options.audiences,
+    };
+    let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
+    let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
+    let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?.believing(older);
     let token_file = match &config.token_auth_file {
         None => Default::default(),
         Some(path) => {
@@ -298,9 +339,9 @@ fn authenticator(
         clock: Arc::new(Timestamp::now),
         service_accounts: Arc::new(accounts),
         token_file,
-        bootstrap_tokens: true,
-        front_proxy_names: vec!["front-proxy-client".into()],
-        anonymous: true,
+        bootstrap_tokens: options.bootstrap_tokens,
+        front_proxy: options.front_proxy.clone(),
+        anonymous: options.anonymous,
     }))
 }
 
@@ -308,28 +349,29 @@ fn write_private(path: &std::path::Path, text: &str) -> Result<(), Error> {
     pki::write_private_file(path, text).map_err(Error::Pki)
 }
 
+/// What gets the new certificates when they were renewed.
+struct Renewed {
+    app: Arc<App>,
+    verify_kubelets: bool,
+    url: String,
+    kubeconfig: PathBuf,
+}
+
 /// Keeps certificates fresh, and the administrator's kubeconfig with them.
 async fn renew(
-    app: Arc<App>,
+    to: Renewed,
     material: pki::Material,
     options: pki::Options,
     serving: Arc<pki::ServingCertificate>,
-    url: String,
-    kubeconfig: PathBuf,
     shutdown: CancellationToken,
 ) {
     let (sender, mut renewed) = tokio::sync::watch::channel(Arc::new(material));
     let follow = async {
         while renewed.changed().await.is_ok() {
             let material = renewed.borrow_and_update().clone();
-            if let Err(error) = app.nodes.renew(&material) {
-                tracing::error!(%error, "the certificate for kubelets could not be renewed");
-            }
-            if let Err(error) = app.aggregator.renew(&material) {
-                tracing::error!(%error, "the certificate for foreign API servers could not be renewed");
-            }
-            let text = material.kubeconfig(pki::Leaf::Admin, &url);
-            if let Err(error) = write_private(&kubeconfig, &text) {
+            hand_out(&to.app, &material.credentials(to.verify_kubelets));
+            let text = material.kubeconfig(pki::Leaf::Admin, &to.url);
+            if let Err(error) = write_private(&to.kubeconfig, &text) {
                 tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
             }
         }
@@ -338,5 +380,15 @@ async fn renew(
         () = pki::renewal_task(sender, options, serving, Timestamp::now) => {}
         () = follow => {}
         () = shutdown.cancelled() => {}
+    }
+}
+
+/// Gives new certificates to whoever shows them to others.
+fn hand_out(app: &App, credentials: &pki::Credentials) {
+    if let Err(error) = app.nodes.renew(credentials) {
+        tracing::error!(%error, "the certificate for kubelets could not be renewed");
+    }
+    if let Err(error) = app.aggregator.renew(credentials) {
+        tracing::error!(%error, "the certificate for foreign API servers could not be renewed");
     }
 }

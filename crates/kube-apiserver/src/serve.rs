@@ -63,12 +63,20 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     if let Some(record) = noted.audit.take() {
         reply = record.answered(reply, failure.as_ref(), panicked, noted.long_running);
     }
+    if let Some(user) = &noted.user {
+        let agent = noted.agent.as_deref().unwrap_or_default();
+        let (method, uri, code) = (&parts.method, &parts.uri, reply.status().as_u16());
+        tracing::debug!(target: REQUESTS, user, verb = noted.verb, %method, %uri, code, agent, "HTTP");
+    }
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
         *reply.body_mut() = Body::Empty;
     }
     reply
 }
+
+/// Under this name every request is logged, where that is asked for.
+const REQUESTS: &str = "requests";
 
 /// What is known of a request however far it came.
 #[derive(Default)]
@@ -82,6 +90,21 @@ struct Noted {
     id: Option<HeaderValue>,
     /// What is written down about it, where somebody wants that.
     audit: Option<Box<Record>>,
+    /// Only for the log.
+    user: Option<String>,
+    agent: Option<String>,
+    verb: &'static str,
+}
+
+impl Noted {
+    fn remember(&mut self, user: &User, target: &Target, headers: &HeaderMap) {
+        if tracing::enabled!(target: REQUESTS, tracing::Level::DEBUG) {
+            self.user = Some(user.name.clone());
+            self.verb = target.verb;
+            let agent = headers.get(http::header::USER_AGENT).and_then(|agent| agent.to_str().ok());
+            self.agent = agent.map(str::to_owned);
+        }
+    }
 }
 
 /// The client's own, or a new one.
@@ -124,6 +147,7 @@ async fn steps(
         }
         None => user,
     };
+    noted.remember(&user, &target, &parts.headers);
     let long_running = noted.long_running;
     let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
     // A watch counts until it has begun; what else runs long does not count.

@@ -27,7 +27,7 @@ pub struct Config {
     pub port: u16,
     /// Serves with the certificate it gives; asked for every connection, so that a renewed one is used at once.
     pub serving_certificate: Arc<dyn rustls::server::ResolvesServerCert>,
-    /// The authority of client certificates, PEM.
+    /// The authority of client certificates, PEM; empty where none are believed.
     pub client_ca: String,
     pub cluster_dns: Vec<IpAddr>,
     pub cluster_domain: String,

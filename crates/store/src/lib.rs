@@ -14,6 +14,7 @@ pub mod cache;
 pub mod conformance;
 pub mod embedded;
 pub mod etcd;
+pub mod prefixed;
 
 /// A point in the history. Every write makes the next one; they are shown to users as resourceVersion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

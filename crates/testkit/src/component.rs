@@ -24,6 +24,10 @@ impl Component {
         let output = std::fs::File::options().create(true).append(true).open(&log)?;
         let mut knarr = Command::new(binary()?);
         knarr.arg(command).arg("--kubeconfig").arg(server.kubeconfig()).args(arguments);
+        // Several of them share this machine's ports.
+        if matches!(command, "kube-scheduler" | "kube-controller-manager") {
+            knarr.arg("--secure-port=0");
+        }
         knarr.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
         let process = knarr.spawn().with_context(|| format!("start knarr {command}"))?;
         Ok(Component { process, log, name: name.into() })

@@ -72,6 +72,8 @@ pub struct Config {
     pub cluster_ranges: Vec<IpNet>,
     /// The node's own network namespace when it is not that of this process.
     pub node_namespace: Option<PathBuf>,
+    /// Look at this node alone, because others may not be seen: there are no routes to them then.
+    pub own_node_only: bool,
 }
 
 impl Config {
@@ -84,6 +86,7 @@ impl Config {
             tunnel: "knarr-vxlan".to_owned(),
             cluster_ranges: network.cluster_ranges.clone(),
             node_namespace: network.node_namespace.clone(),
+            own_node_only: false,
         }
     }
 }
@@ -94,7 +97,11 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Keeps the routes right until told to stop; then leaves them as they are.
 pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdown: Shutdown) -> Result<()> {
-    let nodes = cluster.caches().start::<Node>("");
+    let selector: &'static str = match config.own_node_only {
+        true => format!("metadata.name={}", config.node_name).leak(),
+        false => "",
+    };
+    let nodes = cluster.caches().start::<Node>(selector);
     let own_node: Api<Node> = Api::all(cluster.client().clone());
     let woken = Arc::new(Notify::new());
     let tables = network.tables();

@@ -14,6 +14,7 @@ use serde_json::Value;
 use crate::app::App;
 use crate::authn::User;
 use crate::call::Call;
+use crate::options::Options;
 use crate::resources::Resource;
 use crate::write::Part;
 
@@ -26,6 +27,7 @@ mod node_restriction;
 mod pod_security;
 mod pod_topology_labels;
 mod priority;
+mod privileged;
 mod rbac_escalation;
 mod resource_quota;
 mod runtime_class;
@@ -162,12 +164,21 @@ pub struct Admission {
 
 impl Default for Admission {
     fn default() -> Admission {
-        Admission { plugins: plugins() }
+        Admission::new(&Default::default())
     }
 }
 
+/// What all servers do, under names that no operator knows.
+const ALWAYS: [&str; 2] = ["RBACEscalation", "AllowPrivileged"];
+
+/// The plugins that an operator can turn on and off, in the order they run.
+pub fn names() -> Vec<&'static str> {
+    let names = plugins(&Options::default()).into_iter().map(|plugin| plugin.name());
+    names.filter(|name| !ALWAYS.contains(name)).collect()
+}
+
 /// Every plugin, in the order they run.
-fn plugins() -> Vec<Box<dyn Plugin>> {
+fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
     vec![
         Box::new(namespace_lifecycle::NamespaceLifecycle),
         Box::new(limit_ranger::LimitRanger),
@@ -188,6 +199,7 @@ fn plugins() -> Vec<Box<dyn Plugin>> {
         Box::new(default_classes::DefaultIngressClass),
         Box::new(pod_topology_labels::PodTopologyLabels),
         Box::new(rbac_escalation::RbacEscalation),
+        Box::new(privileged::Privileged { allowed: options.allow_privileged }),
         // Webhooks and policies belong here: mutating ones behind our own mutations, validating ones before quota.
         Box::new(resource_quota::ResourceQuota::default()),
     ]
@@ -205,6 +217,12 @@ pub fn governs(kind: &Kind) -> bool {
 }
 
 impl Admission {
+    pub fn new(options: &Options) -> Admission {
+        let mut plugins = plugins(options);
+        plugins.retain(|plugin| !options.admission_off.contains(plugin.name()));
+        Admission { plugins }
+    }
+
     pub async fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
         for plugin in &self.plugins {
             plugin.mutate(request, object).await?;

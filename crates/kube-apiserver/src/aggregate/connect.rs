@@ -17,22 +17,19 @@ use serde_json::Value;
 
 use super::Remote;
 use crate::authn::User;
-use crate::pki::{Error, Leaf, Material};
+use crate::pki::{Credentials, Error};
 use crate::subresources::kubelet::dial;
 use crate::subresources::kubelet::relay::Outgoing;
 
-/// How this server proves that it may speak for others.
-pub struct Identity {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-}
+/// How this server proves that it may speak for others, if it can.
+pub struct Identity(Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>);
 
 impl Identity {
-    pub fn new(material: &Material) -> Result<Identity, Error> {
-        let pair = material.leaf(Leaf::FrontProxyClient);
+    pub fn new(credentials: &Credentials) -> Result<Identity, Error> {
+        let Some(pair) = &credentials.front_proxy_client else { return Ok(Identity(None)) };
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect();
         let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(failed)?;
-        Ok(Identity { chain: chain.map_err(failed)?, key })
+        Ok(Identity(Some((chain.map_err(failed)?, key))))
     }
 
     /// How to speak with the server of that APIService: it must show a certificate of its bundle, unless anyone's will do.
@@ -49,7 +46,10 @@ impl Identity {
                 builder.with_safe_default_protocol_versions().map_err(failed)?.with_root_certificates(roots)
             }
         };
-        let config = builder.with_client_auth_cert(self.chain.clone(), self.key.clone_key()).map_err(failed)?;
+        let config = match &self.0 {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder.with_client_auth_cert(chain.clone(), key.clone_key()).map_err(failed)?,
+        };
         Ok(Arc::new(config))
     }
 }

@@ -28,7 +28,7 @@ pub use follow::start;
 pub use local::group_priority;
 pub use proxy::pass;
 
-use crate::pki::{Error, Material};
+use crate::pki::{Credentials, Error};
 use connect::Identity;
 
 pub const GROUP: &str = "apiregistration.k8s.io";
@@ -51,19 +51,19 @@ pub struct Aggregator {
 
 impl Aggregator {
     /// `expected` are the APIServices that parts of this process will serve.
-    pub fn new(material: &Material, expected: &[String]) -> Result<Aggregator, Error> {
+    pub fn new(credentials: &Credentials, expected: &[String]) -> Result<Aggregator, Error> {
         Ok(Aggregator {
             routes: ArcSwap::default(),
             handlers: Mutex::new(expected.iter().map(|name| (name.clone(), None)).collect()),
-            identity: ArcSwap::from_pointee(Identity::new(material)?),
+            identity: ArcSwap::from_pointee(Identity::new(credentials)?),
             changed: Notify::new(),
             suspects: Mutex::default(),
         })
     }
 
     /// After the server's certificates were renewed.
-    pub fn renew(&self, material: &Material) -> Result<(), Error> {
-        self.identity.store(Arc::new(Identity::new(material)?));
+    pub fn renew(&self, credentials: &Credentials) -> Result<(), Error> {
+        self.identity.store(Arc::new(Identity::new(credentials)?));
         // Each connects with the new one from its next check on.
         self.routes.load().iter().for_each(|route| self.suspect(&route.name));
         Ok(())

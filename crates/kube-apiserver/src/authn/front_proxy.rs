@@ -8,27 +8,51 @@ use super::headers::{extras, texts};
 use super::{Outcome, PeerCertificate, User};
 use crate::pki::Signer;
 
-/// An empty list of names allows every certificate of the front proxy's CA.
-pub fn authenticate(headers: &HeaderMap, peer: &PeerCertificate, allowed_names: &[String], now: Timestamp) -> Outcome {
-    if peer.signer != Signer::FrontProxy || !headers.contains_key("x-remote-user") {
+/// Which proxies are believed, and in which headers they say who asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FrontProxy {
+    /// Common names of their certificates; empty for every certificate of the front proxy's CA.
+    pub allowed_names: Vec<String>,
+    pub user_headers: Vec<String>,
+    pub uid_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_prefixes: Vec<String>,
+}
+
+impl Default for FrontProxy {
+    fn default() -> FrontProxy {
+        FrontProxy {
+            allowed_names: vec!["front-proxy-client".into()],
+            user_headers: vec!["X-Remote-User".into()],
+            uid_headers: vec!["X-Remote-Uid".into()],
+            group_headers: vec!["X-Remote-Group".into()],
+            extra_prefixes: vec!["X-Remote-Extra-".into()],
+        }
+    }
+}
+
+pub fn authenticate(headers: &HeaderMap, peer: &PeerCertificate, proxy: &FrontProxy, now: Timestamp) -> Outcome {
+    let first = |names: &[String]| {
+        let mut found = names.iter().filter_map(|name| texts(headers, name).find(|text| !text.is_empty()));
+        found.next().unwrap_or_default()
+    };
+    let name = first(&proxy.user_headers);
+    if peer.signer != Signer::FrontProxy || name.is_empty() {
         return Outcome::NotShown;
     }
+    let allowed_names = &proxy.allowed_names;
     if !is_valid(peer, now) {
         return Outcome::Wrong("x509: certificate has expired or is not yet valid".into());
     }
     if !allowed_names.is_empty() && !allowed_names.contains(&peer.user.name) {
         return Outcome::Wrong(format!("x509: subject with cn={} is not in the allowed list", peer.user.name));
     }
-    let first = |name: &str| texts(headers, name).find(|text| !text.is_empty()).unwrap_or_default();
-    let name = first("x-remote-user");
-    if name.is_empty() {
-        return Outcome::NotShown;
-    }
+    let prefixes = proxy.extra_prefixes.iter().map(|prefix| prefix.to_ascii_lowercase());
     Outcome::User(User {
         name,
-        uid: first("x-remote-uid"),
-        groups: texts(headers, "x-remote-group").collect(),
-        extra: extras(headers, "x-remote-extra-"),
+        uid: first(&proxy.uid_headers),
+        groups: proxy.group_headers.iter().flat_map(|name| texts(headers, name)).collect(),
+        extra: prefixes.flat_map(|prefix| extras(headers, &prefix)).collect(),
     })
 }
 
@@ -39,11 +63,11 @@ mod tests {
 
     #[test]
     fn headers_need_the_right_certificate() {
-        let names = ["proxy".to_string()];
+        let proxy = FrontProxy { allowed_names: vec!["proxy".into()], ..FrontProxy::default() };
         let check = |common_name: &str, signer: Signer, lines: &[(&str, &str)], expected: &str| {
             let peer = PeerCertificate { signer, user: user(common_name, &[]), not_before: 0, not_after: 200 };
             let now = Timestamp::from_second(100).unwrap();
-            let outcome = match authenticate(&headers(lines), &peer, &names, now) {
+            let outcome = match authenticate(&headers(lines), &peer, &proxy, now) {
                 Outcome::User(user) => format!("{} {} {:?} {:?}", user.name, user.uid, user.groups, user.extra),
                 Outcome::NotShown => "not shown".into(),
                 Outcome::Wrong(reason) => reason,

@@ -1,4 +1,4 @@
-//! JSON web tokens as far as service accounts need them: sign with ES256, verify ES256 and RS256. Pure.
+//! JSON web tokens as far as service accounts need them: ES256 and RS256. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,7 +6,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_2048_8192_SHA256,
-    UnparsedPublicKey, VerificationAlgorithm,
+    RSA_PKCS1_SHA256, RsaKeyPair, UnparsedPublicKey, VerificationAlgorithm,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
@@ -28,16 +28,21 @@ const P256_PREFIX: [u8; 26] = [
 pub enum KeyError {
     #[error("the key is not PEM: {0}")]
     Pem(String),
-    #[error("the signing key is not a P-256 key in PKCS#8: {0}")]
+    #[error("the signing key is neither a P-256 nor an RSA key in PKCS#8: {0}")]
     Signing(String),
     #[error("the public key is neither P-256 nor RSA")]
     Public,
 }
 
 pub struct SigningKey {
-    key: EcdsaKeyPair,
+    key: Secret,
     random: SystemRandom,
     public: PublicKeyEntry,
+}
+
+enum Secret {
+    Es256(EcdsaKeyPair),
+    Rs256(RsaKeyPair),
 }
 
 /// A key that tokens may be signed with.
@@ -70,10 +75,14 @@ impl SigningKey {
         let der =
             PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| KeyError::Pem(error.to_string()))?;
         let random = SystemRandom::new();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_pkcs8_der(), &random)
-            .map_err(|error| KeyError::Signing(error.to_string()))?;
-        let public = PublicKeyEntry::p256(key.public_key().as_ref());
-        Ok(SigningKey { key, random, public })
+        let der = der.secret_pkcs8_der();
+        if let Ok(key) = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der, &random) {
+            let public = PublicKeyEntry::p256(key.public_key().as_ref());
+            return Ok(SigningKey { key: Secret::Es256(key), random, public });
+        }
+        let key = RsaKeyPair::from_pkcs8(der).map_err(|error| KeyError::Signing(error.to_string()))?;
+        let public = PublicKeyEntry::rsa(key.public().as_ref())?;
+        Ok(SigningKey { key: Secret::Rs256(key), random, public })
     }
 
     pub fn public(&self) -> &PublicKeyEntry {
@@ -81,9 +90,17 @@ impl SigningKey {
     }
 
     pub fn sign(&self, claims: &Value) -> String {
-        let header = json!({"alg": "ES256", "kid": self.public.id});
+        let header = json!({"alg": self.public.algorithm_name(), "kid": self.public.id});
         let signed = format!("{}.{}", encode(header.to_string()), encode(claims.to_string()));
-        let signature = self.key.sign(&self.random, signed.as_bytes());
+        let signature = match &self.key {
+            Secret::Es256(key) => {
+                key.sign(&self.random, signed.as_bytes()).map(|signature| signature.as_ref().to_vec())
+            }
+            Secret::Rs256(key) => {
+                let mut signature = vec![0; key.public().modulus_len()];
+                key.sign(&RSA_PKCS1_SHA256, &self.random, signed.as_bytes(), &mut signature).map(|()| signature)
+            }
+        };
         let signature = signature.expect("signing fails only where the system has no randomness");
         format!("{signed}.{}", encode(signature))
     }
@@ -94,12 +111,16 @@ impl PublicKeyEntry {
     pub fn from_pem(pem: &str) -> Result<PublicKeyEntry, KeyError> {
         let der = SubjectPublicKeyInfoDer::from_pem_slice(pem.as_bytes())
             .map_err(|error| KeyError::Pem(error.to_string()))?;
-        let (_, info) = SubjectPublicKeyInfo::from_der(&der).map_err(|_| KeyError::Public)?;
+        PublicKeyEntry::from_der(&der)
+    }
+
+    fn from_der(der: &[u8]) -> Result<PublicKeyEntry, KeyError> {
+        let (_, info) = SubjectPublicKeyInfo::from_der(der).map_err(|_| KeyError::Public)?;
         let bytes = info.subject_public_key.data.as_ref();
         match info.parsed().map_err(|_| KeyError::Public)? {
             PublicKey::EC(_) if der.starts_with(&P256_PREFIX) => Ok(PublicKeyEntry::p256(bytes)),
             PublicKey::RSA(rsa) => {
-                let id = encode(digest(&SHA256, &der));
+                let id = encode(digest(&SHA256, der));
                 let number = |bytes: &[u8]| encode(&bytes[bytes.iter().take_while(|byte| **byte == 0).count()..]);
                 let (n, e) = (number(rsa.modulus), number(rsa.exponent));
                 let web_key = json!({"use": "sig", "kty": "RSA", "kid": id, "alg": "RS256", "n": n, "e": e});
@@ -107,6 +128,14 @@ impl PublicKeyEntry {
             }
             _ => Err(KeyError::Public),
         }
+    }
+
+    /// `key` is modulus and exponent, as PKCS#1 writes them.
+    fn rsa(key: &[u8]) -> Result<PublicKeyEntry, KeyError> {
+        // What the key's kind is called, and that it has no parameters.
+        const RSA: [u8; 15] = [0x30, 0x0d, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
+        let bits = element(3, &[&[0], key].concat());
+        PublicKeyEntry::from_der(&element(0x30, &[&RSA[..], &bits].concat()))
     }
 
     /// `point` is uncompressed: one byte of form, then both coordinates.
@@ -123,6 +152,22 @@ impl PublicKeyEntry {
             Algorithm::Rs256 => "RS256",
         }
     }
+}
+
+/// One element of DER: what it is, how long it is, what it holds.
+fn element(tag: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len();
+    let mut out = vec![tag];
+    match length {
+        0..=0x7f => out.push(length as u8),
+        _ => {
+            let bytes: Vec<u8> = length.to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
+            out.push(0x80 | bytes.len() as u8);
+            out.extend(bytes);
+        }
+    }
+    out.extend(content);
+    out
 }
 
 impl<'a> Unverified<'a> {
@@ -207,6 +252,20 @@ mod tests {
         let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         assert!(matches!(SigningKey::from_pem(&ed25519.serialize_pem()), Err(KeyError::Signing(_))));
         assert!(matches!(PublicKeyEntry::from_pem(&ed25519.public_key_pem()), Err(KeyError::Public)));
+    }
+
+    #[test]
+    fn rsa_keys_sign_too() {
+        let openssl = |arguments: &str| {
+            let output = std::process::Command::new("openssl").args(arguments.split(' ')).output();
+            String::from_utf8(output.expect("there is an openssl").stdout).unwrap()
+        };
+        let signer = SigningKey::from_pem(&openssl("genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048")).unwrap();
+        let token = signer.sign(&json!({"sub": "a"}));
+        let token = Unverified::parse(&token).unwrap();
+        assert_eq!(token.header["alg"], "RS256");
+        assert!(token.is_signed_by(&[signer.public().clone()]));
+        assert!(!token.is_signed_by(&[key().0.public().clone()]));
     }
 
     #[test]

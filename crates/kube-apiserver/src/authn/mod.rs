@@ -30,6 +30,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 pub use crate::pki::PeerCertificate;
+pub use front_proxy::FrontProxy;
 pub use impersonation::impersonate;
 pub use jwt::KeyError;
 pub use service_account::{Issued, Reference, ServiceAccounts, TokenRequest, groups, split_user_name, user_name};
@@ -68,8 +69,8 @@ pub struct Config {
     pub service_accounts: Arc<ServiceAccounts>,
     pub token_file: TokenFile,
     pub bootstrap_tokens: bool,
-    /// Common names of proxies that may say who the user is; empty for every certificate of the front proxy's CA.
-    pub front_proxy_names: Vec<String>,
+    /// Proxies that may say who the user is.
+    pub front_proxy: FrontProxy,
     pub anonymous: bool,
 }
 
@@ -101,7 +102,7 @@ impl Authenticator {
         let mut reasons = Vec::new();
         let attempts: [&dyn Fn() -> Outcome; 3] = [
             &|| match peer {
-                Some(peer) => front_proxy::authenticate(headers, peer, &self.config.front_proxy_names, now),
+                Some(peer) => front_proxy::authenticate(headers, peer, &self.config.front_proxy, now),
                 None => Outcome::NotShown,
             },
             &|| peer.map_or(Outcome::NotShown, |peer| client_certificate::authenticate(peer, now)),

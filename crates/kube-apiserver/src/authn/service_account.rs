@@ -18,6 +18,8 @@ pub(super) const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60)
 
 pub struct ServiceAccounts {
     issuer: String,
+    /// Earlier issuers, whose tokens are still in use.
+    older_issuers: Vec<String>,
     /// What a token must be for to be accepted by this server.
     pub(super) audiences: Vec<String>,
     signing: SigningKey,
@@ -71,12 +73,18 @@ impl ServiceAccounts {
         }
         let audiences = if audiences.is_empty() { vec![issuer.to_string()] } else { audiences.to_vec() };
         let (cache, uses) = (TokenCache::default(), Uses::default());
-        Ok(ServiceAccounts { issuer: issuer.into(), audiences, signing, keys, cache, uses })
+        let (issuer, older_issuers) = (issuer.into(), Vec::new());
+        Ok(ServiceAccounts { issuer, older_issuers, audiences, signing, keys, cache, uses })
     }
 
     /// Which tokens of Secrets were used.
     pub fn uses(&self) -> &Uses {
         &self.uses
+    }
+
+    /// Tokens of these issuers are believed as well.
+    pub fn believing(self, older_issuers: &[String]) -> ServiceAccounts {
+        ServiceAccounts { older_issuers: older_issuers.to_vec(), ..self }
     }
 
     pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Issued {
@@ -129,7 +137,8 @@ impl ServiceAccounts {
         }
         let unverified = Unverified::parse(token)?;
         let issuer = unverified.claims.get("iss").and_then(Value::as_str)?;
-        if issuer != self.issuer && issuer != legacy_token::ISSUER {
+        let known = issuer == self.issuer || self.older_issuers.iter().any(|older| older == issuer);
+        if !known && issuer != legacy_token::ISSUER {
             return None;
         }
         let result = self.verify_ours(&unverified, token, wanted, objects, now);

@@ -254,7 +254,7 @@ async fn methods_are_asked_in_order() {
         service_accounts: Arc::new(accounts()),
         token_file: TokenFile::parse("secret,tom,1,\"ops\"").unwrap(),
         bootstrap_tokens: true,
-        front_proxy_names: vec!["proxy".into()],
+        front_proxy: FrontProxy { allowed_names: vec!["proxy".into()], ..FrontProxy::default() },
         anonymous: true,
     });
     let objects = shop();
@@ -305,7 +305,7 @@ async fn tokens_are_reviewed() {
         service_accounts: Arc::new(accounts()),
         token_file: TokenFile::parse("secret,tom,1").unwrap(),
         bootstrap_tokens: true,
-        front_proxy_names: Vec::new(),
+        front_proxy: FrontProxy { allowed_names: Vec::new(), ..FrontProxy::default() },
         anonymous: false,
     });
     let objects = shop();

@@ -1,4 +1,5 @@
-//! May they do it: system:masters, then the node authorizer, then RBAC. The first that allows or denies decides.
+//! May they do it: system:masters, then the modes in their order, usually the node authorizer and RBAC. The first that
+//! allows or denies decides.
 
 mod aggregate;
 mod escalation;
@@ -55,10 +56,40 @@ pub struct RulesReview {
     pub evaluation_error: String,
 }
 
+/// One way to decide, by upstream's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Node,
+    Rbac,
+    AlwaysAllow,
+    AlwaysDeny,
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        match text {
+            "Node" => Ok(Mode::Node),
+            "RBAC" => Ok(Mode::Rbac),
+            "AlwaysAllow" => Ok(Mode::AlwaysAllow),
+            "AlwaysDeny" => Ok(Mode::AlwaysDeny),
+            "Webhook" | "ABAC" => Err(format!("knarr has no authorization mode {text}: use Node,RBAC")),
+            _ => Err(format!("{text:?} is not a valid mode: use Node,RBAC, AlwaysAllow or AlwaysDeny")),
+        }
+    }
+}
+
 /// Shared by all requests; reads roles, bindings and pods through `Objects`.
-#[derive(Default)]
 pub struct Authorizer {
     rbac: rbac::Rbac,
+    modes: Vec<Mode>,
+}
+
+impl Default for Authorizer {
+    fn default() -> Authorizer {
+        Authorizer::new(vec![Mode::Node, Mode::Rbac])
+    }
 }
 
 impl<'a> Attributes<'a> {
@@ -99,20 +130,29 @@ impl RulesReview {
 }
 
 impl Authorizer {
+    pub fn new(modes: Vec<Mode>) -> Authorizer {
+        Authorizer { rbac: rbac::Rbac::default(), modes }
+    }
+
     pub fn authorize(&self, a: &Attributes, objects: &dyn Objects) -> Decision {
         if a.user.groups.iter().any(|group| group == MASTERS) {
             return Decision::Allow(String::new());
         }
-        let first = match node::authorize(a, objects) {
-            Decision::NoOpinion(reason) => reason,
-            decided => return decided,
-        };
-        match self.rbac.authorize(a, objects) {
-            Decision::NoOpinion(second) if first.is_empty() => Decision::NoOpinion(second),
-            Decision::NoOpinion(second) if second.is_empty() => Decision::NoOpinion(first),
-            Decision::NoOpinion(second) => Decision::NoOpinion(format!("{first}\n{second}")),
-            decided => decided,
+        let mut reasons: Vec<String> = Vec::new();
+        for mode in &self.modes {
+            let decision = match mode {
+                Mode::Node => node::authorize(a, objects),
+                Mode::Rbac => self.rbac.authorize(a, objects),
+                Mode::AlwaysAllow => Decision::Allow(String::new()),
+                Mode::AlwaysDeny => Decision::NoOpinion("Everything is forbidden.".into()),
+            };
+            match decision {
+                Decision::NoOpinion(reason) if reason.is_empty() => {}
+                Decision::NoOpinion(reason) => reasons.push(reason),
+                decided => return decided,
+            }
         }
+        Decision::NoOpinion(reasons.join("\n"))
     }
 
     /// What the user may do in the namespace, as far as it can be listed.

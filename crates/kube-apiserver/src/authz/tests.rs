@@ -47,6 +47,35 @@ fn allowed(authorizer: &Authorizer, user: &User, request: &str, objects: &Map) -
 }
 
 #[test]
+fn the_modes_decide_in_their_order() {
+    let objects = default_roles();
+    let check = |modes: &str, name: &str, request: &str, expected: bool| {
+        let modes: Vec<Mode> = modes.split(',').map(|mode| mode.parse().unwrap()).collect();
+        let groups: &[&str] = match name {
+            "root" => &["system:masters"],
+            _ => &["system:nodes", "system:authenticated"],
+        };
+        let authorizer = Authorizer::new(modes.clone());
+        assert_eq!(
+            allowed(&authorizer, &user(name, groups), request, &objects),
+            expected,
+            "{modes:?} {name}: {request}"
+        );
+    };
+    let own_node = "get core/nodes - a";
+    check("Node,RBAC", "system:node:a", own_node, true);
+    check("RBAC", "system:node:a", own_node, false);
+    check("Node", "system:node:a", own_node, true);
+    check("Node", "system:node:a", "get /version", false);
+    check("RBAC", "system:node:a", "get /version", true);
+    check("AlwaysAllow", "system:node:b", own_node, true);
+    check("AlwaysDeny", "system:node:a", own_node, false);
+    check("AlwaysDeny", "root", own_node, true);
+    assert!("Webhook".parse::<Mode>().unwrap_err().contains("use Node,RBAC"));
+    assert!("rbac".parse::<Mode>().is_err());
+}
+
+#[test]
 fn the_default_roles_decide() {
     let mut objects = default_roles();
     for (name, role) in [("vera", "view"), ("edith", "edit"), ("adam", "admin")] {

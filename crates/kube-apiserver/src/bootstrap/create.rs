@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::objects;
 use crate::app::App;
-use crate::authn::token_use;
+use crate::authn::{FrontProxy, token_use};
 use crate::call::Call;
-use crate::pki::Material;
+use crate::pki::Credentials;
 use crate::write::{self, Owner, Part, Update};
 
 /// Many writes share one commit of the store.
@@ -21,12 +21,12 @@ const MANAGER: &str = "kube-apiserver";
 const FLOW_MANAGER: &str = "api-priority-and-fairness-config-producer-v1";
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-pub async fn create(app: &Arc<App>, material: &Material) -> Result<(), Status> {
+pub async fn create(app: &Arc<App>, credentials: &Credentials, proxy: &FrontProxy) -> Result<(), Status> {
     let (namespaces, rest): (Vec<Value>, Vec<Value>) =
         objects().into_iter().partition(|object| object["kind"] == "Namespace");
     ensure_all(app, namespaces).await?;
     ensure_all(app, rest).await?;
-    ensure_all(app, vec![service_cidr(app), authentication(material)]).await?;
+    ensure_all(app, vec![service_cidr(app), authentication(credentials, proxy)]).await?;
     say_ready(app).await?;
     ensure_all(app, vec![service(app)]).await?;
     ensure_all(app, token_tracking(app).into_iter().collect()).await
@@ -178,18 +178,25 @@ async fn say_ready(app: &Arc<App>) -> Result<(), Status> {
 }
 
 /// Where aggregated API servers and kubelets learn whom to believe.
-fn authentication(material: &Material) -> Value {
+fn authentication(credentials: &Credentials, proxy: &FrontProxy) -> Value {
+    let mut data = serde_json::Map::new();
+    if let Some(authority) = &credentials.client_ca {
+        data.insert("client-ca-file".into(), authority.as_str().into());
+    }
+    if let Some(authority) = &credentials.front_proxy_ca {
+        let list = |names: &[String]| json!(names).to_string();
+        data.extend([
+            ("requestheader-client-ca-file".into(), authority.as_str().into()),
+            ("requestheader-allowed-names".into(), list(&proxy.allowed_names).into()),
+            ("requestheader-username-headers".into(), list(&proxy.user_headers).into()),
+            ("requestheader-group-headers".into(), list(&proxy.group_headers).into()),
+            ("requestheader-extra-headers-prefix".into(), list(&proxy.extra_prefixes).into()),
+            ("requestheader-uid-headers".into(), list(&proxy.uid_headers).into()),
+        ]);
+    }
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"},
-        "data": {
-            "client-ca-file": material.cluster_ca.certificate_pem,
-            "requestheader-client-ca-file": material.front_proxy_ca.certificate_pem,
-            "requestheader-allowed-names": "[\"front-proxy-client\"]",
-            "requestheader-username-headers": "[\"X-Remote-User\"]",
-            "requestheader-group-headers": "[\"X-Remote-Group\"]",
-            "requestheader-extra-headers-prefix": "[\"X-Remote-Extra-\"]",
-            "requestheader-uid-headers": "[\"X-Remote-Uid\"]",
-        },
+        "data": data,
     })
 }

@@ -26,7 +26,7 @@ pub struct Authority {
 }
 
 /// A certificate and its private key.
-#[derive(Clone)]
+#[derive(Clone, PartialEq)]
 pub struct Pair {
     pub certificate_pem: String,
     pub key_pem: String,

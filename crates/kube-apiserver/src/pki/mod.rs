@@ -5,6 +5,7 @@
 //! a new CA would lock out every node. While the server runs, `renewal_task` does the same for the leaves.
 
 mod authority;
+mod credentials;
 mod files;
 mod kubeconfig;
 mod leaves;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use authority::{Authority, Pair, Request, Usage};
+pub use credentials::Credentials;
 pub use files::write_private as write_private_file;
 pub use kubeconfig::kubeconfig;
 pub use leaves::Leaf;
@@ -129,11 +131,6 @@ impl Material {
     /// When the first leaf is due again.
     pub fn next_renewal(&self) -> Timestamp {
         self.leaves.iter().map(|(_, pair)| pair.renew_at()).min().unwrap_or(Timestamp::MAX)
-    }
-
-    /// Whose client certificates are believed.
-    pub fn client_authorities(&self) -> Result<ClientAuthorities, Error> {
-        ClientAuthorities::new(&self.cluster_ca.certificate_pem, &self.front_proxy_ca.certificate_pem)
     }
 
     /// The kubeconfig of one of the clients, such as the administrator, for a server at `url`.

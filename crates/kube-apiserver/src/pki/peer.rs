@@ -48,17 +48,19 @@ pub enum Signer {
 /// The CAs whose client certificates are believed.
 #[derive(Debug)]
 pub struct ClientAuthorities {
-    cluster: Arc<dyn ClientCertVerifier>,
-    front_proxy: Arc<dyn ClientCertVerifier>,
+    cluster: Option<Arc<dyn ClientCertVerifier>>,
+    front_proxy: Option<Arc<dyn ClientCertVerifier>>,
     hints: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientAuthorities {
     /// Both may be bundles of several CAs, for the time in which one follows another.
-    pub fn new(cluster_pem: &str, front_proxy_pem: &str) -> Result<ClientAuthorities, Error> {
-        let (cluster, front_proxy) = (verifier(cluster_pem)?, verifier(front_proxy_pem)?);
-        let hints = [cluster.root_hint_subjects(), front_proxy.root_hint_subjects()].concat();
+    pub fn new(cluster_pem: Option<&str>, front_proxy_pem: Option<&str>) -> Result<ClientAuthorities, Error> {
+        let (cluster, front_proxy) =
+            (cluster_pem.map(verifier).transpose()?, front_proxy_pem.map(verifier).transpose()?);
+        let both = [&cluster, &front_proxy].into_iter().flatten();
+        let hints = both.flat_map(|verifier| verifier.root_hint_subjects().to_vec()).collect();
         let algorithms = tls_ring::default_provider().signature_verification_algorithms;
         Ok(ClientAuthorities { cluster, front_proxy, hints, algorithms })
     }
@@ -69,8 +71,9 @@ impl ClientAuthorities {
         let (leaf, intermediates) = chain.split_first()?;
         let seconds = std::time::Duration::from_secs(now.as_second().max(0).unsigned_abs());
         let now = UnixTime::since_unix_epoch(seconds);
-        let chains_to =
-            |verifier: &Arc<dyn ClientCertVerifier>| verifier.verify_client_cert(leaf, intermediates, now).is_ok();
+        let chains_to = |verifier: &Option<Arc<dyn ClientCertVerifier>>| {
+            verifier.as_ref().is_some_and(|verifier| verifier.verify_client_cert(leaf, intermediates, now).is_ok())
+        };
         let signer = match () {
             () if chains_to(&self.cluster) => Signer::Cluster,
             () if chains_to(&self.front_proxy) => Signer::FrontProxy,

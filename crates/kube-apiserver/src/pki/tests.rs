@@ -143,7 +143,7 @@ fn certificates_are_identified_by_their_signer() {
     let folder = tempfile::tempdir().unwrap();
     let stranger = tempfile::tempdir().unwrap();
     let material = ensure(folder.path(), &options(), now()).unwrap();
-    let authorities = material.client_authorities().unwrap();
+    let authorities = material.credentials(true).client_authorities().unwrap();
     let identify = |pair: &Pair, at| authorities.identify(&[pair.der().unwrap()], at).unwrap();
 
     let admin = identify(material.leaf(Leaf::Admin), now());
@@ -232,7 +232,7 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let material = ensure(folder.path(), &options(), now()).unwrap();
     let serving = Arc::new(ServingCertificate::new(material.leaf(Leaf::Serving)).unwrap());
-    let authorities = Arc::new(material.client_authorities().unwrap());
+    let authorities = Arc::new(material.credentials(true).client_authorities().unwrap());
     let acceptor = TlsAcceptor::from(Arc::new(server_config(serving.clone(), authorities.clone()).unwrap()));
     let admin = connector(&material, Some(material.leaf(Leaf::Admin)));
 

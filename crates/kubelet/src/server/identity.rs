@@ -36,7 +36,8 @@ pub struct User {
 /// client with an outdated one reads "Unauthorized", and one that also sends a good token is let in.
 #[derive(Debug)]
 pub struct ClientAuthority {
-    verifier: Arc<dyn ClientCertVerifier>,
+    /// None where no certificates are believed.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
@@ -49,14 +50,18 @@ impl ClientAuthority {
         }
         let provider = Arc::new(tls_ring::default_provider());
         let algorithms = provider.signature_verification_algorithms;
+        if roots.is_empty() {
+            return Ok(ClientAuthority { verifier: None, algorithms });
+        }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        Ok(ClientAuthority { verifier: verifier.map_err(|error| format!("use the client CA: {error}"))?, algorithms })
+        let verifier = verifier.map_err(|error| format!("use the client CA: {error}"))?;
+        Ok(ClientAuthority { verifier: Some(verifier), algorithms })
     }
 
     /// The user a connection's certificate stands for; nobody where there is none or it is not believed.
     pub fn identify(&self, chain: &[CertificateDer<'_>]) -> Option<User> {
         let (leaf, intermediates) = chain.split_first()?;
-        self.verifier.verify_client_cert(leaf, intermediates, UnixTime::now()).ok()?;
+        self.verifier.as_ref()?.verify_client_cert(leaf, intermediates, UnixTime::now()).ok()?;
         let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let subject = certificate.subject();
         let name = subject.iter_common_name().last().and_then(|name| name.as_str().ok()).unwrap_or("");
@@ -70,7 +75,7 @@ impl ClientAuthority {
 
 impl ClientCertVerifier for ClientAuthority {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.verifier.root_hint_subjects()
+        self.verifier.as_ref().map_or(&[], |verifier| verifier.root_hint_subjects())
     }
 
     fn client_auth_mandatory(&self) -> bool {

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
 
-use crate::pki::{Error, Leaf, Material};
+use crate::pki::{Credentials, Error};
 
 /// How long the other side gets to take the connection.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,7 +31,6 @@ pub struct Nodes {
     kubelet_unverified: ArcSwap<ClientConfig>,
     /// For proxies: what pods serve is signed by anyone.
     anyone: Arc<ClientConfig>,
-    verify: bool,
     running: Arc<Semaphore>,
 }
 
@@ -78,21 +77,19 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Nodes {
-    /// `verify` false believes whatever kubelets show, as upstream does by default.
-    pub fn new(material: &Material, verify: bool) -> Result<Nodes, Error> {
+    pub fn new(credentials: &Credentials) -> Result<Nodes, Error> {
         Ok(Nodes {
-            kubelet: ArcSwap::from_pointee(kubelet_config(material, verify)?),
-            kubelet_unverified: ArcSwap::from_pointee(kubelet_config(material, false)?),
+            kubelet: ArcSwap::from_pointee(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?),
+            kubelet_unverified: ArcSwap::from_pointee(kubelet_config(credentials, None)?),
             anyone: Arc::new(builder()?.with_no_client_auth()),
-            verify,
             running: Arc::new(Semaphore::new(RUNNING_MAX)),
         })
     }
 
     /// After the server's certificates were renewed.
-    pub fn renew(&self, material: &Material) -> Result<(), Error> {
-        self.kubelet.store(Arc::new(kubelet_config(material, self.verify)?));
-        self.kubelet_unverified.store(Arc::new(kubelet_config(material, false)?));
+    pub fn renew(&self, credentials: &Credentials) -> Result<(), Error> {
+        self.kubelet.store(Arc::new(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?));
+        self.kubelet_unverified.store(Arc::new(kubelet_config(credentials, None)?));
         Ok(())
     }
 
@@ -172,15 +169,13 @@ pub fn builder() -> Result<Builder, Error> {
     Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(algorithms))))
 }
 
-fn kubelet_config(material: &Material, verify: bool) -> Result<ClientConfig, Error> {
-    let pair = material.leaf(Leaf::KubeletClient);
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect();
-    let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(failed)?;
-    let builder = match verify {
-        false => builder()?,
-        true => {
+/// Without an authority it believes whatever kubelets show, as upstream does by default.
+fn kubelet_config(credentials: &Credentials, authority: Option<&str>) -> Result<ClientConfig, Error> {
+    let builder = match authority {
+        None => builder()?,
+        Some(authority) => {
             let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(material.cluster_ca.certificate_pem.as_bytes()) {
+            for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
                 roots.add(certificate.map_err(failed)?).map_err(failed)?;
             }
             let provider = Arc::new(tls_ring::default_provider());
@@ -188,6 +183,9 @@ fn kubelet_config(material: &Material, verify: bool) -> Result<ClientConfig, Err
             builder.with_safe_default_protocol_versions().map_err(failed)?.with_root_certificates(roots)
         }
     };
+    let Some(pair) = &credentials.kubelet_client else { return Ok(builder.with_no_client_auth()) };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect();
+    let key = PrivateKeyDer::from_pem_slice(pair.key_pem.as_bytes()).map_err(failed)?;
     builder.with_client_auth_cert(chain.map_err(failed)?, key).map_err(failed)
 }
 

@@ -71,8 +71,8 @@ fn kubelet_of(call: &Call, node: &str) -> Result<Place, Status> {
         return Err(Status::not_found(GroupResource { group: "", resource: "pods" }, node));
     };
     let addresses = found.pointer("/status/addresses").and_then(Value::as_array).cloned().unwrap_or_default();
-    let preferred = ["InternalIP", "ExternalIP", "Hostname"];
-    let of_type = |kind: &&str| addresses.iter().find(|address| address["type"] == **kind);
+    let preferred = &call.app.settings.kubelet_address_types;
+    let of_type = |kind: &String| addresses.iter().find(|address| address["type"] == **kind);
     let address = preferred.iter().find_map(of_type).and_then(|address| address["address"].as_str());
     let port = found.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
     let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(10250);

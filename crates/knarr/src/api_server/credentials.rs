@@ -1,0 +1,96 @@
+//! The files with the certificates and keys of the API server, as kubeadm makes them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use kube_apiserver::pki::{Credentials, Pair};
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    /// The certificate that clients see; one of our own making in --cert-dir unless told otherwise.
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Where a certificate of our own making is kept.
+    #[arg(long, default_value = "/var/run/kubernetes")]
+    cert_dir: PathBuf,
+    /// Whose client certificates are believed.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// Whose certificates make a proxy's word about its users believable.
+    #[arg(long)]
+    requestheader_client_ca_file: Option<PathBuf>,
+    /// The certificate that kubelets see.
+    #[arg(long, requires = "kubelet_client_key")]
+    kubelet_client_certificate: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "kubelet_client_certificate")]
+    kubelet_client_key: Option<PathBuf>,
+    /// Whose certificates kubelets must show; anyone's unless told otherwise.
+    #[arg(long)]
+    kubelet_certificate_authority: Option<PathBuf>,
+    /// The certificate that foreign API servers see.
+    #[arg(long, requires = "proxy_client_key_file")]
+    proxy_client_cert_file: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, requires = "proxy_client_cert_file")]
+    proxy_client_key_file: Option<PathBuf>,
+    /// Keys that the tokens of service accounts may be signed with, public or private.
+    #[arg(long)]
+    service_account_key_file: Vec<PathBuf>,
+    /// The key that signs the tokens of service accounts.
+    #[arg(long, required = true)]
+    service_account_signing_key_file: PathBuf,
+}
+
+impl Flags {
+    /// Reads them all, as they are now.
+    pub fn read(&self) -> anyhow::Result<Credentials> {
+        let signing = &self.service_account_signing_key_file;
+        let key = crate::keys::pkcs8(&read(signing)?).with_context(|| format!("use {}", signing.display()))?;
+        let mut public_keys = Vec::new();
+        for file in &self.service_account_key_file {
+            public_keys.extend(crate::keys::public(&read(file)?).with_context(|| format!("use {}", file.display()))?);
+        }
+        Ok(Credentials {
+            serving: match (&self.tls_cert_file, &self.tls_private_key_file) {
+                (Some(certificate), Some(key)) => crate::secure::read_pair(certificate, key)?,
+                _ => self.own_serving()?,
+            },
+            client_ca: self.client_ca_file.as_deref().map(read).transpose()?,
+            front_proxy_ca: self.requestheader_client_ca_file.as_deref().map(read).transpose()?,
+            kubelet_client: pair(&self.kubelet_client_certificate, &self.kubelet_client_key)?,
+            kubelet_ca: self.kubelet_certificate_authority.as_deref().map(read).transpose()?,
+            front_proxy_client: pair(&self.proxy_client_cert_file, &self.proxy_client_key_file)?,
+            service_account_key: key,
+            service_account_public_keys: public_keys,
+        })
+    }
+
+    /// What an earlier start made, or a new one.
+    fn own_serving(&self) -> anyhow::Result<Pair> {
+        if let Some(pair) =
+            Pair::read(&self.cert_dir, "apiserver").filter(|pair| pair.renew_at() > jiff::Timestamp::now())
+        {
+            return Ok(pair);
+        }
+        let pair = crate::secure::self_signed(&[])?;
+        std::fs::create_dir_all(&self.cert_dir).with_context(|| format!("make {}", self.cert_dir.display()))?;
+        pair.write(&self.cert_dir, "apiserver")?;
+        Ok(pair)
+    }
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))
+}
+
+fn pair(certificate: &Option<PathBuf>, key: &Option<PathBuf>) -> anyhow::Result<Option<Pair>> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => crate::secure::read_pair(certificate, key).map(Some),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,311 @@
+//! `knarr kube-apiserver`: the API server by itself, with upstream's flags. No controllers, no scheduler, no node, and no
+//! roles or objects beyond those that upstream's makes.
+
+mod admission;
+mod credentials;
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use clap::ArgAction::Set;
+use kube_apiserver::authn::FrontProxy;
+use kube_apiserver::authz::Mode;
+use kube_apiserver::{Given, Options};
+use reconcile::Shutdown;
+use store::Store;
+use store::prefixed::Prefixed;
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// The members of etcd, such as https://127.0.0.1:2379.
+    #[arg(long, value_delimiter = ',', required = true)]
+    etcd_servers: Vec<String>,
+    /// The authority of the etcd members' certificates.
+    #[arg(long)]
+    etcd_cafile: Option<PathBuf>,
+    /// Our certificate for etcd.
+    #[arg(long, requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of our certificate for etcd.
+    #[arg(long, requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+    /// Below which key objects are kept.
+    #[arg(long, default_value = "/registry")]
+    etcd_prefix: String,
+    /// The address to listen on.
+    #[arg(long, default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// The port of the Kubernetes API.
+    #[arg(long, default_value_t = 6443)]
+    secure_port: u16,
+    /// The address that others reach this server by.
+    #[arg(long)]
+    advertise_address: Option<IpAddr>,
+    #[command(flatten)]
+    credentials: credentials::Flags,
+    #[command(flatten)]
+    limits: crate::api_flags::Flags,
+    /// Who issues the tokens of service accounts; given again, tokens of earlier issuers are believed, too.
+    #[arg(long, required = true)]
+    service_account_issuer: Vec<String>,
+    /// For whom tokens must be meant; the issuers unless told otherwise.
+    #[arg(long, value_delimiter = ',')]
+    api_audiences: Vec<String>,
+    /// Addresses of Services.
+    #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
+    service_cluster_ip_range: Vec<ipnet::IpNet>,
+    /// Ports of Services on nodes, as first-last or first+count.
+    #[arg(long, default_value = "30000-32767", value_parser = ports)]
+    service_node_port_range: RangeInclusive<u16>,
+    /// How requests are judged, in this order: Node, RBAC, AlwaysAllow, AlwaysDeny.
+    #[arg(long, value_delimiter = ',', default_value = "AlwaysAllow")]
+    authorization_mode: Vec<Mode>,
+    /// Answer requests that show no proof of who asks.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
+    anonymous_auth: bool,
+    /// Believe the tokens in Secrets of type bootstrap.kubernetes.io/token.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
+    enable_bootstrap_token_auth: bool,
+    /// Static tokens: lines of token,user,uid,"group1,group2".
+    #[arg(long)]
+    token_auth_file: Option<PathBuf>,
+    /// Admission plugins that run beside those that run by default.
+    #[arg(long, value_delimiter = ',')]
+    enable_admission_plugins: Vec<String>,
+    /// Admission plugins that do not run.
+    #[arg(long, value_delimiter = ',')]
+    disable_admission_plugins: Vec<String>,
+    /// Let pods have privileged containers.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
+    allow_privileged: bool,
+    /// Which of a node's addresses its kubelet is asked at, the best first.
+    #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
+    kubelet_preferred_address_types: Vec<String>,
+    /// Common names of the proxies that may say who the user is; every certificate of their authority unless told otherwise.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_allowed_names: Vec<String>,
+    /// Headers in which they say the user's name.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_username_headers: Vec<String>,
+    /// Headers in which they say the user's uid.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_uid_headers: Vec<String>,
+    /// Headers in which they say the user's groups.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_group_headers: Vec<String>,
+    /// How headers with anything else begin.
+    #[arg(long, value_delimiter = ',')]
+    requestheader_extra_headers_prefix: Vec<String>,
+    /// How long an Event is kept.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "1h")]
+    event_ttl: Duration,
+}
+
+/// Until it is told to stop.
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    runtime.block_on(serve(flags))
+}
+
+async fn serve(flags: Flags) -> anyhow::Result<()> {
+    let began = std::time::Instant::now();
+    let (config, options) = (flags.config()?, flags.options()?);
+    let credentials = flags.credentials.clone();
+    let given = Given::new(move || credentials.read().map_err(|error| format!("{error:#}")));
+    let shutdown = Shutdown::new();
+    crate::alone::cancel_on_signal(&shutdown)?;
+    let store = tokio::select! {
+        store = connect(&flags) => store?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let server = kube_apiserver::start_given(config, options, given, store, shutdown).await;
+    let server = server.context("start the API server")?;
+    tracing::info!(address = %server.address, ms = began.elapsed().as_millis(), "the API server is ready");
+    server.ended().await;
+    Ok(())
+}
+
+/// Upstream waits for etcd, which may be started at the same time.
+async fn connect(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
+    const TRIES: usize = 30;
+    const BETWEEN: Duration = Duration::from_secs(1);
+    let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<Vec<u8>>> {
+        let Some(path) = path else { return Ok(None) };
+        Ok(Some(std::fs::read(path).with_context(|| format!("read {}", path.display()))?))
+    };
+    let config = store::etcd::Config {
+        endpoints: flags.etcd_servers.clone(),
+        ca: read(&flags.etcd_cafile)?,
+        cert: read(&flags.etcd_certfile)?,
+        key: read(&flags.etcd_keyfile)?,
+        ..Default::default()
+    };
+    for attempt in 1.. {
+        match store::etcd::EtcdStore::connect(config.clone()).await {
+            Ok(store) => return Ok(Prefixed::wrap(Arc::new(store), &flags.etcd_prefix)),
+            Err(error) if attempt == TRIES => return Err(error).context("reach etcd"),
+            Err(error) => tracing::warn!(%error, "etcd does not answer yet"),
+        }
+        tokio::time::sleep(BETWEEN).await;
+    }
+    unreachable!("the last try ends it")
+}
+
+impl Flags {
+    fn config(&self) -> anyhow::Result<kube_apiserver::Config> {
+        let [service_cidr] = self.service_cluster_ip_range[..] else {
+            bail!("--service-cluster-ip-range: knarr's Services have addresses of one family: give one range");
+        };
+        Ok(kube_apiserver::Config {
+            // Nothing is kept there.
+            data_dir: PathBuf::new(),
+            bind_address: self.bind_address,
+            https_port: self.secure_port,
+            advertise_address: self.advertise_address,
+            service_cidr,
+            tls_sans: Vec::new(),
+            host_name: crate::server::host_name(),
+            token_auth_file: self.token_auth_file.clone(),
+            event_ttl: self.event_ttl,
+            shared_store: true,
+            kubelet_insecure_tls: false,
+            attached: Vec::new(),
+            flow: self.limits.flow(),
+            audit: self.limits.audit(),
+        })
+    }
+
+    fn options(&self) -> anyhow::Result<Options> {
+        let allows_all = self.authorization_mode.contains(&Mode::AlwaysAllow);
+        if allows_all {
+            tracing::warn!("every request is allowed: give --authorization-mode=Node,RBAC unless this is meant");
+        }
+        let mut modes = self.authorization_mode.clone();
+        modes.sort_by_key(|mode| *mode as u8);
+        modes.dedup();
+        ensure!(modes.len() == self.authorization_mode.len(), "--authorization-mode names a mode twice");
+        Ok(Options {
+            issuers: self.service_account_issuer.clone(),
+            audiences: self.api_audiences.clone(),
+            node_ports: self.service_node_port_range.clone(),
+            // As upstream: where everything is allowed, at least somebody must be there.
+            anonymous: self.anonymous_auth && !allows_all,
+            bootstrap_tokens: self.enable_bootstrap_token_auth,
+            authorization: self.authorization_mode.clone(),
+            admission_off: admission::off(&self.enable_admission_plugins, &self.disable_admission_plugins)?,
+            allow_privileged: self.allow_privileged,
+            front_proxy: FrontProxy {
+                allowed_names: self.requestheader_allowed_names.clone(),
+                user_headers: self.requestheader_username_headers.clone(),
+                uid_headers: self.requestheader_uid_headers.clone(),
+                group_headers: self.requestheader_group_headers.clone(),
+                extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
+            },
+            kubelet_address_types: self.kubelet_preferred_address_types.clone(),
+        })
+    }
+}
+
+/// `30000-32767`, or `30000+2768`.
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || format!("{text:?} is no range of ports such as 30000-32767");
+    let number = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
+    let (first, last) = match (text.split_once('-'), text.split_once('+')) {
+        (Some((first, last)), _) => (number(first)?, number(last)?),
+        (None, Some((first, count))) => {
+            let (first, count) = (number(first)?, number(count)?);
+            (first, first.checked_add(count).ok_or_else(wrong)?)
+        }
+        (None, None) => (number(text)?, number(text)?),
+    };
+    if first > last || first == 0 { Err(wrong()) } else { Ok(first..=last) }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Given {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    /// What kubeadm writes into the manifest of the static pod.
+    const KUBEADM: &str = "--advertise-address=10.0.0.1 --allow-privileged=true --authorization-mode=Node,RBAC \
+        --client-ca-file=/etc/kubernetes/pki/ca.crt --enable-admission-plugins=NodeRestriction \
+        --enable-bootstrap-token-auth=true --etcd-cafile=/etc/kubernetes/pki/etcd/ca.crt \
+        --etcd-certfile=/etc/kubernetes/pki/apiserver-etcd-client.crt \
+        --etcd-keyfile=/etc/kubernetes/pki/apiserver-etcd-client.key --etcd-servers=https://127.0.0.1:2379 \
+        --kubelet-client-certificate=/etc/kubernetes/pki/apiserver-kubelet-client.crt \
+        --kubelet-client-key=/etc/kubernetes/pki/apiserver-kubelet-client.key \
+        --kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname \
+        --proxy-client-cert-file=/etc/kubernetes/pki/front-proxy-client.crt \
+        --proxy-client-key-file=/etc/kubernetes/pki/front-proxy-client.key \
+        --requestheader-allowed-names=front-proxy-client \
+        --requestheader-client-ca-file=/etc/kubernetes/pki/front-proxy-ca.crt \
+        --requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group \
+        --requestheader-username-headers=X-Remote-User --secure-port=6443 \
+        --service-account-issuer=https://kubernetes.default.svc.cluster.local \
+        --service-account-key-file=/etc/kubernetes/pki/sa.pub \
+        --service-account-signing-key-file=/etc/kubernetes/pki/sa.key --service-cluster-ip-range=10.96.0.0/12 \
+        --tls-cert-file=/etc/kubernetes/pki/apiserver.crt --tls-private-key-file=/etc/kubernetes/pki/apiserver.key";
+
+    fn given(line: &str) -> Flags {
+        let sifted = crate::upstream::sift(
+            ["knarr", "kube-apiserver"]
+                .into_iter()
+                .chain(line.split(' '))
+                .filter(|word| !word.is_empty())
+                .map(Into::into),
+        );
+        Given::parse_from(sifted.unwrap().arguments.into_iter().skip(1)).flags
+    }
+
+    #[test]
+    fn what_kubeadm_passes_is_taken_and_means_the_same() {
+        let flags = given(KUBEADM);
+        let config = flags.config().unwrap();
+        assert_eq!(config.service_cidr.to_string(), "10.96.0.0/12");
+        let options = flags.options().unwrap();
+        assert_eq!(options.authorization, [Mode::Node, Mode::Rbac]);
+        assert!(options.anonymous && options.bootstrap_tokens && options.allow_privileged);
+        assert!(options.admission_off.is_empty(), "NodeRestriction runs");
+        assert_eq!(options.front_proxy, FrontProxy { uid_headers: Vec::new(), ..FrontProxy::default() });
+        assert_eq!(options.issuers, ["https://kubernetes.default.svc.cluster.local"]);
+    }
+
+    #[test]
+    fn what_is_not_said_is_as_upstream_has_it() {
+        let flags = given(
+            "--etcd-servers=http://a:2379 --service-account-issuer=https://i --service-account-signing-key-file=k",
+        );
+        let options = flags.options().unwrap();
+        assert_eq!(options.authorization, [Mode::AlwaysAllow]);
+        assert!(!options.anonymous && !options.bootstrap_tokens && !options.allow_privileged);
+        assert!(options.admission_off.contains("NodeRestriction"));
+        assert!(flags.config().is_ok());
+        let two = given(
+            "--etcd-servers=a --service-account-issuer=i --service-account-signing-key-file=k --service-cluster-ip-range=10.0.0.0/24,fd00::/108",
+        );
+        assert!(two.config().unwrap_err().to_string().contains("one family"));
+    }
+
+    #[test]
+    fn ranges_of_ports() {
+        let check =
+            |text: &str, expected: Option<RangeInclusive<u16>>| assert_eq!(ports(text).ok(), expected, "{text}");
+        check("30000-32767", Some(30000..=32767));
+        check("30000+100", Some(30000..=30100));
+        check("80", Some(80..=80));
+        check("9-1", None);
+        check("0", None);
+        check("60000+60000", None);
+    }
+}

@@ -1,0 +1,95 @@
+//! What kubeadm writes is read, and what cannot be done is refused.
+
+use super::*;
+
+/// What kubeadm writes.
+const KUBEADM: &str = r#"
+apiVersion: kubelet.config.k8s.io/v1beta1
+authentication:
+  anonymous:
+    enabled: false
+  webhook:
+    cacheTTL: 0s
+    enabled: true
+  x509:
+    clientCAFile: /etc/kubernetes/pki/ca.crt
+authorization:
+  mode: Webhook
+  webhook:
+    cacheAuthorizedTTL: 0s
+    cacheUnauthorizedTTL: 0s
+cgroupDriver: systemd
+clusterDNS:
+- 10.96.0.10
+clusterDomain: cluster.local
+containerRuntimeEndpoint: ""
+cpuManagerReconcilePeriod: 0s
+crashLoopBackOff: {}
+evictionPressureTransitionPeriod: 0s
+fileCheckFrequency: 0s
+healthzBindAddress: 127.0.0.1
+healthzPort: 10248
+httpCheckFrequency: 0s
+imageMaximumGCAge: 0s
+imageMinimumGCAge: 0s
+kind: KubeletConfiguration
+logging:
+  flushFrequency: 0
+  options:
+    json:
+      infoBufferSize: "0"
+    text:
+      infoBufferSize: "0"
+  verbosity: 0
+memorySwap: {}
+nodeStatusReportFrequency: 0s
+nodeStatusUpdateFrequency: 0s
+rotateCertificates: true
+runtimeRequestTimeout: 0s
+shutdownGracePeriod: 0s
+shutdownGracePeriodCriticalPods: 0s
+staticPodPath: /etc/kubernetes/manifests
+streamingConnectionIdleTimeout: 0s
+syncFrequency: 0s
+volumeStatsAggPeriod: 0s
+"#;
+
+fn file(text: &str) -> anyhow::Result<File> {
+    File::of(configuration::parse(text.as_bytes(), known::API_VERSION, known::KIND)?)
+}
+
+#[test]
+fn kubeadms_file_is_read_and_zeros_are_defaults() {
+    let file = file(KUBEADM).unwrap();
+    assert_eq!(file.cluster_dns, [IpAddr::from([10, 96, 0, 10])]);
+    assert_eq!(file.static_pod_path, Path::new("/etc/kubernetes/manifests"));
+    assert_eq!(file.authentication.x509.client_ca_file, Path::new("/etc/kubernetes/pki/ca.crt"));
+    assert_eq!((file.eviction_pressure_transition_period.as_str(), file.image_minimum_gc_age.as_str()), ("5m", "2m"));
+    assert!(file.rotate_certificates && !file.server_tls_bootstrap);
+    assert_eq!((file.max_pods, file.runtime_endpoint(), file.eviction_hard.clone()), (110, None, None));
+    assert_eq!(file.power_off_periods().all, Duration::from_secs(30));
+}
+
+#[test]
+fn what_a_file_says_is_done_or_refused() {
+    let with = |line: &str| file(&format!("apiVersion: {}\nkind: {}\n{line}\n", known::API_VERSION, known::KIND));
+    assert_eq!(with("maxPods: 7").unwrap().max_pods, 7);
+    assert_eq!(with("healthzPort: 0").unwrap().healthz_port, 0);
+    assert_eq!(with("resolvConf: ''").unwrap().resolv_conf.as_deref(), Some(""));
+    let periods = with("shutdownGracePeriod: 20s\nshutdownGracePeriodCriticalPods: 5s").unwrap().power_off_periods();
+    assert_eq!((periods.all.as_secs(), periods.critical.as_secs()), (20, 5));
+    let taints = with("registerWithTaints: [{key: a, effect: NoSchedule}]").unwrap().register_with_taints;
+    assert_eq!((taints[0].key.as_str(), taints[0].effect.as_str()), ("a", "NoSchedule"));
+    for (line, expected) in [
+        ("readOnlyPort: 10255", "readOnlyPort: 10255: knarr cannot do this"),
+        ("cpuManagerPolicy: static", "cpuManagerPolicy: static: knarr cannot do this"),
+        ("nonsense: 1", "unknown field `nonsense`"),
+        ("authentication: {anonymous: {enabled: true}}", "answers nobody whom it does not know"),
+        ("authorization: {mode: AlwaysAllow}", "set it to Webhook"),
+        ("imageGCLowThresholdPercent: 90", "must be less than"),
+        ("tlsCertFile: /a", "belong together"),
+    ] {
+        let error = format!("{:#}", with(line).unwrap_err());
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+}

@@ -1,0 +1,263 @@
+//! `knarr kubelet`: the kubelet by itself, with upstream's flags and configuration file. It asks as `system:node:<name>` and
+//! needs nothing that upstream's API server would not let a node do.
+
+mod file;
+mod identity;
+mod known;
+mod serving;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use reconcile::{Caches, Cluster, Shutdown};
+use serde_json::{Map, Value, json};
+
+use self::file::File;
+use crate::node::Membership;
+
+const AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (knarr)");
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// How to reach the cluster, as the node. Written after the node has got its certificate with --bootstrap-kubeconfig.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// How to reach the cluster for the first time: with it the node asks for its certificate.
+    #[arg(long)]
+    bootstrap_kubeconfig: Option<PathBuf>,
+    /// A KubeletConfiguration.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Where certificates are kept.
+    #[arg(long, default_value = "/var/lib/kubelet/pki")]
+    cert_dir: PathBuf,
+    /// Where pods' folders are, and everything else that is kept.
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    root_dir: PathBuf,
+    /// The node's name; this host's name unless told otherwise.
+    #[arg(long)]
+    hostname_override: Option<String>,
+    /// The addresses of this node.
+    #[arg(long, value_delimiter = ',')]
+    node_ip: Vec<IpAddr>,
+    /// Labels the node registers with, as key=value.
+    #[arg(long, value_delimiter = ',')]
+    node_labels: Vec<String>,
+    /// Taints the node registers with, as key=value:effect.
+    #[arg(long, value_delimiter = ',')]
+    register_with_taints: Vec<String>,
+    /// A CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of our own runtime.
+    #[arg(long)]
+    container_runtime_endpoint: Option<String>,
+    #[command(flatten)]
+    fields: Fields,
+    #[command(flatten)]
+    own_runtime: OwnRuntime,
+}
+
+/// Flags that stand for fields of the configuration, and come before it.
+#[derive(clap::Args)]
+#[group(skip)]
+struct Fields {
+    /// Where pods ask for names.
+    #[arg(long, value_delimiter = ',')]
+    cluster_dns: Vec<IpAddr>,
+    /// The domain of the cluster's names.
+    #[arg(long)]
+    cluster_domain: Option<String>,
+    /// How many pods the node takes.
+    #[arg(long)]
+    max_pods: Option<u32>,
+    /// Manifests of static pods.
+    #[arg(long)]
+    pod_manifest_path: Option<PathBuf>,
+    /// Whose client certificates are believed.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// Ask for a new certificate before the old one ends.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    rotate_certificates: Option<bool>,
+    /// The certificate to show; one of its own making unless told otherwise.
+    #[arg(long)]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long)]
+    tls_private_key_file: Option<PathBuf>,
+    /// The address of the kubelet's server.
+    #[arg(long)]
+    address: Option<IpAddr>,
+    /// The port of the kubelet's server.
+    #[arg(long)]
+    port: Option<u16>,
+    /// The port of /healthz, without TLS; 0 is none.
+    #[arg(long)]
+    healthz_port: Option<u16>,
+    /// The address of /healthz.
+    #[arg(long)]
+    healthz_bind_address: Option<IpAddr>,
+    /// Addresses of this node's pods, where nobody gives it a range.
+    #[arg(long)]
+    pod_cidr: Option<String>,
+    /// The control group that holds all pods' groups.
+    #[arg(long)]
+    cgroup_root: Option<String>,
+    /// The file that pods with `dnsPolicy: Default` inherit from.
+    #[arg(long)]
+    resolv_conf: Option<String>,
+    /// Evict pods when less than this is left, as signal<quantity.
+    #[arg(long, value_delimiter = ',')]
+    eviction_hard: Vec<String>,
+}
+
+/// What our own runtime needs to know, where no endpoint is given.
+#[derive(clap::Args)]
+#[group(skip)]
+struct OwnRuntime {
+    /// Addresses of pods, in the whole cluster.
+    #[arg(long, default_value = "10.42.0.0/16")]
+    cluster_cidr: ipnet::IpNet,
+    /// Addresses of Services.
+    #[arg(long, default_value = "10.43.0.0/16")]
+    service_cluster_ip_range: ipnet::IpNet,
+    /// As whom the built-in network asks about other nodes and network policies, which a node itself may not see. Without
+    /// it pods reach those of other nodes only where something else makes the routes, and policies are not enforced.
+    #[arg(long)]
+    network_kubeconfig: Option<PathBuf>,
+    /// Mirrors, credentials and authorities of image registries.
+    #[arg(long, default_value = "/etc/knarr/registries.yaml")]
+    private_registry: PathBuf,
+    #[command(flatten)]
+    network: crate::network::Flags,
+}
+
+const CNI_CONF_DIR: &str = "/etc/cni/net.d";
+
+/// Until it is told to stop. Containers go on running after it.
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    runtime.block_on(serve(flags))
+}
+
+async fn serve(mut flags: Flags) -> anyhow::Result<()> {
+    // Mounts and kubeconfigs name what is in these folders from elsewhere.
+    flags.root_dir = std::path::absolute(&flags.root_dir).context("--root-dir")?;
+    flags.cert_dir = std::path::absolute(&flags.cert_dir).context("--cert-dir")?;
+    let file = flags.file()?;
+    let name = flags.hostname_override.clone().unwrap_or_else(crate::server::host_name);
+    let shutdown = Shutdown::new();
+    crate::alone::cancel_on_signal(&shutdown)?;
+    // Whoever watches over the kubelet asks here from the start, also while it waits for its certificate.
+    if file.healthz_port != 0 {
+        let address = SocketAddr::new(file.healthz_bind_address, file.healthz_port);
+        crate::health::serve(address, Arc::new(String::new)).await?;
+    }
+    let Some(kubeconfig) = flags.kubeconfig.clone() else {
+        bail!("knarr kubelet runs the pods of a cluster: give --kubeconfig, and --bootstrap-kubeconfig the first time");
+    };
+    let files = identity::Files {
+        kubeconfig: std::path::absolute(kubeconfig).context("--kubeconfig")?,
+        bootstrap_kubeconfig: flags.bootstrap_kubeconfig.clone(),
+        cert_dir: flags.cert_dir.clone(),
+    };
+    let client = tokio::select! {
+        client = identity::client(&files, &name, file.rotate_certificates, shutdown.clone()) => client?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let node = flags.node(&file, &name);
+    let certificate = serving::certificate(&file, &flags.cert_dir, &name, &node.node_ip, &client, &shutdown)?;
+    let network = match &flags.own_runtime.network_kubeconfig {
+        None => None,
+        Some(path) => {
+            let client = crate::alone::client(crate::alone::from_file(path).await?, AGENT)?;
+            Some(Cluster::with_client(client.clone(), Caches::new(client, shutdown.clone())))
+        }
+    };
+    let membership = Membership {
+        client: client.clone(),
+        network,
+        client_authority: file.client_authority()?,
+        certificate,
+        service_cidr: flags.own_runtime.service_cluster_ip_range,
+        gives_ranges: true,
+    };
+    std::fs::create_dir_all(&flags.root_dir).with_context(|| format!("make {}", flags.root_dir.display()))?;
+    let config = file.config(&flags.root_dir, &node, &membership)?;
+    let runtime = crate::node::runtime(&node, &flags.root_dir, &membership, &shutdown).await?;
+    tokio::spawn(crate::power_off::listen(&flags.root_dir, config.power_off.clone(), file.power_off_periods())?);
+    let caches = Caches::new(client.clone(), shutdown.clone());
+    tracing::info!(node = name, "the kubelet runs");
+    Ok(kubelet::run(config, Cluster::with_client(client, caches), runtime, shutdown).await?)
+}
+
+impl Flags {
+    fn file(&self) -> anyhow::Result<File> {
+        let mut fields = match &self.config {
+            None => Map::new(),
+            Some(path) => file::read(path).with_context(|| format!("use {}", path.display()))?,
+        };
+        self.fields.put_into(&mut fields)?;
+        File::of(fields).context(match &self.config {
+            Some(path) => format!("use {}", path.display()),
+            None => "use the flags".into(),
+        })
+    }
+
+    /// The node as a server's or an agent's flags would describe it, for what is the same in all of them.
+    fn node(&self, file: &File, name: &str) -> crate::node::Flags {
+        let mut network = self.own_runtime.network.clone();
+        // As every runtime: plugins where they are configured.
+        network.cni_conf_dir = network.cni_conf_dir.or_else(|| Some(CNI_CONF_DIR.into()));
+        let mut node = crate::node::Flags {
+            node_name: Some(name.into()),
+            node_ip: self.node_ip.clone(),
+            node_label: self.node_labels.clone(),
+            node_taint: self.register_with_taints.clone(),
+            cluster_cidr: self.own_runtime.cluster_cidr,
+            network,
+            container_runtime_endpoint: self.container_runtime_endpoint.clone().or_else(|| file.runtime_endpoint()),
+            private_registry: self.own_runtime.private_registry.clone(),
+            ..crate::node::Flags::standard()
+        };
+        file.describe(&mut node);
+        node.find_addresses();
+        node
+    }
+}
+
+impl Fields {
+    fn put_into(&self, fields: &mut Map<String, Value>) -> anyhow::Result<()> {
+        let mut put = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                fields.insert(name.into(), value);
+            }
+        };
+        put("clusterDNS", (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns)));
+        put("clusterDomain", self.cluster_domain.as_ref().map(|value| json!(value)));
+        put("maxPods", self.max_pods.map(Value::from));
+        put("staticPodPath", self.pod_manifest_path.as_ref().map(|value| json!(value)));
+        put("rotateCertificates", self.rotate_certificates.map(Value::from));
+        put("tlsCertFile", self.tls_cert_file.as_ref().map(|value| json!(value)));
+        put("tlsPrivateKeyFile", self.tls_private_key_file.as_ref().map(|value| json!(value)));
+        put("address", self.address.map(|value| json!(value)));
+        put("port", self.port.map(Value::from));
+        put("healthzPort", self.healthz_port.map(Value::from));
+        put("healthzBindAddress", self.healthz_bind_address.map(|value| json!(value)));
+        put("podCIDR", self.pod_cidr.as_ref().map(|value| json!(value)));
+        put("cgroupRoot", self.cgroup_root.as_ref().map(|value| json!(value)));
+        put("resolvConf", self.resolv_conf.as_ref().map(|value| json!(value)));
+        if !self.eviction_hard.is_empty() {
+            let thresholds = crate::node::thresholds(&self.eviction_hard).context("--eviction-hard")?;
+            put("evictionHard", Some(json!(thresholds)));
+        }
+        if let Some(path) = &self.client_ca_file {
+            let authentication = fields.entry("authentication").or_insert_with(|| json!({}));
+            ensure!(authentication.is_object(), "authentication: it is no map");
+            if authentication["x509"].is_null() {
+                authentication["x509"] = json!({});
+            }
+            authentication["x509"]["clientCAFile"] = json!(path);
+        }
+        Ok(())
+    }
+}

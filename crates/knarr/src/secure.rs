@@ -1,0 +1,213 @@
+//! What monitoring asks of a component that runs alone, as upstream answers it: by HTTPS, whether it lives to everyone, its
+//! metrics only to those whom the API server knows and allows to see them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use kube_apiserver::pki::{self, Authority, ClientAuthorities, Pair, Request, ServingCertificate, Signer, Usage};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::health::{self, Answer, Page};
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    /// The address to answer /healthz, /livez, /readyz and /metrics at, by HTTPS.
+    #[arg(long, default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// The port to answer at; 0 is none.
+    #[arg(long)]
+    secure_port: Option<u16>,
+    /// The certificate to show; one of its own making unless told otherwise.
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Where certificates of its own making would be kept; they are made anew at every start.
+    #[arg(long)]
+    cert_dir: Option<PathBuf>,
+    /// Whose client certificates are believed; the cluster's unless told otherwise.
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// How to ask whose a token is.
+    #[arg(long)]
+    authentication_kubeconfig: Option<PathBuf>,
+    /// How to ask what somebody may do.
+    #[arg(long)]
+    authorization_kubeconfig: Option<PathBuf>,
+    /// What everyone may ask.
+    #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
+    authorization_always_allow_paths: Vec<String>,
+}
+
+impl Flags {
+    /// Answers from now on, beside the caller.
+    pub async fn serve(&self, default_port: u16, agent: &'static str, page: Page) -> anyhow::Result<()> {
+        let port = self.secure_port.unwrap_or(default_port);
+        if port == 0 {
+            return Ok(());
+        }
+        let address = SocketAddr::new(self.bind_address, port);
+        let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+        let client_of = async |file: &Option<PathBuf>| -> anyhow::Result<Option<Client>> {
+            let Some(file) = file else { return Ok(None) };
+            Ok(Some(crate::alone::client(crate::alone::from_file(file).await?, agent)?))
+        };
+        let authority = match &self.client_ca_file {
+            None => None,
+            Some(file) => {
+                let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+                Some(Arc::new(ClientAuthorities::new(Some(&text), None)?))
+            }
+        };
+        let access = Arc::new(Access {
+            open: self.authorization_always_allow_paths.clone(),
+            authentication: client_of(&self.authentication_kubeconfig).await?,
+            authorization: client_of(&self.authorization_kubeconfig).await?,
+            authority: tokio::sync::OnceCell::new_with(authority),
+            page,
+        });
+        let certificate = Arc::new(ServingCertificate::new(&self.certificate()?)?);
+        // Whatever is shown is taken here and judged with the request.
+        let mut tls = pki::server_config(certificate, Arc::new(ClientAuthorities::new(None, None)?))?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        tokio::spawn(health::accept(listener, move |stream| {
+            let (acceptor, access) = (acceptor.clone(), access.clone());
+            async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
+                let chain: Vec<_> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+                health::answer(stream, async |request| access.answer(&request, &chain).await).await;
+            }
+        }));
+        Ok(())
+    }
+
+    fn certificate(&self) -> anyhow::Result<Pair> {
+        match (&self.tls_cert_file, &self.tls_private_key_file) {
+            (Some(certificate), Some(key)) => read_pair(certificate, key),
+            _ => self_signed(&[self.bind_address]),
+        }
+    }
+}
+
+/// A certificate and its key from their files.
+pub fn read_pair(certificate: &std::path::Path, key: &std::path::Path) -> anyhow::Result<Pair> {
+    let read =
+        |path: &std::path::Path| std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()));
+    let key_pem = crate::keys::pkcs8(&read(key)?).with_context(|| format!("use {}", key.display()))?;
+    Pair::from_pem(read(certificate)?, key_pem).with_context(|| format!("use {}", certificate.display()))
+}
+
+/// A certificate of this host that nobody vouches for.
+pub fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
+    let name = crate::server::host_name();
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).context("make a key")?;
+    let authority = Authority::create(&format!("{name}-ca"), key, Timestamp::now())?;
+    let addresses = addresses.iter().copied().filter(|address| !address.is_unspecified());
+    let request = Request {
+        common_name: &name,
+        organization: None,
+        host_names: vec![name.clone(), "localhost".into()],
+        addresses: addresses.chain([IpAddr::from([127, 0, 0, 1])]).collect(),
+        usage: Usage::Server,
+    };
+    Ok(authority.issue(&request, Timestamp::now())?)
+}
+
+/// Who may see what.
+struct Access {
+    open: Vec<String>,
+    authentication: Option<Client>,
+    authorization: Option<Client>,
+    /// Asked for once, when somebody shows a certificate.
+    authority: tokio::sync::OnceCell<Arc<ClientAuthorities>>,
+    page: Page,
+}
+
+struct User {
+    name: String,
+    groups: Vec<String>,
+}
+
+impl Access {
+    async fn answer(&self, request: &health::Request, chain: &[rustls::pki_types::CertificateDer<'static>]) -> Answer {
+        let allowed = |open: &String| match open.strip_suffix('*') {
+            Some(prefix) => request.path.starts_with(prefix),
+            None => *open == request.path,
+        };
+        if !self.open.iter().any(allowed) {
+            let user = match self.identify(request, chain).await {
+                Ok(Some(user)) => user,
+                Ok(None) => User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] },
+                Err(error) => {
+                    tracing::debug!(error = format!("{error:#}"), "who asks cannot be found out");
+                    return Answer::new(401, "Unauthorized");
+                }
+            };
+            if !self.may_see(&user, &request.path).await {
+                let why = format!("forbidden: User {:?} cannot get path {:?}", user.name, request.path);
+                return Answer::new(403, &why);
+            }
+        }
+        health::page(&request.path, &self.page)
+    }
+
+    async fn identify(
+        &self,
+        request: &health::Request,
+        chain: &[rustls::pki_types::CertificateDer<'static>],
+    ) -> anyhow::Result<Option<User>> {
+        if !chain.is_empty()
+            && let Ok(authority) = self.authority.get_or_try_init(|| self.find_authority()).await
+            && let Some(peer) = authority.identify(chain, Timestamp::now())
+            && peer.signer == Signer::Cluster
+        {
+            let mut groups = peer.user.groups;
+            groups.push("system:authenticated".into());
+            return Ok(Some(User { name: peer.user.name, groups }));
+        }
+        let Some(token) = &request.token else { return Ok(None) };
+        let client = self.authentication.as_ref().context("there is nobody to ask about tokens")?;
+        let spec = TokenReviewSpec { token: token.clone(), ..TokenReviewSpec::default() };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let status = Api::<TokenReview>::all(client.clone()).create(&Default::default(), &review).await?.status;
+        let status = status.filter(|status| status.authenticated == Some(true)).context("the token is not known")?;
+        let user = status.user.unwrap_or_default();
+        Ok(Some(User { name: user.username.unwrap_or_default(), groups: user.groups.unwrap_or_default() }))
+    }
+
+    /// What the API server tells everyone who has to know whom to believe.
+    async fn find_authority(&self) -> anyhow::Result<Arc<ClientAuthorities>> {
+        let client = self.authentication.as_ref().context("there is nobody to ask")?;
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
+        let map = maps.get("extension-apiserver-authentication").await?;
+        let text = map.data.and_then(|mut data| data.remove("client-ca-file")).context("there is no authority")?;
+        Ok(Arc::new(ClientAuthorities::new(Some(&text), None)?))
+    }
+
+    async fn may_see(&self, user: &User, path: &str) -> bool {
+        if user.groups.iter().any(|group| group == "system:masters") {
+            return true;
+        }
+        let Some(client) = &self.authorization else { return false };
+        let spec = SubjectAccessReviewSpec {
+            user: Some(user.name.clone()),
+            groups: Some(user.groups.clone()),
+            non_resource_attributes: Some(NonResourceAttributes { path: Some(path.into()), verb: Some("get".into()) }),
+            ..SubjectAccessReviewSpec::default()
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = Api::<SubjectAccessReview>::all(client.clone()).create(&Default::default(), &review).await;
+        answer.is_ok_and(|review| review.status.is_some_and(|status| status.allowed))
+    }
+}
