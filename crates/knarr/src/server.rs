@@ -136,7 +136,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
     let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
-    let store = open_store(&flags, etcd.as_ref()).await?;
+    let store = open_store(&flags, etcd.as_ref(), &shutdown).await?;
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
@@ -282,10 +282,9 @@ async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::R
             .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
         others: flags.etcd_servers.clone(),
     };
-    if !flags.etcd_servers.contains(&config.client_url()) {
-        flags.etcd_servers.push(config.client_url());
-    }
     let etcd = crate::etcd::Etcd::start(config, shutdown.clone()).await.context("start etcd")?;
+    // For those who join; the members know it better than what an earlier start was told.
+    flags.etcd_servers = etcd.store.endpoints.clone();
     tokio::spawn(crate::etcd::snapshots::keep(
         etcd.store.clone(),
         flags.data_dir.clone(),
@@ -363,12 +362,18 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     })
 }
 
-async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_store(
+    flags: &Flags,
+    etcd: Option<&crate::etcd::Etcd>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Arc<dyn Store>> {
     std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
     if let Some(etcd) = etcd {
         let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
         crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;
-        return Ok(Arc::new(opened));
+        let opened = Arc::new(opened);
+        etcd.follow(opened.clone(), shutdown.clone());
+        return Ok(opened);
     }
     if flags.etcd_servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));

@@ -10,6 +10,7 @@ use super::Config;
 use super::certificates::Files;
 
 const TRY_AGAIN: Duration = Duration::from_millis(300);
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a member finds the others at its first start.
@@ -61,6 +62,29 @@ pub async fn add(config: &Config, files: &Files) -> anyhow::Result<Place> {
             }
         }
     }
+}
+
+/// Who belongs to it, as the first of these that answers says.
+pub async fn list(endpoints: &[String], files: &Files) -> anyhow::Result<Vec<Member>> {
+    let mut last = anyhow::anyhow!("no member of etcd is known");
+    for endpoint in endpoints {
+        let listed = async {
+            let mut client = connect(std::slice::from_ref(endpoint), files).await?;
+            anyhow::Ok(client.member_list().await?.members().to_vec())
+        };
+        match tokio::time::timeout(LIST_TIMEOUT, listed).await {
+            Ok(Ok(members)) => return Ok(members),
+            Ok(Err(error)) => last = error.context(format!("ask {endpoint} who the members are")),
+            Err(_) => last = anyhow::anyhow!("{endpoint} does not say who the members are"),
+        }
+    }
+    Err(last)
+}
+
+/// Where the members that have started are reached, this machine's own first.
+pub fn endpoints(members: &[Member], own: &str) -> Vec<String> {
+    let others = members.iter().flat_map(|member| member.client_urls()).filter(|url| *url != own).cloned();
+    std::iter::once(own.to_owned()).chain(others).collect()
 }
 
 fn named(members: &[Member]) -> impl Iterator<Item = (&str, &[String])> {

@@ -2,6 +2,7 @@
 //! commands. Its members know each other by certificates of an authority of their own.
 
 mod certificates;
+mod follow;
 mod members;
 pub mod migrate;
 mod process;
@@ -9,6 +10,7 @@ pub mod snapshots;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -33,6 +35,7 @@ pub struct Config {
 /// A member that runs.
 pub struct Etcd {
     pub store: store::etcd::Config,
+    config: Config,
     ended: tokio::task::JoinHandle<()>,
 }
 
@@ -66,7 +69,7 @@ fn url(address: IpAddr, port: u16) -> String {
 
 impl Etcd {
     /// Starts the member, or finds the one that an earlier knarr left running, and waits until the cluster answers.
-    pub async fn start(config: Config, shutdown: Shutdown) -> anyhow::Result<Etcd> {
+    pub async fn start(mut config: Config, shutdown: Shutdown) -> anyhow::Result<Etcd> {
         if let Err(error) = std::process::Command::new("etcd").arg("--version").output() {
             bail!(
                 "--cluster-init runs the `etcd` of this host, which does not start ({error}); on Debian: apt install etcd-server"
@@ -74,15 +77,18 @@ impl Etcd {
         }
         std::fs::create_dir_all(config.folder()).context("create the folder of etcd")?;
         let files = certificates::ensure(&config)?;
+        if config.has_data() {
+            let own = config.client_url();
+            config.others.extend(follow::kept(&config.data_dir));
+            config.others.retain(|other| *other != own);
+        }
         let place = match (config.has_data(), config.others.is_empty()) {
             // What was written at the first start counts; these flags are then ignored.
             (true, _) | (false, true) => Place::first(&config.name, &config.peer_url()),
             (false, false) => members::add(&config, &files).await.context("become a member of the servers' etcd")?,
         };
-        let mut endpoints = vec![config.client_url()];
-        endpoints.extend(config.others.iter().filter(|other| **other != config.client_url()).cloned());
-        let store = store::etcd::Config {
-            endpoints,
+        let mut store = store::etcd::Config {
+            endpoints: vec![config.client_url()],
             ca: Some(files.authority.clone().into()),
             cert: Some(files.pair.certificate_pem.clone().into()),
             key: Some(files.pair.key_pem.clone().into()),
@@ -95,7 +101,13 @@ impl Etcd {
             let log = config.folder().join("log");
             bail!("etcd does not answer; see {}", log.display());
         }
-        Ok(Etcd { store, ended: running })
+        store.endpoints = follow::known(&config, &files).await;
+        Ok(Etcd { store, config, ended: running })
+    }
+
+    /// Keeps the store's list of members true. While this machine's own does not serve, another one is asked.
+    pub fn follow(&self, store: Arc<store::etcd::EtcdStore>, shutdown: Shutdown) {
+        tokio::spawn(follow::run(self.config.clone(), store, shutdown));
     }
 
     /// Until it has stopped, after the shutdown.

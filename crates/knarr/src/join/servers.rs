@@ -51,7 +51,9 @@ impl Servers {
         let kept = std::fs::read_to_string(&file).unwrap_or_default();
         let list: Vec<String> = merge(given.as_deref(), kept.lines().map(str::to_owned));
         anyhow::ensure!(!list.is_empty(), "no server is known; give one with --server");
-        std::fs::write(&file, list.join("\n")).with_context(|| format!("write {}", file.display()))?;
+        if let Err(error) = std::fs::write(&file, list.join("\n")) {
+            tracing::warn!(file = %file.display(), %error, "the list of servers is not kept");
+        }
         Ok(Servers {
             list: ArcSwap::from_pointee(list),
             given,
