@@ -52,6 +52,7 @@ mod vacprotection;
 mod ttl;
 
 pub use certificates::SigningAuthority;
+pub use cronjob::{Schedule, ScheduleError};
 pub use horizontalpodautoscaler::Autoscaling;
 pub use nodelifecycle::NodeLifecycle;
 

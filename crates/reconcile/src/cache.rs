@@ -3,7 +3,6 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -291,7 +290,8 @@ const SEEN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 /// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
 async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static str, shutdown: Shutdown) {
     let config = watcher::Config::default().streaming_lists().fields(fields);
-    let mut events = pin!(watch(Api::<K>::all(client), config).default_backoff());
+    let begin = || watch(Api::<K>::all(client.clone()), config.clone()).default_backoff().boxed();
+    let mut events = begin();
     let mut listed: BTreeMap<Key, Arc<K>> = BTreeMap::new();
     let mut newest = 0;
     loop {
@@ -301,6 +301,11 @@ async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static 
         };
         match event {
             None => return,
+            Some(Err(error)) if is_ahead(&error) => {
+                tracing::warn!(kind = K::KIND, %error, "the API has gone back to an older state; all is listed again");
+                (events, newest) = (begin(), 0);
+                cache.revision.send_modify(|seen| *seen = 0);
+            }
             Some(Err(error)) => tracing::warn!(kind = K::KIND, %error, "a watch failed and is tried again"),
             Some(Ok(Event::Init)) => listed.clear(),
             Some(Ok(Event::InitApply(mut object))) => {
@@ -323,6 +328,18 @@ async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static 
             }
         }
     }
+}
+
+/// Whether a watch wants to go on behind what the API server knows, as after a snapshot was restored. Waiting would be in vain.
+pub fn is_ahead(error: &watcher::Error) -> bool {
+    let status = match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status)) => status,
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) => status,
+        watcher::Error::WatchError(status) => status,
+        _ => return false,
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 504 && causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
 /// Takes away what no controller reads, and answers the object's revision.

@@ -15,7 +15,7 @@ pub mod lease;
 mod plan;
 mod queue;
 
-pub use cache::{Cache, Caches, Kind};
+pub use cache::{Cache, Caches, Kind, is_ahead};
 pub use clock::Clock;
 pub use cluster::{Cluster, Connect, Identity};
 pub use controller::{Context, Controller, On, Rule, Wake, Work};

@@ -19,6 +19,11 @@ pub fn kept(data_dir: &Path) -> Vec<String> {
     std::fs::read_to_string(file(data_dir)).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
+/// After a reset nobody else is a member.
+pub fn forget(data_dir: &Path) {
+    let _ = std::fs::remove_file(file(data_dir));
+}
+
 fn keep(data_dir: &Path, endpoints: &[String]) {
     if kept(data_dir) == endpoints {
         return;

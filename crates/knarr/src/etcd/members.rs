@@ -81,6 +81,17 @@ pub async fn list(endpoints: &[String], files: &Files) -> anyhow::Result<Vec<Mem
     Err(last)
 }
 
+/// Whether the others say that this machine is none of them, or no longer.
+pub async fn was_removed(config: &Config, files: &Files) -> bool {
+    match list(&config.others, files).await {
+        Ok(members) => {
+            let own = |member: &Member| member.name() == config.name || member.peer_urls().contains(&config.peer_url());
+            !members.iter().any(own)
+        }
+        Err(_) => false,
+    }
+}
+
 /// Where the members that have started are reached, this machine's own first.
 pub fn endpoints(members: &[Member], own: &str) -> Vec<String> {
     let others = members.iter().flat_map(|member| member.client_urls()).filter(|url| *url != own).cloned();

@@ -1,11 +1,16 @@
 //! The host's own `etcd`, run and looked after by knarr (`--cluster-init`), so that three machines make a cluster with three
 //! commands. Its members know each other by certificates of an authority of their own.
 
+pub mod access;
 mod certificates;
+pub mod command;
+pub mod controller;
 mod follow;
 mod members;
 pub mod migrate;
 mod process;
+mod removal;
+pub mod reset;
 pub mod snapshots;
 
 use std::net::IpAddr;
@@ -35,11 +40,27 @@ pub struct Config {
 /// A member that runs.
 pub struct Etcd {
     pub store: store::etcd::Config,
-    config: Config,
+    pub config: Config,
+    /// Cancelled when the others have removed this member.
+    pub removed: Shutdown,
     ended: tokio::task::JoinHandle<()>,
+    /// Keeps other servers off this folder.
+    _lock: Option<std::fs::File>,
 }
 
 impl Config {
+    /// The member that this folder was made for.
+    pub fn kept(data_dir: &Path) -> anyhow::Result<Config> {
+        let pair = certificates::kept(data_dir)?.pair;
+        let address = pair.addresses().iter().find(|address| !address.is_loopback()).copied();
+        Ok(Config {
+            data_dir: data_dir.to_owned(),
+            name: pair.common_name().to_owned(),
+            address: address.context("the certificate of this member of etcd names no address")?,
+            others: Vec::new(),
+        })
+    }
+
     /// How API servers reach this member.
     pub fn client_url(&self) -> String {
         url(self.address, CLIENT_PORT)
@@ -53,6 +74,16 @@ impl Config {
         self.data_dir.join("etcd")
     }
 
+    /// What to do with a server that the others have removed.
+    pub fn removed_message(&self) -> String {
+        format!(
+            "this server is no member of the cluster's etcd any more: its Node was deleted, its member was removed, or the cluster was \
+             reset without it. To let it join again, remove {} and start it with --server=https://ANOTHER-SERVER:6443 and --token. To make \
+             a cluster of its own from what it has, start it once with --cluster-reset",
+            self.folder().display()
+        )
+    }
+
     fn has_data(&self) -> bool {
         self.folder().join("data/member").is_dir()
     }
@@ -61,6 +92,21 @@ impl Config {
 /// Whether a member of etcd was started here before.
 pub fn is_member(data_dir: &Path) -> bool {
     data_dir.join("etcd/data/member").is_dir()
+}
+
+/// Two servers on one folder would run two of the same member.
+fn lock(folder: &Path) -> anyhow::Result<Option<std::fs::File>> {
+    let file = match std::fs::File::options().create(true).append(true).open(folder.join("lock")) {
+        Ok(file) => file,
+        Err(error) => {
+            tracing::warn!(%error, "this folder is not locked");
+            return Ok(None);
+        }
+    };
+    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        bail!("a server with the etcd in {} is running already; stop it first", folder.display());
+    }
+    Ok(Some(file))
 }
 
 fn url(address: IpAddr, port: u16) -> String {
@@ -76,11 +122,15 @@ impl Etcd {
             );
         }
         std::fs::create_dir_all(config.folder()).context("create the folder of etcd")?;
+        let lock = lock(&config.folder())?;
         let files = certificates::ensure(&config)?;
         if config.has_data() {
             let own = config.client_url();
             config.others.extend(follow::kept(&config.data_dir));
             config.others.retain(|other| *other != own);
+            if members::was_removed(&config, &files).await {
+                bail!(config.removed_message());
+            }
         }
         let place = match (config.has_data(), config.others.is_empty()) {
             // What was written at the first start counts; these flags are then ignored.
@@ -95,14 +145,15 @@ impl Etcd {
             ..Default::default()
         };
         tokio::spawn(certificates::keep(config.clone(), shutdown.clone()));
-        let running = process::supervise(config.clone(), place, shutdown.clone())?;
+        let removed = Shutdown::new();
+        let running = process::supervise(config.clone(), place, removed.clone(), shutdown.clone())?;
         let ready = tokio::time::timeout(READY_TIMEOUT, members::until_member(&config, &files)).await;
         if ready.is_err() {
             let log = config.folder().join("log");
             bail!("etcd does not answer; see {}", log.display());
         }
         store.endpoints = follow::known(&config, &files).await;
-        Ok(Etcd { store, config, ended: running })
+        Ok(Etcd { store, config, removed, ended: running, _lock: lock })
     }
 
     /// Keeps the store's list of members true. While this machine's own does not serve, another one is asked.

@@ -10,8 +10,8 @@ use reconcile::Shutdown;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use super::members::Place;
-use super::{CLIENT_PORT, Config, certificates, url};
+use super::members::{self, Place};
+use super::{CLIENT_PORT, Config, certificates, follow, url};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(250);
 const BACKOFF_MAX: Duration = Duration::from_secs(8);
@@ -21,8 +21,13 @@ const LOOK_FOR_ROOM: Duration = Duration::from_millis(500);
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
-/// Runs it until the shutdown; the handle ends when it has stopped.
-pub fn supervise(config: Config, place: Place, shutdown: Shutdown) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+/// Runs it until the shutdown, or until the others have removed it; the handle ends when it has stopped.
+pub fn supervise(
+    config: Config,
+    place: Place,
+    removed: Shutdown,
+    shutdown: Shutdown,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let mut running = match left_behind(&config) {
         Some(running) => {
             tracing::info!("etcd is running already");
@@ -45,6 +50,9 @@ pub fn supervise(config: Config, place: Place, shutdown: Shutdown) -> anyhow::Re
                     backoff = BACKOFF_MIN;
                 }
                 tracing::error!(log = %config.folder().join("log").display(), again_ms = backoff.as_millis(), "etcd has ended");
+                if is_removed(&config).await {
+                    return removed.cancel();
+                }
             }
             tokio::select! {
                 () = async { tokio::time::sleep(backoff).await; until_room(&config).await } => {}
@@ -70,6 +78,15 @@ async fn until_room(config: &Config) {
         tokio::time::sleep(LOOK_FOR_ROOM).await;
     }
     tracing::info!("there is room again, etcd goes on");
+}
+
+/// etcd ends when it hears that it was removed; the others know for sure.
+async fn is_removed(config: &Config) -> bool {
+    let Ok(files) = certificates::kept(&config.data_dir) else { return false };
+    let mut config = config.clone();
+    let own = config.client_url();
+    config.others = follow::kept(&config.data_dir).into_iter().filter(|other| *other != own).collect();
+    members::was_removed(&config, &files).await
 }
 
 fn has_room(config: &Config) -> bool {
@@ -132,6 +149,32 @@ fn is_member(line: &[u8], folder: &Path) -> bool {
 }
 
 fn start(config: &Config, place: &Place) -> anyhow::Result<Running> {
+    start_with(config, place, &[])
+}
+
+/// Makes the data of this member those of a cluster of its own.
+pub async fn make_alone(config: &Config, until_alone: impl Future<Output = ()>) -> anyhow::Result<()> {
+    stop_left_behind(config).await;
+    let place = Place::first(&config.name, &config.peer_url());
+    let mut running = start_with(config, &place, &["--force-new-cluster"])?;
+    let alone = tokio::select! {
+        () = until_alone => true,
+        () = running.ended() => false,
+        () = tokio::time::sleep(super::READY_TIMEOUT) => false,
+    };
+    running.stop().await;
+    anyhow::ensure!(alone, "etcd does not start as a cluster of its own; see {}", config.folder().join("log").display());
+    Ok(())
+}
+
+/// One that an earlier knarr left running.
+pub async fn stop_left_behind(config: &Config) {
+    if let Some(running) = left_behind(config) {
+        running.stop().await;
+    }
+}
+
+fn start_with(config: &Config, place: &Place, more: &[&str]) -> anyhow::Result<Running> {
     let folder = config.folder();
     let tls = certificates::folder(config);
     let (clients, peers) = (config.client_url(), config.peer_url());
@@ -153,7 +196,7 @@ fn start(config: &Config, place: &Place) -> anyhow::Result<Running> {
     // While there is no leader nobody can write; two of these times are what it may take to have another one.
     command.args(["--heartbeat-interval", "100", "--election-timeout", "1000", "--quota-backend-bytes", "8589934592"]);
     // A member that comes back after it was cut off is no reason for an election.
-    command.arg("--pre-vote");
+    command.arg("--pre-vote").args(more);
     command.stdin(Stdio::null());
     match log(&folder.join("log")) {
         Ok(log) => _ = command.stdout(log.try_clone()?).stderr(log),

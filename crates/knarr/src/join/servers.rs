@@ -137,7 +137,11 @@ fn host_and_port(url: &str) -> anyhow::Result<String> {
 pub async fn follow(client: kube::Client, servers: Arc<Servers>, shutdown: reconcile::Shutdown) {
     let slices: Api<EndpointSlice> = Api::namespaced(client, "default");
     let only = kube::runtime::watcher::Config::default().labels("kubernetes.io/service-name=kubernetes");
-    let mut changes = kube::runtime::watcher(slices, only).default_backoff().applied_objects().boxed();
+    let begin = || {
+        let watched = kube::runtime::watcher(slices.clone(), only.clone());
+        watched.default_backoff().applied_objects().boxed()
+    };
+    let mut changes = begin();
     loop {
         let next = tokio::select! {
             next = changes.try_next() => next,
@@ -146,7 +150,12 @@ pub async fn follow(client: kube::Client, servers: Arc<Servers>, shutdown: recon
         match next {
             Ok(Some(slice)) => servers.learn(addresses(&slice)),
             Ok(None) => return,
-            Err(error) => tracing::debug!(%error, "which servers there are cannot be learned just now"),
+            Err(error) => {
+                if reconcile::is_ahead(&error) {
+                    changes = begin();
+                }
+                tracing::debug!(%error, "which servers there are cannot be learned just now");
+            }
         }
     }
 }
