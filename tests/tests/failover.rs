@@ -70,7 +70,8 @@ impl World {
                 let mount = format!("mount -t tmpfs -o size={SMALL_DISK} knarr-test {}", folder.path().display());
                 machine.shell(&mount).unwrap();
             }
-            let mut arguments = vec!["--node-name".to_owned(), format!("server-{}", index + 1), "--token=shared by all".into()];
+            let mut arguments =
+                vec!["--node-name".to_owned(), format!("server-{}", index + 1), "--token=shared by all".into()];
             arguments.push(match servers.first() {
                 None => "--cluster-init".into(),
                 Some(first) => format!("--server={}", outside(first)),
@@ -356,7 +357,10 @@ fn whatever_happens_to_servers_pods_and_writes_stay() {
     let mut lost = 0;
     for (name, expected) in written.iter().flat_map(|written| &written.last) {
         // What a try without an answer has written later is not lost.
-        if !found.get(name.as_str()).is_some_and(|there| there.revision >= expected.revision && there.value >= expected.value) {
+        if !found
+            .get(name.as_str())
+            .is_some_and(|there| there.revision >= expected.revision && there.value >= expected.value)
+        {
             lost += 1;
             world.broken.push(format!("{name}: acknowledged {expected:?}, found {:?}", found.get(name.as_str())));
         }

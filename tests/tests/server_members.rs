@@ -29,7 +29,8 @@ fn a_server_whose_node_is_deleted_leaves_etcd() {
         let deleted = kubectl.run(&["delete", "node", "server-3", "--wait=false", "--request-timeout=5s"]);
         deleted.is_ok_and(|output| output.status.success())
     });
-    let events = ["get", "events", "-A", "--field-selector=reason=EtcdMemberNotRemoved", "-o", "jsonpath={.items[*].message}"];
+    let events =
+        ["get", "events", "-A", "--field-selector=reason=EtcdMemberNotRemoved", "-o", "jsonpath={.items[*].message}"];
     eventually("an Event says why the Node is kept", || kubectl.ok(&events).contains("for a majority"));
     assert_eq!(members(&all, 0).len(), 3);
     assert!(kubectl.ok(&["get", "node", "server-3", "-o", "name"]).contains("server-3"));

@@ -32,14 +32,18 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
     let version = ["get", "configmaps", "-o", "jsonpath={.metadata.resourceVersion}"];
     let saved_at: u64 = first.ok(&version).parse().unwrap();
     let said = all.knarr_ok(0, &["snapshot", "save"]);
-    let file = said.split_whitespace().last().unwrap().to_owned();
+    let file = said.split_whitespace().find(|word| word.contains("/server/snapshots/")).unwrap().to_owned();
     assert!(all.knarr_ok(0, &["snapshot", "list"]).contains(&file));
 
     // The same etcd is one that somebody else runs, to who has a certificate.
     let tls = all.servers[0].data_dir().join("tls").display().to_string();
     let other = all.servers[0].data_dir().join("by-hand").display().to_string();
-    let (url, ca) = (format!("--etcd-servers=https://{}:2379", all.servers[0].machine().address()), format!("--etcd-cafile={tls}/etcd-ca.crt"));
-    let (certificate, key) = (format!("--etcd-certfile={tls}/etcd-member.crt"), format!("--etcd-keyfile={tls}/etcd-member.key"));
+    let (url, ca) = (
+        format!("--etcd-servers=https://{}:2379", all.servers[0].machine().address()),
+        format!("--etcd-cafile={tls}/etcd-ca.crt"),
+    );
+    let (certificate, key) =
+        (format!("--etcd-certfile={tls}/etcd-member.crt"), format!("--etcd-keyfile={tls}/etcd-member.key"));
     all.knarr_ok(0, &["snapshot", "save", &other, &url, &ca, &certificate, &key]);
     assert!(std::fs::metadata(&other).unwrap().len() > 0);
 
@@ -61,9 +65,8 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
     let ahead: u64 = first.ok(&version).parse().unwrap();
     let (refused, said) = all.knarr(0, &["snapshot", "restore", &file]);
     assert!(!refused && said.contains("running already"), "{said}");
-    for index in [1, 0] {
-        assert!(all.servers[index].terminate().unwrap());
-    }
+    all.kill(1);
+    all.kill(0);
     let said = reset(&all, 0, &[&format!("--cluster-reset-restore-path={file}")]);
     assert!(said.contains("one member now, server-1"), "{said}");
 
@@ -72,15 +75,21 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
     assert!(exists(&all.servers[0], "old") && !exists(&all.servers[0], "new"));
     assert_eq!(voters(&all, 0), 1);
     first.ok(&["create", "configmap", "newer"]);
-    let now: u64 = first.ok(&["get", "configmap", "newer", "-o", "jsonpath={.metadata.resourceVersion}"]).parse().unwrap();
+    let now: u64 =
+        first.ok(&["get", "configmap", "newer", "-o", "jsonpath={.metadata.resourceVersion}"]).parse().unwrap();
     assert!(now > saved_at, "{now} after {saved_at}");
-    let watch = |from: u64| format!("/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1&resourceVersion={from}");
+    let watch =
+        |from: u64| format!("/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1&resourceVersion={from}");
     let seen = first.ok(&["get", "--raw", &watch(now - 1)]);
     assert!(seen.contains("ADDED") && seen.contains("newer"), "{seen}");
     // Who has seen more than there is now hears so, and does not wait for ever.
     let told = first.run(&["get", "--raw", &watch(ahead + 1_000_000)]).unwrap();
     let told = [told.stdout, told.stderr].concat();
-    assert!(String::from_utf8_lossy(&told).contains("Too large resource version"), "{}", String::from_utf8_lossy(&told));
+    assert!(
+        String::from_utf8_lossy(&told).contains("Too large resource version"),
+        "{}",
+        String::from_utf8_lossy(&told)
+    );
 
     // The other one knows that it is not of this world, and joins it.
     let refused = all.servers[1].restart().err().expect("it does not start").to_string();

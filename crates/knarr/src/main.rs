@@ -105,7 +105,10 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_) | Command::Etcd(_)) {
+    let level = if matches!(
+        arguments.command,
+        Command::Image(_) | Command::Token(_) | Command::Cluster(_) | Command::Etcd(_)
+    ) {
         "error"
     } else {
         "info,nlink=error"

@@ -9,6 +9,7 @@ use crate::etcd::access::Access;
 use crate::etcd::{self, reset, snapshots};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Folder {
     /// The data of this machine's server.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]

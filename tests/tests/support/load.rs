@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testkit::Client;
 use testkit::client::{Connection, Reply};
 use testkit::machine::within;
-use testkit::Client;
 
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 /// Who is not answered in this time asks another server.
@@ -156,7 +156,8 @@ async fn write(name: &str, client: &mut Several, log: &Mutex<Written>, stop: &At
 /// Whether the write is acknowledged, or known to have happened although its answer was lost.
 async fn try_once(client: &mut Several, log: &Mutex<Written>, name: &str, value: u64) -> bool {
     let known = lock(log).last.get(name).copied();
-    let mut object = json!({"metadata": {"name": name, "labels": {"load": "yes"}}, "data": {"value": value.to_string()}});
+    let mut object =
+        json!({"metadata": {"name": name, "labels": {"load": "yes"}}, "data": {"value": value.to_string()}});
     let path = format!("{CONFIG_MAPS}/{name}");
     let reply = match known {
         None => client.ask("POST", CONFIG_MAPS, &object).await,

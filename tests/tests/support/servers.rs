@@ -29,7 +29,8 @@ impl Servers {
         let hub = Arc::new(Hub::start(1).unwrap());
         let mut all = Servers { servers: Vec::new(), hub };
         for index in 0..count {
-            let join = all.servers.first().map_or("--cluster-init".to_owned(), |first| format!("--server={}", reached(first)));
+            let join =
+                all.servers.first().map_or("--cluster-init".to_owned(), |first| format!("--server={}", reached(first)));
             let mut arguments = named(index);
             arguments.push(join);
             arguments.extend(more.iter().map(|argument| argument.to_string()));

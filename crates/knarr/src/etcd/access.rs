@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 
 #[derive(clap::Args, Clone, Default)]
+#[group(skip)]
 pub struct Access {
     /// Keep objects in this etcd cluster rather than on the local disk.
     #[arg(id = "etcd_servers", long = "etcd-servers", env = "KNARR_ETCD_SERVERS", value_delimiter = ',')]

@@ -8,6 +8,7 @@ use super::certificates::{self, Files};
 use super::{CLIENT_PORT, follow, removal, url};
 
 #[derive(clap::Args)]
+#[group(skip)]
 pub struct Folder {
     /// The data of this machine's server.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]

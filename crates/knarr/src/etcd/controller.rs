@@ -118,7 +118,9 @@ impl Controller {
                             recorder.event(&about, EventType::Normal, "EtcdMemberRemoved", text);
                         }
                         Err(error) => {
-                            let text = format!("The server's Node is kept, because its etcd member was not removed: {error:#}");
+                            let text = format!(
+                                "The server's Node is kept, because its etcd member was not removed: {error:#}"
+                            );
                             recorder.event(&about, EventType::Warning, "EtcdMemberNotRemoved", text);
                         }
                     }

@@ -163,7 +163,11 @@ pub async fn make_alone(config: &Config, until_alone: impl Future<Output = ()>) 
         () = tokio::time::sleep(super::READY_TIMEOUT) => false,
     };
     running.stop().await;
-    anyhow::ensure!(alone, "etcd does not start as a cluster of its own; see {}", config.folder().join("log").display());
+    anyhow::ensure!(
+        alone,
+        "etcd does not start as a cluster of its own; see {}",
+        config.folder().join("log").display()
+    );
     Ok(())
 }
 

@@ -112,8 +112,7 @@ pub struct Stalled(BTreeMap<u64, tokio::time::Instant>);
 impl Stalled {
     /// Those that have not answered for so long.
     pub fn overdue(&mut self, members: &[View], now: tokio::time::Instant, patience: Duration) -> Vec<u64> {
-        let silent: Vec<u64> =
-            members.iter().filter(|one| one.is_learner && !one.answers).map(|one| one.id).collect();
+        let silent: Vec<u64> = members.iter().filter(|one| one.is_learner && !one.answers).map(|one| one.id).collect();
         self.0.retain(|id, _| silent.contains(id));
         silent.into_iter().filter(|id| now.duration_since(*self.0.entry(*id).or_insert(now)) >= patience).collect()
     }

@@ -17,7 +17,10 @@ const REVISIONS_SKIPPED: &str = "1000000000";
 /// From what the folder has.
 pub async fn alone(config: &Config) -> anyhow::Result<()> {
     if !config.has_data() {
-        bail!("there is no etcd in {} to reset; a snapshot is restored with --cluster-reset-restore-path", config.folder().display());
+        bail!(
+            "there is no etcd in {} to reset; a snapshot is restored with --cluster-reset-restore-path",
+            config.folder().display()
+        );
     }
     let _lock = super::lock(&config.folder())?;
     let files = certificates::ensure(config)?;

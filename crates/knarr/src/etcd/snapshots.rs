@@ -14,6 +14,7 @@ use store::embedded::EmbeddedStore;
 use tokio::io::AsyncWriteExt;
 
 #[derive(clap::Args, Clone)]
+#[group(skip)]
 pub struct Flags {
     /// Save no snapshots on a schedule.
     #[arg(long, env = "KNARR_ETCD_DISABLE_SNAPSHOTS")]
@@ -74,7 +75,9 @@ async fn save(config: &store::etcd::Config, file: &Path) -> anyhow::Result<u64> 
 
 async fn save_from(config: &store::etcd::Config, endpoint: &str, file: &Path) -> anyhow::Result<u64> {
     let mut client = client(config, endpoint).await?;
-    let partial = file.with_extension("partial");
+    let mut partial = file.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
     // It holds every Secret.
     let options = {
         let mut options = tokio::fs::File::options();
@@ -189,7 +192,8 @@ mod tests {
             std::fs::write(folder.path().join(other), "x").unwrap();
         }
         remove_old(folder.path(), "etcd-snapshot-a", 2).unwrap();
-        let seconds = |prefix: &str| -> Vec<i64> { list(folder.path(), prefix).into_iter().map(|(one, _)| one).collect() };
+        let seconds =
+            |prefix: &str| -> Vec<i64> { list(folder.path(), prefix).into_iter().map(|(one, _)| one).collect() };
         assert_eq!(seconds("etcd-snapshot-a"), [20, 100]);
         assert_eq!(seconds(""), [1, 1, 20, 100]);
         assert!(folder.path().join("other").is_file());

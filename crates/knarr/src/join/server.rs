@@ -57,7 +57,9 @@ pub async fn recover(store: &dyn store::Store, token: &str, data_dir: &Path) -> 
         return Ok(());
     };
     let Ok(secret) = serde_json::from_slice::<Secret>(&entry.value) else {
-        tracing::warn!("the cluster's keys in the store cannot be read; copy the folder tls of an old server to this one");
+        tracing::warn!(
+            "the cluster's keys in the store cannot be read; copy the folder tls of an old server to this one"
+        );
         return Ok(());
     };
     let sealed = secret.data.unwrap_or_default().remove(bundle::FIELD).context("the cluster's keys are not there")?;
