@@ -51,6 +51,12 @@ fn a_server_whose_node_is_deleted_leaves_etcd() {
     assert_eq!(now, ["server-1", "server-2", "server-3"]);
     kubectl.ok(&["wait", "--for=condition=Ready", "node/server-3", "--timeout=90s"]);
 
+    // Who has lost its data becomes a new member in the place of the old one.
+    all.kill(1);
+    std::fs::remove_dir_all(all.servers[1].data_dir().join("etcd")).unwrap();
+    all.servers[1].restart().unwrap();
+    assert_eq!(members(&all, 1).len(), 3);
+
     // Who leaves by itself need not be asked twice, even where it leads.
     let left = all.knarr_ok(0, &["etcd", "leave"]);
     assert!(left.contains("server-1 is no member of etcd any more"), "{left}");

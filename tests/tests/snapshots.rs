@@ -29,8 +29,10 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
     let mut all = Servers::start(2, &["--etcd-snapshot-schedule-cron=@every 2s", "--etcd-snapshot-retention=2"]);
     let first = all.servers[0].kubectl();
     first.ok(&["create", "configmap", "old"]);
-    let version = ["get", "configmaps", "-o", "jsonpath={.metadata.resourceVersion}"];
-    let saved_at: u64 = first.ok(&version).parse().unwrap();
+    let version = |name: &str| -> u64 {
+        first.ok(&["get", "configmap", name, "-o", "jsonpath={.metadata.resourceVersion}"]).parse().unwrap()
+    };
+    let saved_at = version("old");
     let said = all.knarr_ok(0, &["snapshot", "save"]);
     let file = said.split_whitespace().find(|word| word.contains("/server/snapshots/")).unwrap().to_owned();
     assert!(all.knarr_ok(0, &["snapshot", "list"]).contains(&file));
@@ -62,7 +64,7 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
 
     first.ok(&["create", "configmap", "new"]);
     first.ok(&["delete", "configmap", "old"]);
-    let ahead: u64 = first.ok(&version).parse().unwrap();
+    let ahead = version("new");
     let (refused, said) = all.knarr(0, &["snapshot", "restore", &file]);
     assert!(!refused && said.contains("running already"), "{said}");
     all.kill(1);
@@ -75,8 +77,7 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
     assert!(exists(&all.servers[0], "old") && !exists(&all.servers[0], "new"));
     assert_eq!(voters(&all, 0), 1);
     first.ok(&["create", "configmap", "newer"]);
-    let now: u64 =
-        first.ok(&["get", "configmap", "newer", "-o", "jsonpath={.metadata.resourceVersion}"]).parse().unwrap();
+    let now = version("newer");
     assert!(now > saved_at, "{now} after {saved_at}");
     let watch =
         |from: u64| format!("/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=1&resourceVersion={from}");

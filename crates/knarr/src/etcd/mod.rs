@@ -125,12 +125,18 @@ impl Etcd {
         let lock = lock(&config.folder())?;
         let files = certificates::ensure(&config)?;
         if config.has_data() {
-            let own = config.client_url();
             config.others.extend(follow::kept(&config.data_dir));
-            config.others.retain(|other| *other != own);
-            if members::was_removed(&config, &files).await {
-                bail!(config.removed_message());
-            }
+        }
+        // Where it was a member before, the others may still name it.
+        let (own, joins) = (config.client_url(), !config.others.is_empty());
+        config.others.retain(|other| *other != own);
+        if joins && config.others.is_empty() && !config.has_data() {
+            bail!(
+                "the cluster that this server shall join names no other member of its etcd; start another server first"
+            );
+        }
+        if config.has_data() && members::was_removed(&config, &files).await {
+            bail!(config.removed_message());
         }
         let place = match (config.has_data(), config.others.is_empty()) {
             // What was written at the first start counts; these flags are then ignored.
