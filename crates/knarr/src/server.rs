@@ -245,6 +245,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         began.elapsed().as_millis(),
         server.kubeconfig.display()
     );
+    crate::memory::give_back_later();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let removed = etcd.as_ref().map(|etcd| etcd.removed.clone()).unwrap_or_default();
     tokio::select! {

@@ -14,8 +14,9 @@ mod key;
 pub mod lease;
 mod plan;
 mod queue;
+mod watch;
 
-pub use cache::{Cache, Caches, Kind, is_ahead};
+pub use cache::{Cache, Caches, Kind};
 pub use clock::Clock;
 pub use cluster::{Cluster, Connect, Identity};
 pub use controller::{Context, Controller, On, Rule, Wake, Work};
@@ -24,6 +25,7 @@ pub use driver::{Next, perform, run, work};
 pub use key::Key;
 pub use plan::{Event, Plan, Write};
 pub use queue::{Backoff, Queue};
+pub use watch::is_ahead;
 
 /// Says when to stop.
 pub type Shutdown = tokio_util::sync::CancellationToken;
