@@ -290,8 +290,8 @@ fn processes(machine: &Machine, container: &str) -> BTreeMap<String, String> {
 }
 
 fn find_folder(root: &Path, name: &str) -> Option<PathBuf> {
-    let below = std::fs::read_dir(root).ok()?.flatten().filter(|entry| entry.path().is_dir());
-    below.into_iter().find_map(|entry| match entry.file_name().to_string_lossy().contains(name) {
+    let mut below = std::fs::read_dir(root).ok()?.flatten().filter(|entry| entry.path().is_dir());
+    below.find_map(|entry| match entry.file_name().to_string_lossy().contains(name) {
         true => Some(entry.path()),
         false => find_folder(&entry.path(), name),
     })

@@ -74,8 +74,8 @@ impl Failure {
 
 /// Whether a watch wants to go on behind what the API server knows, as after a snapshot was restored. Waiting would be in vain.
 fn is_too_large(status: &Status) -> bool {
-    let causes = status.details.iter().flat_map(|details| &details.causes);
-    status.code == 504 && causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 504 && causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
 /// The same of a watch by kube-rs, which must be begun anew then.

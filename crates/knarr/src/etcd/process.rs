@@ -133,12 +133,12 @@ impl Running {
 fn left_behind(config: &Config) -> Option<Running> {
     let folder = config.folder().join("data");
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
-    let found = processes.filter_map(|entry| {
+    let mut found = processes.filter_map(|entry| {
         let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
         let line = std::fs::read(entry.path().join("cmdline")).ok()?;
         is_member(&line, &folder).then(|| Running::new(pid, None).ok()).flatten()
     });
-    found.into_iter().next()
+    found.next()
 }
 
 /// Whether that is the command line of an etcd on this folder.
