@@ -8,7 +8,7 @@ NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 12
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
 
-.PHONY: help run build release test ci lint fmt fmt-check clippy licences bench soak tools clean
+.PHONY: help run build release test ci lint fmt fmt-check clippy licences bench failover soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,11 @@ bench: build ## Measure store, API server, controllers, scheduler, DNS, proxy, i
 	@scripts/install-tools bench
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
+
+failover: ## Kill, cut off and fill up servers of a cluster under load, and print what clients saw.
+	@scripts/install-tools test
+	$(CARGO) build --locked -p knarr -p demo-image
+	$(CARGO) test --locked -p tests --test failover
 
 soak: ## The crash tests, two hundred rounds each.
 	@scripts/install-tools test

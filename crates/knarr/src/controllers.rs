@@ -226,6 +226,13 @@ impl Local {
         })
     }
 
+    /// Starts what lets etcd's members follow the Nodes of servers.
+    pub fn start_members(&self, config: crate::etcd::Config, shutdown: Shutdown) {
+        let client = (self.connect)(&Identity::Account("node-controller"));
+        let controller = crate::etcd::controller::Controller { config, nodes: self.caches.start(""), client };
+        tokio::spawn(controller.run(shutdown));
+    }
+
     /// How a part of this machine's node asks: as itself, and with the copies that everything here shares.
     pub fn cluster_of(&self, part: Part) -> Cluster {
         let (user, agent) = match part {

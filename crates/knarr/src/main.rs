@@ -89,9 +89,12 @@ enum Command {
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
     #[command(name = "hollow-nodes")]
     HollowNodes(hollow_nodes::Flags),
-    /// Save or restore what the cluster's store holds.
+    /// Save, list or restore what the cluster's store holds.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
+    /// Look after the members of the etcd that servers run (--cluster-init).
+    #[command(subcommand)]
+    Etcd(etcd::command::Command),
     /// Look after the images of this machine. The server may be running.
     #[command(subcommand)]
     Image(image::Command),
@@ -121,7 +124,10 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse_from(sifted.arguments);
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) {
+    let level = if matches!(
+        arguments.command,
+        Command::Image(_) | Command::Token(_) | Command::Cluster(_) | Command::Etcd(_)
+    ) {
         "error"
     } else {
         upstream::log_level(sifted.verbosity)
@@ -152,6 +158,7 @@ fn main() -> anyhow::Result<()> {
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),
+        Command::Etcd(command) => etcd::command::run(command),
         Command::Image(command) => image::run(command),
         Command::Cluster(flags) => cluster::run(flags),
         // Reached only where options of knarr itself stood before it.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use kube_controller_manager::{LocalStorage, PrivateKey, SigningAuthority};
 use reconcile::Cluster;
 use store::Store;
@@ -44,27 +44,19 @@ pub struct Flags {
     /// Run the control plane only, no node.
     #[arg(long, env = "KNARR_DISABLE_AGENT")]
     disable_agent: bool,
-    /// Keep objects in this etcd cluster rather than on the local disk.
-    #[arg(long, env = "KNARR_ETCD_SERVERS", value_delimiter = ',')]
-    etcd_servers: Vec<String>,
-    /// The authority of the etcd members' certificates.
-    #[arg(long, env = "KNARR_ETCD_CAFILE")]
-    etcd_cafile: Option<PathBuf>,
-    /// Our certificate for etcd.
-    #[arg(long, env = "KNARR_ETCD_CERTFILE", requires = "etcd_keyfile")]
-    etcd_certfile: Option<PathBuf>,
-    /// The key of our certificate for etcd.
-    #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
-    etcd_keyfile: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: crate::etcd::access::Access,
     /// Run the host's own etcd as the first member of a cluster of servers; the next join with --server and --token.
     #[arg(long, env = "KNARR_CLUSTER_INIT", conflicts_with = "etcd_servers")]
     cluster_init: bool,
-    /// How often a snapshot of that etcd is saved.
-    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_INTERVAL", default_value = "12h", value_parser = crate::leader::duration)]
-    etcd_snapshot_interval: Duration,
-    /// How many snapshots are kept.
-    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_RETENTION", default_value_t = 5)]
-    etcd_snapshot_retention: usize,
+    /// Make the etcd of this server a cluster of one member, and end. The other servers join again afterwards.
+    #[arg(long, env = "KNARR_CLUSTER_RESET", conflicts_with = "etcd_servers")]
+    cluster_reset: bool,
+    /// With --cluster-reset: go back to what this snapshot holds.
+    #[arg(long, env = "KNARR_CLUSTER_RESET_RESTORE_PATH", requires = "cluster_reset")]
+    cluster_reset_restore_path: Option<PathBuf>,
+    #[command(flatten)]
+    snapshots: crate::etcd::snapshots::Flags,
     /// Static tokens: lines of token,user,uid,"group1,group2".
     #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
     token_auth_file: Option<PathBuf>,
@@ -106,12 +98,12 @@ impl Flags {
         self.node.cluster_cidr = settings.cluster_cidr;
         self.node.cluster_dns = settings.cluster_dns;
         self.node.cluster_domain = settings.cluster_domain;
-        if self.etcd_servers.is_empty() {
-            self.etcd_servers = settings.etcd_servers;
+        if self.etcd.servers.is_empty() {
+            self.etcd.servers = settings.etcd_servers;
             self.runs_etcd = settings.runs_etcd;
         }
         anyhow::ensure!(
-            !self.etcd_servers.is_empty(),
+            !self.etcd.servers.is_empty(),
             "that server keeps its objects on its own disk, which two servers cannot share: start it with --cluster-init or --etcd-servers first"
         );
         Ok(())
@@ -132,6 +124,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     if let Some(file) = &flags.token_file {
         flags.token = Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
     }
+    if flags.cluster_reset {
+        return reset(&flags).await;
+    }
     if let Some(other) = flags.server.clone() {
         let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
         flags.follow(settings)?;
@@ -139,7 +134,10 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
     let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
-    let store = open_store(&flags, etcd.as_ref()).await?;
+    let store = open_store(&flags, etcd.as_ref(), &shutdown).await?;
+    if let Some(token) = &flags.token {
+        crate::join::server::recover(&*store, token, &flags.data_dir).await.context("recover the cluster's keys")?;
+    }
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
@@ -153,7 +151,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         host_name: host_name(),
         token_auth_file: flags.token_auth_file.clone(),
         event_ttl: Duration::from_secs(flags.event_ttl),
-        shared_store: !flags.etcd_servers.is_empty(),
+        shared_store: !flags.etcd.servers.is_empty(),
         kubelet_insecure_tls: flags.kubelet_insecure_tls,
         attached: match flags.disables("metrics-server") {
             true => Vec::new(),
@@ -176,7 +174,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         crate::metrics::start(&server.app, stop_components.clone()).await?;
     }
     // The copies outlive the components: what these have begun ends when it has seen its own last write.
-    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd_servers.is_empty(), shutdown.clone());
+    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd.servers.is_empty(), shutdown.clone());
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
         false => Some(controllers_config(&flags)?),
@@ -195,6 +193,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         false => Some(local.start_cloud(stop_components.clone())),
     };
     publish(&flags, &server).await.context("say how nodes can join")?;
+    if let Some(etcd) = &etcd {
+        local.start_members(etcd.config.clone(), stop_components.clone());
+    }
     let node = match flags.disable_agent {
         true => None,
         false => {
@@ -251,9 +252,11 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     );
     crate::memory::give_back_later();
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let removed = etcd.as_ref().map(|etcd| etcd.removed.clone()).unwrap_or_default();
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = removed.cancelled() => {}
     }
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
@@ -265,10 +268,52 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     shutdown.cancel();
     server.ended().await;
     stop_etcd.cancel();
-    if let Some(etcd) = etcd {
-        etcd.ended().await;
+    let Some(etcd) = etcd else { return Ok(()) };
+    let message = removed.is_cancelled().then(|| etcd.config.removed_message());
+    etcd.ended().await;
+    match message {
+        Some(message) => bail!(message),
+        None => Ok(()),
     }
+}
+
+/// What --cluster-reset asks for.
+async fn reset(flags: &Flags) -> anyhow::Result<()> {
+    if let Some(file) = &flags.cluster_reset_restore_path
+        && crate::snapshot::is_embedded(file)?
+    {
+        anyhow::ensure!(
+            !flags.cluster_init && !crate::etcd::is_member(&flags.data_dir),
+            "{} is a snapshot of an embedded store, and this server keeps its objects in etcd",
+            file.display()
+        );
+        let folder = flags.data_dir.join("store");
+        crate::etcd::reset::put_aside(&folder)?;
+        let revision = store::embedded::snapshot::restore(file, &folder).context("restore")?;
+        println!("restored revision {revision}; start this server without --cluster-reset");
+        return Ok(());
+    }
+    let config = etcd_config(flags)?;
+    match &flags.cluster_reset_restore_path {
+        Some(file) => crate::etcd::reset::restore(&config, &std::path::absolute(file)?).await?,
+        None => crate::etcd::reset::alone(&config).await?,
+    }
+    println!("{}", crate::etcd::reset::done_message(&config));
     Ok(())
+}
+
+/// Which member of etcd this machine is, where servers run them.
+fn etcd_config(flags: &Flags) -> anyhow::Result<crate::etcd::Config> {
+    let mut node = flags.node.clone();
+    node.find_addresses();
+    let address = flags.advertise_address.or(node.node_ip.first().copied());
+    Ok(crate::etcd::Config {
+        data_dir: flags.data_dir.clone(),
+        name: node.name(),
+        address: address
+            .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
+        others: flags.etcd.servers.clone(),
+    })
 }
 
 /// The member of etcd that this server runs, where servers do.
@@ -278,27 +323,14 @@ async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::R
         return Ok(None);
     }
     flags.runs_etcd = true;
-    let mut node = flags.node.clone();
-    node.find_addresses();
-    let address = flags.advertise_address.or(node.node_ip.first().copied());
-    let config = crate::etcd::Config {
-        data_dir: flags.data_dir.clone(),
-        name: node.name(),
-        address: address
-            .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
-        others: flags.etcd_servers.clone(),
-    };
-    if !flags.etcd_servers.contains(&config.client_url()) {
-        flags.etcd_servers.push(config.client_url());
-    }
+    let config = etcd_config(flags)?;
+    let name = config.name.clone();
     let etcd = crate::etcd::Etcd::start(config, shutdown.clone()).await.context("start etcd")?;
-    tokio::spawn(crate::etcd::snapshots::keep(
-        etcd.store.clone(),
-        flags.data_dir.clone(),
-        flags.etcd_snapshot_interval,
-        flags.etcd_snapshot_retention,
-        shutdown,
-    ));
+    // For those who join; the members know it better than what an earlier start was told.
+    flags.etcd.servers = etcd.store.endpoints.clone();
+    let source = crate::etcd::snapshots::Source::Etcd(etcd.store.clone());
+    let (flags, data_dir) = (flags.snapshots.clone(), flags.data_dir.clone());
+    tokio::spawn(crate::etcd::snapshots::keep(flags, source, data_dir, name, shutdown));
     Ok(Some(etcd))
 }
 
@@ -319,7 +351,7 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         service_cidr: flags.service_cidr,
         cluster_dns: flags.node.cluster_dns(&flags.service_cidr),
         cluster_domain: flags.node.cluster_domain.clone(),
-        etcd_servers: flags.etcd_servers.clone(),
+        etcd_servers: flags.etcd.servers.clone(),
         runs_etcd: flags.runs_etcd,
     };
     let url =
@@ -369,14 +401,20 @@ fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::
     })
 }
 
-async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::Result<Arc<dyn Store>> {
+async fn open_store(
+    flags: &Flags,
+    etcd: Option<&crate::etcd::Etcd>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Arc<dyn Store>> {
     std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
     if let Some(etcd) = etcd {
         let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
         crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;
-        return Ok(Arc::new(opened));
+        let opened = Arc::new(opened);
+        etcd.follow(opened.clone(), shutdown.clone());
+        return Ok(opened);
     }
-    if flags.etcd_servers.is_empty() {
+    if flags.etcd.servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));
         let opened = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;
         let opened = opened.context("open the store")?;
@@ -385,19 +423,12 @@ async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::
         }
         let control = crate::control::listen(&flags.data_dir, opened.clone())?;
         tokio::spawn(control);
+        let source = crate::etcd::snapshots::Source::Embedded(opened.clone());
+        let (data_dir, name) = (flags.data_dir.clone(), flags.node.name());
+        tokio::spawn(crate::etcd::snapshots::keep(flags.snapshots.clone(), source, data_dir, name, shutdown.clone()));
         return Ok(opened);
     }
-    let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<Vec<u8>>> {
-        let Some(path) = path else { return Ok(None) };
-        Ok(Some(std::fs::read(path).with_context(|| format!("read {}", path.display()))?))
-    };
-    let config = store::etcd::Config {
-        endpoints: flags.etcd_servers.clone(),
-        ca: read(&flags.etcd_cafile)?,
-        cert: read(&flags.etcd_certfile)?,
-        key: read(&flags.etcd_keyfile)?,
-        ..Default::default()
-    };
+    let config = flags.etcd.config()?;
     Ok(Arc::new(store::etcd::EtcdStore::connect(config).await.context("reach etcd")?))
 }
 

@@ -1,36 +1,123 @@
-//! `knarr snapshot`: save the store of a running server, restore it into an empty folder.
+//! `knarr snapshot`: save what a server's store holds, show what was saved, and bring it back.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use jiff::Timestamp;
+
+use crate::etcd::access::Access;
+use crate::etcd::{self, reset, snapshots};
+
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Folder {
+    /// The data of this machine's server.
+    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// Where snapshots are; <data-dir>/server/snapshots unless told otherwise.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_DIR")]
+    etcd_snapshot_dir: Option<PathBuf>,
+}
+
+impl Folder {
+    fn snapshots(&self) -> PathBuf {
+        self.etcd_snapshot_dir.clone().unwrap_or_else(|| snapshots::folder(&self.data_dir))
+    }
+}
 
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Write what the store holds to a file. The server may be running.
     Save {
-        file: PathBuf,
-        #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
-        data_dir: PathBuf,
+        /// The file; without one a new one in the folder of snapshots.
+        file: Option<PathBuf>,
+        /// How the name of a file in the folder of snapshots begins.
+        #[arg(long, default_value = "on-demand")]
+        name: String,
+        #[command(flatten)]
+        folder: Folder,
+        #[command(flatten)]
+        etcd: Box<Access>,
     },
-    /// Fill the empty store of a server that is not running from a file.
+    /// Show the snapshots of this machine.
+    #[command(alias = "ls")]
+    List {
+        #[command(flatten)]
+        folder: Folder,
+    },
+    /// Bring a snapshot back into the store of a server that is not running. An embedded store must be empty; an etcd
+    /// becomes a cluster of one member, and what it held is put aside.
     Restore {
         file: PathBuf,
-        #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
-        data_dir: PathBuf,
+        #[command(flatten)]
+        folder: Folder,
     },
 }
 
 pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Save { file, data_dir } => {
-            let file = std::path::absolute(&file)?;
-            let revision = crate::control::save_snapshot(&data_dir, &file)?;
-            println!("saved revision {revision} to {}", file.display());
+        Command::Save { file, name, folder, etcd } => {
+            let file = match file {
+                Some(file) => std::path::absolute(&file)?,
+                None => snapshots::file_in(&folder.snapshots(), &format!("{name}-{}", crate::server::host_name()))?,
+            };
+            save(&file, &folder.data_dir, &etcd)
         }
-        Command::Restore { file, data_dir } => {
-            let revision = store::embedded::snapshot::restore(&file, &data_dir.join("store")).context("restore")?;
-            println!("restored revision {revision} into {}", data_dir.display());
+        Command::List { folder } => {
+            println!("{:<56}{:>12}  SAVED", "FILE", "BYTES");
+            for (second, file) in snapshots::list(&folder.snapshots(), "") {
+                let bytes = std::fs::metadata(&file).map_or(0, |metadata| metadata.len());
+                let saved = Timestamp::from_second(second).unwrap_or_default();
+                println!("{:<56}{bytes:>12}  {saved}", file.display());
+            }
+            Ok(())
         }
+        Command::Restore { file, folder } => restore(&file, &folder.data_dir),
     }
+}
+
+fn save(file: &Path, data_dir: &Path, access: &Access) -> anyhow::Result<()> {
+    let config = match access.servers.is_empty() {
+        false => access.config()?,
+        true if etcd::is_member(data_dir) => etcd::command::access(data_dir)?,
+        true => {
+            let revision = crate::control::save_snapshot(data_dir, file)?;
+            println!("saved revision {revision} to {}", file.display());
+            return Ok(());
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let bytes = runtime.block_on(snapshots::Source::Etcd(config).save(file))?;
+    println!("saved {bytes} bytes of etcd to {}", file.display());
     Ok(())
+}
+
+fn restore(file: &Path, data_dir: &Path) -> anyhow::Result<()> {
+    if is_embedded(file)? {
+        if etcd::is_member(data_dir) {
+            bail!("this server keeps its objects in etcd, and {} is a snapshot of an embedded store", file.display());
+        }
+        let revision = store::embedded::snapshot::restore(file, &data_dir.join("store")).context("restore")?;
+        println!("restored revision {revision} into {}", data_dir.display());
+        return Ok(());
+    }
+    let Ok(config) = etcd::Config::kept(data_dir) else {
+        bail!(
+            "{} is no member of etcd yet; start it once with the flags of the server and --cluster-reset --cluster-reset-restore-path={}",
+            data_dir.display(),
+            file.display()
+        );
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(reset::restore(&config, file))?;
+    println!("{}", reset::done_message(&config));
+    Ok(())
+}
+
+/// Which store a snapshot is of shows at its beginning.
+pub fn is_embedded(file: &Path) -> anyhow::Result<bool> {
+    let mut start = [0; 8];
+    let mut opened = std::fs::File::open(file).with_context(|| format!("open {}", file.display()))?;
+    let read = std::io::Read::read_exact(&mut opened, &mut start);
+    Ok(read.is_ok() && start == *store::embedded::snapshot::MARK)
 }

@@ -54,6 +54,7 @@ mod validatingadmissionpolicystatus;
 mod ttl;
 
 pub use certificates::SigningAuthority;
+pub use cronjob::{Schedule, ScheduleError};
 pub use horizontalpodautoscaler::Autoscaling;
 pub use nodelifecycle::NodeLifecycle;
 

@@ -25,6 +25,7 @@ pub use driver::{Next, perform, run, work};
 pub use key::Key;
 pub use plan::{Event, Plan, Write};
 pub use queue::{Backoff, Queue};
+pub use watch::is_ahead;
 
 /// Says when to stop.
 pub type Shutdown = tokio_util::sync::CancellationToken;

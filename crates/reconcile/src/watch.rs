@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::WatchParams;
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::DefaultBackoff;
+use kube::runtime::watcher::{self, DefaultBackoff};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -61,12 +61,30 @@ enum Failure {
 }
 
 impl Failure {
-    /// Whether the server no longer knows where the watch was.
+    /// Whether the server does not know where the watch was, no longer or not yet.
     fn is_expired(&self) -> bool {
         match self {
-            Failure::Refused(kube::Error::Api(status)) | Failure::Ended(status) => status.code == 410,
+            Failure::Refused(kube::Error::Api(status)) | Failure::Ended(status) => {
+                status.code == 410 || is_too_large(status)
+            }
             _ => false,
         }
+    }
+}
+
+/// Whether a watch wants to go on behind what the API server knows, as after a snapshot was restored. Waiting would be in vain.
+fn is_too_large(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 504 && causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
+}
+
+/// The same of a watch by kube-rs, which must be begun anew then.
+pub fn is_ahead(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => is_too_large(status),
+        _ => false,
     }
 }
 
@@ -292,12 +310,16 @@ mod tests {
         let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
         let told = format!("{}\n", json!({"type": "ERROR", "object": gone}));
         let list = |name: &str| [line("ADDED", name, 3), end_of_list(7)].concat();
-        let answers = [(200, list("a")), (200, told), (200, list("b")), (410, gone.to_string()), (200, list("c"))];
-        let (taken, asked) = play(&answers).await;
+        // A server that was set back to an older state is behind where the watch was.
+        let behind = json!({"kind": "Status", "status": "Failure", "code": 504, "message": "Too large resource version",
+            "details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "", "field": ""}]}});
+        let (first, late) = ([(200, list("a")), (200, told)], [(200, list("b")), (410, gone.to_string())]);
+        let ahead = [(200, list("c")), (504, behind.to_string()), (200, list("d"))];
+        let (taken, asked) = play(&[&first[..], &late, &ahead].concat()).await;
         let expected =
-            ["a", "b", "c"].map(|name| ["listing".to_owned(), format!("listed {name}"), "complete".to_owned()]);
+            ["a", "b", "c", "d"].map(|name| ["listing".to_owned(), format!("listed {name}"), "complete".to_owned()]);
         assert_eq!(taken, expected.concat());
-        assert_eq!(asked.len(), 6);
+        assert_eq!(asked.len(), 8);
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,9 +2,10 @@
 //! every connection, so that renewing them is enough.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use jiff::Timestamp;
 use kube_apiserver::pki::{Authority, Pair, Request, Usage};
 use reconcile::Shutdown;
@@ -48,6 +49,14 @@ pub fn ensure(config: &Config) -> anyhow::Result<Files> {
         }
     };
     Ok(Files { authority: authority.certificate_pem.clone(), pair })
+}
+
+/// Those that a member of this folder has.
+pub fn kept(data_dir: &Path) -> anyhow::Result<Files> {
+    let folder = data_dir.join("tls");
+    let missing = || format!("there is no member of etcd in {}", data_dir.display());
+    let authority = std::fs::read_to_string(folder.join(format!("{AUTHORITY}.crt"))).with_context(missing)?;
+    Ok(Files { authority, pair: Pair::read(&folder, MEMBER).with_context(missing)? })
 }
 
 pub async fn keep(config: Config, shutdown: Shutdown) {

@@ -10,6 +10,7 @@ use super::Config;
 use super::certificates::Files;
 
 const TRY_AGAIN: Duration = Duration::from_millis(300);
+const LIST_TIMEOUT: Duration = Duration::from_secs(3);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a member finds the others at its first start.
@@ -42,25 +43,76 @@ impl Place {
 
 /// Tells the others that this machine is one of them, and how it finds them. What an interrupted start did counts.
 pub async fn add(config: &Config, files: &Files) -> anyhow::Result<Place> {
-    let mut client = connect(&config.others, files).await?;
     let peer_url = config.peer_url();
     // Two that join at once are in each other's way until the first has caught up.
     let until = tokio::time::Instant::now() + Duration::from_secs(90);
     loop {
-        let members = client.member_list().await.context("list the members")?;
-        if members.members().iter().any(|member| member.peer_urls().contains(&peer_url)) {
-            return Ok(Place::among(named(members.members()), &config.name, &peer_url));
-        }
-        let as_learner = MemberAddOptions::new().with_is_learner();
-        match client.member_add([peer_url.as_str()], Some(as_learner)).await {
-            Ok(added) => return Ok(Place::among(named(added.member_list()), &config.name, &peer_url)),
-            Err(error) if tokio::time::Instant::now() > until => return Err(error).context("add this member"),
+        match try_add(config, files, &peer_url).await {
+            Ok(members) => return Ok(Place::among(named(&members), &config.name, &peer_url)),
+            Err(error) if tokio::time::Instant::now() > until => return Err(error),
             Err(error) => {
-                tracing::info!(%error, "etcd takes this member a little later");
+                tracing::info!(error = format!("{error:#}"), "etcd takes this member a little later");
                 tokio::time::sleep(TRY_AGAIN).await;
             }
         }
     }
+}
+
+/// The members, this machine among them.
+async fn try_add(config: &Config, files: &Files, peer_url: &str) -> anyhow::Result<Vec<Member>> {
+    let (mut client, members) = serving(&config.others, files).await?;
+    if let Some(known) = members.iter().find(|member| member.peer_urls().iter().any(|url| url == peer_url)) {
+        // Nobody has started it yet: an interrupted start added it.
+        if known.name().is_empty() {
+            return Ok(members);
+        }
+        // It has lost its data since, and with them what it promised the others; it cannot go on as the same.
+        client.member_remove(known.id()).await.context("remove the member that this machine was")?;
+        tracing::warn!(member = config.name, "removed the member that this machine was before its data were lost");
+    }
+    let as_learner = MemberAddOptions::new().with_is_learner();
+    let added = client.member_add([peer_url], Some(as_learner)).await.context("add this member")?;
+    Ok(added.member_list().to_vec())
+}
+
+/// Who belongs to it, as the first of these that answers says.
+pub async fn list(endpoints: &[String], files: &Files) -> anyhow::Result<Vec<Member>> {
+    serving(endpoints, files).await.map(|(_, members)| members)
+}
+
+/// The first of these that answers, and whom it knows.
+async fn serving(endpoints: &[String], files: &Files) -> anyhow::Result<(Client, Vec<Member>)> {
+    let mut last = anyhow::anyhow!("no member of etcd is known");
+    for endpoint in endpoints {
+        let listed = async {
+            let mut client = connect(std::slice::from_ref(endpoint), files).await?;
+            let members = client.member_list().await?.members().to_vec();
+            anyhow::Ok((client, members))
+        };
+        match tokio::time::timeout(LIST_TIMEOUT, listed).await {
+            Ok(Ok(found)) => return Ok(found),
+            Ok(Err(error)) => last = error.context(format!("ask {endpoint} who the members are")),
+            Err(_) => last = anyhow::anyhow!("{endpoint} does not say who the members are"),
+        }
+    }
+    Err(last)
+}
+
+/// Whether the others say that this machine is none of them, or no longer.
+pub async fn was_removed(config: &Config, files: &Files) -> bool {
+    match list(&config.others, files).await {
+        Ok(members) => {
+            let own = |member: &Member| member.name() == config.name || member.peer_urls().contains(&config.peer_url());
+            !members.iter().any(own)
+        }
+        Err(_) => false,
+    }
+}
+
+/// Where the members that have started are reached, this machine's own first.
+pub fn endpoints(members: &[Member], own: &str) -> Vec<String> {
+    let others = members.iter().flat_map(|member| member.client_urls()).filter(|url| *url != own).cloned();
+    std::iter::once(own.to_owned()).chain(others).collect()
 }
 
 fn named(members: &[Member]) -> impl Iterator<Item = (&str, &[String])> {
@@ -86,10 +138,9 @@ pub async fn until_member(config: &Config, files: &Files) {
 }
 
 async fn promote(config: &Config, asked: &[String], files: &Files) -> anyhow::Result<bool> {
-    let mut client = connect(asked, files).await?;
-    let members = client.member_list().await?;
+    let (mut client, members) = serving(asked, files).await?;
     let peer_url = config.peer_url();
-    let Some(own) = members.members().iter().find(|member| member.peer_urls().contains(&peer_url)) else {
+    let Some(own) = members.iter().find(|member| member.peer_urls().contains(&peer_url)) else {
         bail!("this machine is no member");
     };
     if own.name().is_empty() {

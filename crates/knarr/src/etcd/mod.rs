@@ -1,14 +1,21 @@
 //! The host's own `etcd`, run and looked after by knarr (`--cluster-init`), so that three machines make a cluster with three
 //! commands. Its members know each other by certificates of an authority of their own.
 
+pub mod access;
 mod certificates;
+pub mod command;
+pub mod controller;
+mod follow;
 mod members;
 pub mod migrate;
 mod process;
+mod removal;
+pub mod reset;
 pub mod snapshots;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -33,10 +40,27 @@ pub struct Config {
 /// A member that runs.
 pub struct Etcd {
     pub store: store::etcd::Config,
+    pub config: Config,
+    /// Cancelled when the others have removed this member.
+    pub removed: Shutdown,
     ended: tokio::task::JoinHandle<()>,
+    /// Keeps other servers off this folder.
+    _lock: Option<std::fs::File>,
 }
 
 impl Config {
+    /// The member that this folder was made for.
+    pub fn kept(data_dir: &Path) -> anyhow::Result<Config> {
+        let pair = certificates::kept(data_dir)?.pair;
+        let address = pair.addresses().iter().find(|address| !address.is_loopback()).copied();
+        Ok(Config {
+            data_dir: data_dir.to_owned(),
+            name: pair.common_name().to_owned(),
+            address: address.context("the certificate of this member of etcd names no address")?,
+            others: Vec::new(),
+        })
+    }
+
     /// How API servers reach this member.
     pub fn client_url(&self) -> String {
         url(self.address, CLIENT_PORT)
@@ -50,6 +74,16 @@ impl Config {
         self.data_dir.join("etcd")
     }
 
+    /// What to do with a server that the others have removed.
+    pub fn removed_message(&self) -> String {
+        format!(
+            "this server is no member of the cluster's etcd any more: its Node was deleted, its member was removed, or the cluster was \
+             reset without it. To let it join again, remove {} and start it with --server=https://ANOTHER-SERVER:6443 and --token. To make \
+             a cluster of its own from what it has, start it once with --cluster-reset",
+            self.folder().display()
+        )
+    }
+
     fn has_data(&self) -> bool {
         self.folder().join("data/member").is_dir()
     }
@@ -60,42 +94,77 @@ pub fn is_member(data_dir: &Path) -> bool {
     data_dir.join("etcd/data/member").is_dir()
 }
 
+/// Two servers on one folder would run two of the same member.
+fn lock(folder: &Path) -> anyhow::Result<Option<std::fs::File>> {
+    let file = match std::fs::File::options().create(true).append(true).open(folder.join("lock")) {
+        Ok(file) => file,
+        Err(error) => {
+            tracing::warn!(%error, "this folder is not locked");
+            return Ok(None);
+        }
+    };
+    if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
+        bail!("a server with the etcd in {} is running already; stop it first", folder.display());
+    }
+    Ok(Some(file))
+}
+
 fn url(address: IpAddr, port: u16) -> String {
     format!("https://{}", std::net::SocketAddr::new(address, port))
 }
 
 impl Etcd {
     /// Starts the member, or finds the one that an earlier knarr left running, and waits until the cluster answers.
-    pub async fn start(config: Config, shutdown: Shutdown) -> anyhow::Result<Etcd> {
+    pub async fn start(mut config: Config, shutdown: Shutdown) -> anyhow::Result<Etcd> {
         if let Err(error) = std::process::Command::new("etcd").arg("--version").output() {
             bail!(
                 "--cluster-init runs the `etcd` of this host, which does not start ({error}); on Debian: apt install etcd-server"
             );
         }
         std::fs::create_dir_all(config.folder()).context("create the folder of etcd")?;
+        let lock = lock(&config.folder())?;
         let files = certificates::ensure(&config)?;
+        if config.has_data() {
+            config.others.extend(follow::kept(&config.data_dir));
+        }
+        // Where it was a member before, the others may still name it.
+        let (own, joins) = (config.client_url(), !config.others.is_empty());
+        config.others.retain(|other| *other != own);
+        if joins && config.others.is_empty() && !config.has_data() {
+            bail!(
+                "the cluster that this server shall join names no other member of its etcd; start another server first"
+            );
+        }
+        if config.has_data() && members::was_removed(&config, &files).await {
+            bail!(config.removed_message());
+        }
         let place = match (config.has_data(), config.others.is_empty()) {
             // What was written at the first start counts; these flags are then ignored.
             (true, _) | (false, true) => Place::first(&config.name, &config.peer_url()),
             (false, false) => members::add(&config, &files).await.context("become a member of the servers' etcd")?,
         };
-        let mut endpoints = vec![config.client_url()];
-        endpoints.extend(config.others.iter().filter(|other| **other != config.client_url()).cloned());
-        let store = store::etcd::Config {
-            endpoints,
+        let mut store = store::etcd::Config {
+            endpoints: vec![config.client_url()],
             ca: Some(files.authority.clone().into()),
             cert: Some(files.pair.certificate_pem.clone().into()),
             key: Some(files.pair.key_pem.clone().into()),
             ..Default::default()
         };
         tokio::spawn(certificates::keep(config.clone(), shutdown.clone()));
-        let running = process::supervise(config.clone(), place, shutdown.clone())?;
+        let removed = Shutdown::new();
+        let running = process::supervise(config.clone(), place, removed.clone(), shutdown.clone())?;
         let ready = tokio::time::timeout(READY_TIMEOUT, members::until_member(&config, &files)).await;
         if ready.is_err() {
             let log = config.folder().join("log");
             bail!("etcd does not answer; see {}", log.display());
         }
-        Ok(Etcd { store, ended: running })
+        store.endpoints = follow::known(&config, &files).await;
+        Ok(Etcd { store, config, removed, ended: running, _lock: lock })
+    }
+
+    /// Keeps the store's list of members true. While this machine's own does not serve, another one is asked.
+    pub fn follow(&self, store: Arc<store::etcd::EtcdStore>, shutdown: Shutdown) {
+        tokio::spawn(follow::run(self.config.clone(), store, shutdown));
     }
 
     /// Until it has stopped, after the shutdown.

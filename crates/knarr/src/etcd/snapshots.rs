@@ -1,100 +1,177 @@
-//! Snapshots of etcd: by command, and regularly into `<data>/server/snapshots`, the newest of which are kept.
+//! Snapshots: by command, and on a schedule into a folder of which the newest are kept. Flags, names and the schedule are
+//! those of k3s.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use kube_controller_manager::Schedule;
 use reconcile::Shutdown;
+use store::embedded::EmbeddedStore;
 use tokio::io::AsyncWriteExt;
 
-const PREFIX: &str = "etcd-snapshot-";
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    /// Save no snapshots on a schedule.
+    #[arg(long, env = "KNARR_ETCD_DISABLE_SNAPSHOTS")]
+    etcd_disable_snapshots: bool,
+    /// When a snapshot of the store is saved, as cron writes it, in the time of this machine.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_SCHEDULE_CRON", default_value = "0 */12 * * *", value_parser = schedule)]
+    etcd_snapshot_schedule_cron: Schedule,
+    /// How many snapshots that were saved on the schedule are kept.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_RETENTION", default_value_t = 5)]
+    etcd_snapshot_retention: usize,
+    /// Where they are saved; <data-dir>/server/snapshots unless told otherwise.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_DIR")]
+    etcd_snapshot_dir: Option<PathBuf>,
+    /// How their names begin; that of the node and the second follow.
+    #[arg(long, env = "KNARR_ETCD_SNAPSHOT_NAME", default_value = "etcd-snapshot")]
+    etcd_snapshot_name: String,
+}
+
+fn schedule(text: &str) -> Result<Schedule, String> {
+    Schedule::parse(text, TimeZone::system()).map_err(|error| error.to_string())
+}
 
 pub fn folder(data_dir: &Path) -> PathBuf {
     data_dir.join("server/snapshots")
 }
 
-/// Writes what etcd holds to a file: whole or not at all.
-pub async fn save(config: &store::etcd::Config, file: &Path) -> anyhow::Result<u64> {
-    let mut client = client(config).await?;
-    let partial = file.with_extension("partial");
-    let mut output =
-        tokio::fs::File::create(&partial).await.with_context(|| format!("create {}", partial.display()))?;
-    let mut stream = client.snapshot().await.context("ask etcd for a snapshot")?;
-    let (mut bytes, mut last) = (0, None);
-    while let Some(part) = stream.message().await.context("read the snapshot")? {
-        output.write_all(part.blob()).await?;
-        bytes += part.blob().len() as u64;
-        last = Some(part.remaining_bytes());
-    }
-    if last != Some(0) {
-        bail!("etcd's snapshot is not complete");
-    }
-    output.sync_all().await?;
-    tokio::fs::rename(&partial, file).await.with_context(|| format!("write {}", file.display()))?;
-    Ok(bytes)
+/// What is saved.
+#[derive(Clone)]
+pub enum Source {
+    Etcd(store::etcd::Config),
+    Embedded(Arc<EmbeddedStore>),
 }
 
-async fn client(config: &store::etcd::Config) -> anyhow::Result<etcd_client::Client> {
+impl Source {
+    /// Writes all of it to a file, whole or not at all, and answers how many bytes these are.
+    pub async fn save(&self, file: &Path) -> anyhow::Result<u64> {
+        match self {
+            Source::Etcd(config) => save(config, file).await,
+            Source::Embedded(store) => {
+                store.snapshot_save(file).await?;
+                Ok(std::fs::metadata(file)?.len())
+            }
+        }
+    }
+}
+
+async fn save(config: &store::etcd::Config, file: &Path) -> anyhow::Result<u64> {
+    let mut last = anyhow::anyhow!("no etcd is known");
+    // A snapshot is that of one member; the nearest that answers will do.
+    for endpoint in &config.endpoints {
+        match save_from(config, endpoint, file).await {
+            Ok(bytes) => return Ok(bytes),
+            Err(error) => last = error.context(format!("save a snapshot of {endpoint}")),
+        }
+    }
+    Err(last)
+}
+
+async fn save_from(config: &store::etcd::Config, endpoint: &str, file: &Path) -> anyhow::Result<u64> {
+    let mut client = client(config, endpoint).await?;
+    let mut partial = file.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    // It holds every Secret.
+    let options = {
+        let mut options = tokio::fs::File::options();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        options
+    };
+    let mut output = options.open(&partial).await.with_context(|| format!("create {}", partial.display()))?;
+    let written = async {
+        let mut stream = client.snapshot().await.context("ask etcd for a snapshot")?;
+        let (mut bytes, mut last) = (0, None);
+        while let Some(part) = stream.message().await.context("read the snapshot")? {
+            output.write_all(part.blob()).await?;
+            bytes += part.blob().len() as u64;
+            last = Some(part.remaining_bytes());
+        }
+        if last != Some(0) {
+            bail!("etcd's snapshot is not complete");
+        }
+        output.sync_all().await?;
+        tokio::fs::rename(&partial, file).await.with_context(|| format!("write {}", file.display()))?;
+        Ok(bytes)
+    };
+    let written = written.await;
+    if written.is_err() {
+        let _ = tokio::fs::remove_file(&partial).await;
+    }
+    written
+}
+
+async fn client(config: &store::etcd::Config, endpoint: &str) -> anyhow::Result<etcd_client::Client> {
     let mut options = etcd_client::ConnectOptions::new().with_connect_timeout(config.connect_timeout);
-    if let Some(ca) = &config.ca {
-        let mut tls = etcd_client::TlsOptions::new().ca_certificate(etcd_client::Certificate::from_pem(ca));
+    if config.ca.is_some() || config.cert.is_some() {
+        let mut tls = etcd_client::TlsOptions::new();
+        if let Some(ca) = &config.ca {
+            tls = tls.ca_certificate(etcd_client::Certificate::from_pem(ca));
+        }
         if let (Some(certificate), Some(key)) = (&config.cert, &config.key) {
             tls = tls.identity(etcd_client::Identity::from_pem(certificate, key));
         }
         options = options.with_tls(tls);
     }
-    // A snapshot is that of one member; the nearest will do.
-    let nearest = config.endpoints.iter().take(1);
-    let nearest: Vec<&String> = nearest.collect();
-    etcd_client::Client::connect(nearest, Some(options)).await.context("reach etcd")
+    etcd_client::Client::connect([endpoint], Some(options)).await.context("reach etcd")
 }
 
-/// Saves one every so often, and removes the oldest.
-pub async fn keep(config: store::etcd::Config, data_dir: PathBuf, every: Duration, kept: usize, shutdown: Shutdown) {
-    let folder = folder(&data_dir);
-    loop {
-        let wait = until_next(&folder, every);
+/// Saves them on the schedule, and removes the oldest.
+pub async fn keep(flags: Flags, source: Source, data_dir: PathBuf, node_name: String, shutdown: Shutdown) {
+    if flags.etcd_disable_snapshots {
+        return;
+    }
+    let folder = flags.etcd_snapshot_dir.unwrap_or_else(|| folder(&data_dir));
+    let prefix = format!("{}-{node_name}", flags.etcd_snapshot_name);
+    let mut after = Timestamp::now();
+    while let Some(next) = flags.etcd_snapshot_schedule_cron.next(after) {
+        let wait = Duration::try_from(next.duration_since(Timestamp::now())).unwrap_or_default();
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = shutdown.cancelled() => return,
         }
+        after = Timestamp::now().max(next);
         let saved = async {
-            tokio::fs::create_dir_all(&folder).await?;
-            let file = folder.join(format!("{PREFIX}{}", Timestamp::now().as_second()));
-            let bytes = save(&config, &file).await?;
+            let file = file_in(&folder, &prefix)?;
+            let bytes = source.save(&file).await?;
             tracing::info!(file = %file.display(), bytes, "saved a snapshot");
-            remove_old(&folder, kept)
+            remove_old(&folder, &prefix, flags.etcd_snapshot_retention)
         };
         if let Err(error) = saved.await {
             tracing::error!(error = format!("{error:#}"), "no snapshot is saved");
-            tokio::time::sleep(Duration::from_secs(60)).await;
         }
     }
 }
 
-/// The snapshots of a folder, the oldest first.
-fn list(folder: &Path) -> Vec<(i64, PathBuf)> {
+/// A new name in the folder, which is made if need be.
+pub fn file_in(folder: &Path, prefix: &str) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
+    Ok(folder.join(format!("{prefix}-{}", Timestamp::now().as_second())))
+}
+
+/// The snapshots of a folder that begin like that, the oldest first, with the second at which they were saved.
+pub fn list(folder: &Path, prefix: &str) -> Vec<(i64, PathBuf)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<(i64, PathBuf)> = entries
         .filter_map(|entry| {
-            let second = entry.file_name().to_str()?.strip_prefix(PREFIX)?.parse().ok()?;
-            Some((second, entry.path()))
+            let name = entry.file_name();
+            let (begins, second) = name.to_str()?.rsplit_once('-')?;
+            let second = second.parse().ok()?;
+            (prefix.is_empty() || begins == prefix).then(|| (second, entry.path()))
         })
         .collect();
     found.sort();
     found
 }
 
-/// A start does not make one at once where the last is young.
-fn until_next(folder: &Path, every: Duration) -> Duration {
-    let Some((last, _)) = list(folder).pop() else { return every };
-    let age = Duration::from_secs(u64::try_from(Timestamp::now().as_second() - last).unwrap_or(0));
-    every.saturating_sub(age)
-}
-
-fn remove_old(folder: &Path, kept: usize) -> anyhow::Result<()> {
-    let all = list(folder);
+fn remove_old(folder: &Path, prefix: &str, kept: usize) -> anyhow::Result<()> {
+    let all = list(folder, prefix);
     for (_, file) in all.iter().take(all.len().saturating_sub(kept)) {
         std::fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
     }
@@ -106,16 +183,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_kept() {
+    fn the_newest_of_the_schedule_are_kept() {
         let folder = tempfile::tempdir().unwrap();
-        for second in [5, 20, 100, 3] {
-            std::fs::write(folder.path().join(format!("{PREFIX}{second}")), "x").unwrap();
+        for name in ["etcd-snapshot-a-5", "etcd-snapshot-a-20", "etcd-snapshot-a-100", "etcd-snapshot-a-3"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
         }
-        std::fs::write(folder.path().join("other"), "x").unwrap();
-        remove_old(folder.path(), 2).unwrap();
-        let left: Vec<i64> = list(folder.path()).into_iter().map(|(second, _)| second).collect();
-        assert_eq!(left, [20, 100]);
+        for other in ["other", "on-demand-a-1", "etcd-snapshot-b-1"] {
+            std::fs::write(folder.path().join(other), "x").unwrap();
+        }
+        remove_old(folder.path(), "etcd-snapshot-a", 2).unwrap();
+        let seconds =
+            |prefix: &str| -> Vec<i64> { list(folder.path(), prefix).into_iter().map(|(one, _)| one).collect() };
+        assert_eq!(seconds("etcd-snapshot-a"), [20, 100]);
+        assert_eq!(seconds(""), [1, 1, 20, 100]);
         assert!(folder.path().join("other").is_file());
-        assert_eq!(until_next(folder.path(), Duration::from_secs(60)), Duration::ZERO);
+    }
+
+    #[test]
+    fn schedules_are_those_of_cron() {
+        assert!(schedule("0 */12 * * *").is_ok());
+        assert!(schedule("every day").is_err());
     }
 }

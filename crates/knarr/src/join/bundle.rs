@@ -49,6 +49,12 @@ impl Bundle {
         Ok(())
     }
 
+    /// The same, without those that are there: etcd's authority may be in use already.
+    pub fn write_missing(mut self, tls: &Path) -> anyhow::Result<()> {
+        self.0.retain(|name, _| !tls.join(name).exists());
+        self.write(tls)
+    }
+
     pub fn seal(&self, token: &Token) -> anyhow::Result<Vec<u8>> {
         let mut head = [0; SALT + NONCE_LEN];
         SystemRandom::new().fill(&mut head).ok().context("the system gives no random numbers")?;

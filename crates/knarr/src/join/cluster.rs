@@ -62,7 +62,9 @@ pub async fn settings(client: &kube::Client, dir: &Path) -> anyhow::Result<Setti
     let text = match maps.get(SETTINGS).await {
         Ok(map) => {
             let text = map.data.unwrap_or_default().remove(FIELD).context("the cluster has no settings")?;
-            std::fs::write(&file, &text).with_context(|| format!("write {}", file.display()))?;
+            if let Err(error) = std::fs::write(&file, &text) {
+                tracing::warn!(file = %file.display(), %error, "the cluster's settings are not kept");
+            }
             text
         }
         Err(error) => {

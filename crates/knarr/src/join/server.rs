@@ -46,6 +46,28 @@ pub async fn join(server: &str, token: Option<&str>, data_dir: &Path) -> anyhow:
     Ok(settings)
 }
 
+/// A store that was restored on a new machine knows the cluster's keys: with the token of servers they are taken from there,
+/// so that what the old servers signed still counts.
+pub async fn recover(store: &dyn store::Store, token: &str, data_dir: &Path) -> anyhow::Result<()> {
+    let tls = data_dir.join("tls");
+    if tls.join("ca.crt").is_file() {
+        return Ok(());
+    }
+    let Some(entry) = store.get(&format!("/registry/secrets/kube-system/{}", bundle::SECRET)).await? else {
+        return Ok(());
+    };
+    let Ok(secret) = serde_json::from_slice::<Secret>(&entry.value) else {
+        tracing::warn!(
+            "the cluster's keys in the store cannot be read; copy the folder tls of an old server to this one"
+        );
+        return Ok(());
+    };
+    let sealed = secret.data.unwrap_or_default().remove(bundle::FIELD).context("the cluster's keys are not there")?;
+    Bundle::open(&sealed.0, &token.parse()?)?.write_missing(&tls)?;
+    tracing::info!("took the cluster's keys from the store");
+    Ok(())
+}
+
 async fn settings_of(server: &str, token: &Token, dir: &Path) -> anyhow::Result<Settings> {
     let authority = discovery::authority(server, token).await?;
     let client = discovery::client_with_token(server, &authority, token)?;

@@ -51,7 +51,9 @@ impl Servers {
         let kept = std::fs::read_to_string(&file).unwrap_or_default();
         let list: Vec<String> = merge(given.as_deref(), kept.lines().map(str::to_owned));
         anyhow::ensure!(!list.is_empty(), "no server is known; give one with --server");
-        std::fs::write(&file, list.join("\n")).with_context(|| format!("write {}", file.display()))?;
+        if let Err(error) = std::fs::write(&file, list.join("\n")) {
+            tracing::warn!(file = %file.display(), %error, "the list of servers is not kept");
+        }
         Ok(Servers {
             list: ArcSwap::from_pointee(list),
             given,
@@ -135,7 +137,11 @@ fn host_and_port(url: &str) -> anyhow::Result<String> {
 pub async fn follow(client: kube::Client, servers: Arc<Servers>, shutdown: reconcile::Shutdown) {
     let slices: Api<EndpointSlice> = Api::namespaced(client, "default");
     let only = kube::runtime::watcher::Config::default().labels("kubernetes.io/service-name=kubernetes");
-    let mut changes = kube::runtime::watcher(slices, only).default_backoff().applied_objects().boxed();
+    let begin = || {
+        let watched = kube::runtime::watcher(slices.clone(), only.clone());
+        watched.default_backoff().applied_objects().boxed()
+    };
+    let mut changes = begin();
     loop {
         let next = tokio::select! {
             next = changes.try_next() => next,
@@ -144,7 +150,12 @@ pub async fn follow(client: kube::Client, servers: Arc<Servers>, shutdown: recon
         match next {
             Ok(Some(slice)) => servers.learn(addresses(&slice)),
             Ok(None) => return,
-            Err(error) => tracing::debug!(%error, "which servers there are cannot be learned just now"),
+            Err(error) => {
+                if reconcile::is_ahead(&error) {
+                    changes = begin();
+                }
+                tracing::debug!(%error, "which servers there are cannot be learned just now");
+            }
         }
     }
 }

@@ -5,6 +5,8 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
+pub use schedule::{Schedule, ScheduleError};
+
 use futures::FutureExt;
 use jiff::tz::TimeZone;
 use k8s_openapi::api::batch::v1::{CronJob, Job};

@@ -8,7 +8,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
 
 #[derive(Clone, Debug)]
-pub(super) struct Schedule {
+pub struct Schedule {
     when: When,
     zone: TimeZone,
 }
@@ -32,7 +32,7 @@ struct Fields {
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum ScheduleError {
+pub enum ScheduleError {
     #[error("expected exactly 5 fields, found {0}: [{1}]")]
     Fields(usize, String),
     #[error("unrecognized descriptor: {0}")]

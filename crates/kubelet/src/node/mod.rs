@@ -23,7 +23,6 @@ pub use object::KUBELET_VERSION;
 pub use static_pods::StaticPods;
 pub(crate) use status::about;
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -88,7 +87,8 @@ pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch
 async fn follow(kubelet: &Kubelet, node: &NodeWatch) {
     let nodes: Api<Node> = Api::all(kubelet.client.clone());
     let selected = watcher::Config::default().fields(&format!("metadata.name={}", kubelet.config.node_name));
-    let mut events = pin!(watch_objects(nodes, selected).default_backoff());
+    let begin = || watch_objects(nodes.clone(), selected.clone()).default_backoff().boxed();
+    let mut events = begin();
     let mut listed = None;
     while let Some(event) = events.next().await {
         match event {
@@ -97,7 +97,12 @@ async fn follow(kubelet: &Kubelet, node: &NodeWatch) {
             Ok(Event::InitDone) => node.set(listed.take()),
             Ok(Event::Apply(object)) => node.set(Some(object)),
             Ok(Event::Delete(_)) => node.set(None),
-            Err(error) => tracing::warn!(%error, "the watch of the Node object failed; it begins again"),
+            Err(error) => {
+                if reconcile::is_ahead(&error) {
+                    events = begin();
+                }
+                tracing::warn!(%error, "the watch of the Node object failed; it begins again");
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use super::record::{HEADER_BYTES, Header, KEY_BYTES_MAX, Kind, Record, VALUE_BYT
 use super::state::{Damage, State, Stored};
 use crate::{Revision, StoreError};
 
-const START_MARK: &[u8; 8] = b"knarrchk";
+pub(super) const START_MARK: &[u8; 8] = b"knarrchk";
 const END_MARK: &[u8; 8] = b"knarrend";
 
 /// Written in pieces, each synced: one large sync at the end would hold up the syncs of the log beside it.

@@ -6,6 +6,9 @@ use std::sync::atomic::AtomicBool;
 use super::{checkpoint, files};
 use crate::{Revision, StoreError};
 
+/// With what the file of a snapshot begins.
+pub const MARK: &[u8; 8] = checkpoint::START_MARK;
+
 /// Makes a store in `dir`, which must be empty or not exist, from a file that `snapshot_save` wrote. A file with any
 /// damage is refused. Answers the revision at which the store goes on.
 pub fn restore(file: &Path, dir: &Path) -> Result<Revision, StoreError> {

@@ -2,9 +2,11 @@
 //! not, the next one is taken. Every call has a deadline.
 
 use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchClient};
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
@@ -20,68 +22,130 @@ const RETRY_WAIT: Duration = Duration::from_millis(50);
 /// Etcd bounds what it is sent; what it sends is bounded by what we ask for.
 const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
+/// One member, with its connection.
 #[derive(Clone)]
 pub(super) struct Member {
     pub endpoint: String,
     pub kv: KvClient,
     pub lease: LeaseClient,
     pub watch: WatchClient,
-    index: usize,
+    id: u64,
+}
+
+/// Who is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    asked: u64,
+    /// The one before, where it was left because it is silent: nobody waits for its answers any longer.
+    silent: Option<u64>,
 }
 
 pub(super) struct Cluster {
-    members: Vec<Member>,
-    /// The index of the member to ask.
-    preferred: watch::Sender<usize>,
+    options: ConnectOptions,
+    /// Never empty. The first is the nearest: it is asked whenever it serves.
+    members: RwLock<Vec<Member>>,
+    choice: watch::Sender<Choice>,
+    ids: AtomicU64,
 }
 
 impl Cluster {
     pub async fn new(config: &Config) -> Result<Cluster, StoreError> {
-        if config.endpoints.is_empty() {
+        let options = options(config)?;
+        let cluster = Cluster {
+            options,
+            members: RwLock::default(),
+            choice: watch::Sender::new(Choice { asked: 0, silent: None }),
+            ids: AtomicU64::default(),
+        };
+        cluster.set_endpoints(&config.endpoints).await?;
+        Ok(cluster)
+    }
+
+    /// From now on these are the members. Connections to those that stay are kept.
+    pub async fn set_endpoints(&self, endpoints: &[String]) -> Result<(), StoreError> {
+        if endpoints.is_empty() {
             return Err(StoreError::Other("no etcd endpoints are given".to_owned()));
         }
-        let options = options(config)?;
         let mut members = Vec::new();
-        for (index, endpoint) in config.endpoints.iter().enumerate() {
-            let client = Client::connect([endpoint], Some(options.clone()))
-                .await
-                .map_err(|error| StoreError::Other(format!("etcd endpoint {endpoint}: {error}")))?;
-            members.push(Member {
-                endpoint: endpoint.clone(),
-                kv: client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
-                lease: client.lease_client(),
-                watch: client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
-                index,
+        for endpoint in endpoints {
+            let known = self.members.read().iter().find(|member| member.endpoint == *endpoint).cloned();
+            members.push(match known {
+                Some(member) => member,
+                None => self.connect(endpoint).await?,
             });
         }
-        Ok(Cluster { members, preferred: watch::Sender::new(0) })
+        *self.members.write() = members;
+        Ok(())
+    }
+
+    async fn connect(&self, endpoint: &str) -> Result<Member, StoreError> {
+        let client = Client::connect([endpoint], Some(self.options.clone()))
+            .await
+            .map_err(|error| StoreError::Other(format!("etcd endpoint {endpoint}: {error}")))?;
+        Ok(Member {
+            endpoint: endpoint.to_owned(),
+            kv: client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
+            lease: client.lease_client(),
+            watch: client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
+            id: self.ids.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    /// All of them, the nearest first.
+    pub fn members(&self) -> Vec<Member> {
+        self.members.read().clone()
     }
 
     /// The member to ask.
     pub fn member(&self) -> Member {
-        self.members[*self.preferred.borrow()].clone()
+        let asked = self.choice.borrow().asked;
+        let members = self.members.read();
+        members.iter().find(|member| member.id == asked).unwrap_or(&members[0]).clone()
     }
 
     /// Turns to the next member, unless someone already did.
     pub fn turn_from(&self, failed: &Member, why: &Failure) {
-        let next = (failed.index + 1) % self.members.len();
-        let turned = self.preferred.send_if_modified(|preferred| {
-            let turns = *preferred == failed.index && next != failed.index;
-            if turns {
-                *preferred = next;
-            }
-            turns
-        });
-        if turned {
+        let next = {
+            let members = self.members.read();
+            let place = members.iter().position(|member| member.id == failed.id);
+            members[place.map_or(0, |place| (place + 1) % members.len())].id
+        };
+        if self.turn(failed, Choice { asked: next, silent: None }) {
             tracing::warn!(endpoint = %failed.endpoint, ?why, "etcd member does not serve, turning to the next");
         }
     }
 
+    /// Turns to a member that is known to serve.
+    pub fn turn_to(&self, next: &Member, from: &Member, is_silent: bool) {
+        if self.turn(from, Choice { asked: next.id, silent: is_silent.then_some(from.id) }) {
+            tracing::info!(endpoint = %next.endpoint, from = %from.endpoint, "turned to another member of etcd");
+        }
+    }
+
+    fn turn(&self, from: &Member, to: Choice) -> bool {
+        self.choice.send_if_modified(|choice| {
+            let is_asked = choice.asked == from.id || self.members.read().iter().all(|one| one.id != choice.asked);
+            let turns = is_asked && to.asked != from.id;
+            if turns {
+                *choice = to;
+            }
+            turns
+        })
+    }
+
     /// Comes back when another member is asked instead of this one.
     pub async fn turned_from(&self, member: &Member) {
-        let mut preferred = self.preferred.subscribe();
-        if preferred.wait_for(|preferred| *preferred != member.index).await.is_err() {
-            // The sender lives in `self`, so this does not happen; then nothing is turned either.
+        self.chosen(|choice| choice.asked != member.id).await;
+    }
+
+    /// Comes back when nobody expects this member to answer.
+    async fn fell_silent(&self, member: &Member) {
+        self.chosen(|choice| choice.silent == Some(member.id)).await;
+    }
+
+    async fn chosen(&self, wanted: impl FnMut(&Choice) -> bool) {
+        if self.choice.subscribe().wait_for(wanted).await.is_err() {
+            // The sender lives in `self`, so this does not happen; then nothing is chosen either.
             std::future::pending::<()>().await;
         }
     }
@@ -98,7 +162,7 @@ impl Cluster {
             tries += 1;
             match self.once(patience, &call).await {
                 Err(Failure::NotDone(_) | Failure::Unknown(_))
-                    if tries < self.members.len() || Instant::now() < deadline =>
+                    if tries < self.members.read().len() || Instant::now() < deadline =>
                 {
                     tokio::time::sleep(RETRY_WAIT).await;
                 }
@@ -128,9 +192,12 @@ impl Cluster {
         A: Future<Output = Result<T, etcd_client::Error>>,
     {
         let member = self.member();
-        let result = match timeout(patience, call(member.clone())).await {
-            Ok(result) => result.map_err(|error| Failure::of(error, &member.endpoint)),
-            Err(_) => Err(Failure::Unknown(format!("{} did not answer in {patience:?}", member.endpoint))),
+        let result = tokio::select! {
+            answered = timeout(patience, call(member.clone())) => match answered {
+                Ok(result) => result.map_err(|error| Failure::of(error, &member.endpoint)),
+                Err(_) => Err(Failure::Unknown(format!("{} did not answer in {patience:?}", member.endpoint))),
+            },
+            () = self.fell_silent(&member) => Err(Failure::Unknown(format!("{} fell silent", member.endpoint))),
         };
         if let Err(why @ (Failure::NotDone(_) | Failure::Unknown(_))) = &result {
             self.turn_from(&member, why);

@@ -21,6 +21,7 @@ mod compact;
 mod failure;
 mod lease;
 mod watch;
+mod watchdog;
 
 use cluster::Cluster;
 use failure::Failure;
@@ -38,7 +39,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Not printable, since it holds a private key.
 #[derive(Clone)]
 pub struct Config {
-    /// `http://` or `https://` addresses of the members.
+    /// `http://` or `https://` addresses of the members, the nearest first.
     pub endpoints: Vec<String>,
     /// PEM of the authority that signed the members' certificates.
     pub ca: Option<Vec<u8>>,
@@ -66,7 +67,7 @@ impl Default for Config {
 pub struct EtcdStore {
     cluster: Arc<Cluster>,
     leases: Leases,
-    compactor: Option<JoinHandle<()>>,
+    tasks: Vec<JoinHandle<()>>,
 }
 
 impl EtcdStore {
@@ -76,7 +77,14 @@ impl EtcdStore {
         newest_revision(&cluster).await?;
         let compactor =
             config.compaction_interval.map(|interval| tokio::spawn(compact::run(cluster.clone(), interval)));
-        Ok(EtcdStore { cluster, leases: Leases::default(), compactor })
+        let mut tasks = vec![tokio::spawn(watchdog::run(cluster.clone()))];
+        tasks.extend(compactor);
+        Ok(EtcdStore { cluster, leases: Leases::default(), tasks })
+    }
+
+    /// From now on these are the members, the nearest first.
+    pub async fn set_endpoints(&self, endpoints: &[String]) -> Result<(), StoreError> {
+        self.cluster.set_endpoints(endpoints).await
     }
 
     async fn try_write(&self, key: &str, expect: Expect, change: &Change) -> Result<Written, Failure> {
@@ -142,9 +150,7 @@ impl EtcdStore {
 
 impl Drop for EtcdStore {
     fn drop(&mut self) {
-        if let Some(compactor) = &self.compactor {
-            compactor.abort();
-        }
+        self.tasks.iter().for_each(JoinHandle::abort);
     }
 }
 

@@ -1,0 +1,38 @@
+//! An etcd that somebody else runs: where it is, and with what one gets in.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+#[derive(clap::Args, Clone, Default)]
+#[group(skip)]
+pub struct Access {
+    /// Keep objects in this etcd cluster rather than on the local disk.
+    #[arg(id = "etcd_servers", long = "etcd-servers", env = "KNARR_ETCD_SERVERS", value_delimiter = ',')]
+    pub servers: Vec<String>,
+    /// The authority of the etcd members' certificates.
+    #[arg(long, env = "KNARR_ETCD_CAFILE")]
+    etcd_cafile: Option<PathBuf>,
+    /// Our certificate for etcd.
+    #[arg(long, env = "KNARR_ETCD_CERTFILE", requires = "etcd_keyfile")]
+    etcd_certfile: Option<PathBuf>,
+    /// The key of our certificate for etcd.
+    #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
+    etcd_keyfile: Option<PathBuf>,
+}
+
+impl Access {
+    pub fn config(&self) -> anyhow::Result<store::etcd::Config> {
+        let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<Vec<u8>>> {
+            let Some(path) = path else { return Ok(None) };
+            Ok(Some(std::fs::read(path).with_context(|| format!("read {}", path.display()))?))
+        };
+        Ok(store::etcd::Config {
+            endpoints: self.servers.clone(),
+            ca: read(&self.etcd_cafile)?,
+            cert: read(&self.etcd_certfile)?,
+            key: read(&self.etcd_keyfile)?,
+            ..Default::default()
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Which members there are, learned from etcd itself and kept for a start at which this machine's own does not serve.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use reconcile::Shutdown;
+
+use super::{Config, certificates, members};
+
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+fn file(data_dir: &Path) -> PathBuf {
+    data_dir.join("etcd/members")
+}
+
+/// Where members were reached last.
+pub fn kept(data_dir: &Path) -> Vec<String> {
+    std::fs::read_to_string(file(data_dir)).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+/// After a reset nobody else is a member.
+pub fn forget(data_dir: &Path) {
+    let _ = std::fs::remove_file(file(data_dir));
+}
+
+fn keep(data_dir: &Path, endpoints: &[String]) {
+    if kept(data_dir) == endpoints {
+        return;
+    }
+    if let Err(error) = std::fs::write(file(data_dir), endpoints.join("\n")) {
+        tracing::warn!(%error, "the list of etcd's members is not kept");
+    }
+}
+
+/// All that can be known: what the members say, or else what they said last.
+pub async fn known(config: &Config, files: &certificates::Files) -> Vec<String> {
+    let own = config.client_url();
+    let asked: Vec<String> = [own.clone()].into_iter().chain(config.others.iter().cloned()).collect();
+    match members::list(&asked, files).await {
+        Ok(members) => {
+            let endpoints = members::endpoints(&members, &own);
+            keep(&config.data_dir, &endpoints);
+            endpoints
+        }
+        Err(error) => {
+            tracing::warn!(error = format!("{error:#}"), "the members of etcd do not say who they are");
+            let mut endpoints = asked;
+            endpoints.extend(kept(&config.data_dir));
+            let mut seen = std::collections::BTreeSet::new();
+            endpoints.retain(|endpoint| seen.insert(endpoint.clone()));
+            endpoints
+        }
+    }
+}
+
+pub async fn run(mut config: Config, store: Arc<store::etcd::EtcdStore>, shutdown: Shutdown) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = shutdown.cancelled() => return,
+        }
+        // It may have been renewed.
+        let Ok(files) = certificates::ensure(&config) else { continue };
+        config.others = kept(&config.data_dir);
+        let endpoints = known(&config, &files).await;
+        if let Err(error) = store.set_endpoints(&endpoints).await {
+            tracing::warn!(%error, "the members of etcd are not used as they are");
+        }
+    }
+}

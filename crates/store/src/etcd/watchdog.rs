@@ -1,0 +1,52 @@
+//! Which member is asked: the nearest while it serves. One that is silent, because its machine or the way to it is gone, is
+//! found out here within seconds; a call alone would wait for much longer, and a write cannot be sent elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::GetOptions;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::time::timeout;
+
+use super::cluster::{Cluster, Member};
+use super::compact;
+
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A member that serves answers in a few milliseconds; one on a busy machine may take a while.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How often in a row the nearest must have served before it is asked again.
+const GOOD_ANSWERS: usize = 3;
+
+pub(super) async fn run(cluster: Arc<Cluster>) {
+    let mut good_answers = 0;
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let (members, asked) = (cluster.members(), cluster.member());
+        let Some(nearest) = members.first().filter(|_| members.len() > 1) else { continue };
+        if !serves(asked.clone()).await {
+            // Where nobody serves there is nobody to turn to.
+            let others = members.iter().filter(|member| member.endpoint != asked.endpoint);
+            let mut trying: FuturesUnordered<_> =
+                others.map(|member| async move { serves(member.clone()).await.then_some(member) }).collect();
+            while let Some(tried) = trying.next().await {
+                if let Some(next) = tried {
+                    cluster.turn_to(next, &asked, true);
+                    break;
+                }
+            }
+        }
+        let is_back = nearest.endpoint != asked.endpoint && serves(nearest.clone()).await;
+        good_answers = if is_back { good_answers + 1 } else { 0 };
+        if good_answers >= GOOD_ANSWERS {
+            cluster.turn_to(nearest, &asked, false);
+            good_answers = 0;
+        }
+    }
+}
+
+/// Whether it answers what only a member in touch with the majority can answer.
+async fn serves(mut member: Member) -> bool {
+    let options = GetOptions::new().with_count_only();
+    matches!(timeout(ANSWER_TIMEOUT, member.kv.get(compact::KEY, Some(options))).await, Ok(Ok(_)))
+}
