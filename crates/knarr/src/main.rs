@@ -1,10 +1,15 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
+mod configuration;
 mod agent;
 mod check;
 mod etcd;
 mod join;
 mod server;
+mod options;
+mod disable;
+mod roles;
+mod manifests;
 mod control;
 mod controllers;
 mod scheduler;
@@ -29,7 +34,7 @@ mod cluster;
 
 use std::io::IsTerminal;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 // musl's own allocator is several times slower, and others keep memory that was freed.
 #[global_allocator]
@@ -99,7 +104,8 @@ fn main() -> anyhow::Result<()> {
         Some(first) if first == cluster::MACHINE => cluster::become_machine(arguments),
         _ => {}
     }
-    let arguments = Arguments::parse();
+    let matches = configuration::matches(configuration::command(Arguments::command()));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
     let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) {
@@ -154,6 +160,6 @@ mod tests {
 
     #[test]
     fn the_flags_of_all_commands_fit_together() {
-        super::Arguments::command().debug_assert();
+        crate::configuration::command(super::Arguments::command()).debug_assert();
     }
 }

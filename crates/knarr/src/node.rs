@@ -28,6 +28,9 @@ pub struct Flags {
     /// The addresses of this node.
     #[arg(long, env = "KNARR_NODE_IP", value_delimiter = ',')]
     pub node_ip: Vec<IpAddr>,
+    /// The addresses by which the world reaches this node; load balancers show them.
+    #[arg(long, env = "KNARR_NODE_EXTERNAL_IP", value_delimiter = ',')]
+    pub node_external_ip: Vec<IpAddr>,
     /// Labels of this node, as key=value.
     #[arg(long, env = "KNARR_NODE_LABEL", value_delimiter = ',')]
     pub node_label: Vec<String>,
@@ -54,6 +57,9 @@ pub struct Flags {
     /// How many pods the node takes.
     #[arg(long, env = "KNARR_MAX_PODS", default_value_t = 110)]
     pub max_pods: u32,
+    /// Taken for the sake of k3s's users and not used: a pod's own process is this program.
+    #[arg(long, env = "KNARR_PAUSE_IMAGE")]
+    pub pause_image: Option<String>,
     /// The port of the kubelet.
     #[arg(long, env = "KNARR_KUBELET_PORT", default_value_t = 10250)]
     pub kubelet_port: u16,
@@ -133,6 +139,16 @@ impl Flags {
         }
     }
 
+    /// What was said to no effect is told.
+    pub fn warn(&self) {
+        if let Some(image) = &self.pause_image {
+            tracing::warn!(
+                image,
+                "--pause-image is not used: a pod's own process is this program, which needs no image"
+            );
+        }
+    }
+
     /// Where no address was given, this host's are taken.
     pub fn find_addresses(&mut self) {
         if self.node_ip.is_empty() {
@@ -148,6 +164,7 @@ pub async fn start(
     membership: Membership,
     shutdown: Shutdown,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    flags.warn();
     let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
     tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone())?);
@@ -169,6 +186,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
     Ok(kubelet::Config {
         node_name: flags.name(),
         node_ips: flags.node_ip.clone(),
+        node_external_ips: flags.node_external_ip.clone(),
         node_labels,
         register_with_taints: register_with_taints.context("--node-taint")?,
         root_dir: data_dir.join("kubelet"),

@@ -62,6 +62,14 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     pub service_cidr: ipnet::IpNet,
     pub tls_sans: Vec<String>,
+    /// The domain of the cluster's names.
+    pub cluster_domain: String,
+    /// What Services of type NodePort get.
+    pub node_ports: std::ops::RangeInclusive<u16>,
+    /// Where else the administrator's kubeconfig is written.
+    pub kubeconfig_copy: Option<PathBuf>,
+    /// Of that copy, or of the kubeconfig itself where there is none.
+    pub kubeconfig_mode: u32,
     pub host_name: String,
     pub token_auth_file: Option<PathBuf>,
     pub event_ttl: Duration,
@@ -149,8 +157,8 @@ pub async fn start_at(
         advertise_address: advertise,
         https_port: address.port(),
         service_cidr: config.service_cidr,
-        node_ports: 30000..=32767,
-        issuer: "https://kubernetes.default.svc.cluster.local".into(),
+        node_ports: config.node_ports.clone(),
+        issuer: format!("https://kubernetes.default.svc.{}", config.cluster_domain),
         event_ttl: config.event_ttl,
     };
     let app = Arc::new(App {
@@ -185,9 +193,10 @@ pub async fn start_at(
     let kubeconfig = config.data_dir.join("admin.kubeconfig");
     let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
     let url = format!("https://{}", SocketAddr::new(host, address.port()));
-    write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
+    let kubeconfigs = kubeconfigs(&config, &kubeconfig);
+    write_all(&kubeconfigs, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
-    tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
+    tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfigs, shutdown.clone()));
     let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
     let stopping = app.clone();
     tokio::spawn(async move {
@@ -221,10 +230,10 @@ fn pki_options(config: &Config, advertise: IpAddr, service_address: IpAddr) -> p
     }
     pki::Options {
         host_name: config.host_name.clone(),
+        cluster_domain: config.cluster_domain.clone(),
         service_addresses: vec![service_address],
         extra_names: names.into_iter().cloned().collect(),
         extra_addresses,
-        ..pki::Options::default()
     }
 }
 
@@ -291,8 +300,22 @@ fn authenticator(
     }))
 }
 
-fn write_private(path: &std::path::Path, text: &str) -> Result<(), Error> {
-    pki::write_private_file(path, text).map_err(Error::Pki)
+/// The files that hold the administrator's kubeconfig, and their modes.
+fn kubeconfigs(config: &Config, own: &std::path::Path) -> Vec<(PathBuf, u32)> {
+    match &config.kubeconfig_copy {
+        Some(copy) => vec![(own.to_owned(), 0o600), (copy.clone(), config.kubeconfig_mode)],
+        None => vec![(own.to_owned(), config.kubeconfig_mode)],
+    }
+}
+
+fn write_all(files: &[(PathBuf, u32)], text: &str) -> Result<(), Error> {
+    for (path, mode) in files {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.to_owned(), source })?;
+        }
+        pki::write_file(path, text, *mode)?;
+    }
+    Ok(())
 }
 
 /// Keeps certificates fresh, and the administrator's kubeconfig with them.
@@ -302,7 +325,7 @@ async fn renew(
     options: pki::Options,
     serving: Arc<pki::ServingCertificate>,
     url: String,
-    kubeconfig: PathBuf,
+    kubeconfigs: Vec<(PathBuf, u32)>,
     shutdown: CancellationToken,
 ) {
     let (sender, mut renewed) = tokio::sync::watch::channel(Arc::new(material));
@@ -316,7 +339,7 @@ async fn renew(
                 tracing::error!(%error, "the certificate for foreign API servers could not be renewed");
             }
             let text = material.kubeconfig(pki::Leaf::Admin, &url);
-            if let Err(error) = write_private(&kubeconfig, &text) {
+            if let Err(error) = write_all(&kubeconfigs, &text) {
                 tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
             }
         }

@@ -31,6 +31,9 @@ pub struct Settings {
     /// Whether each server runs a member of that etcd.
     #[serde(default)]
     pub runs_etcd: bool,
+    /// Parts that no node runs.
+    #[serde(default)]
+    pub disabled: Vec<String>,
 }
 
 /// Ranges are written as one writes them.
@@ -89,21 +92,24 @@ pub struct Publication<'a> {
     pub settings: &'a Settings,
     /// The token of servers, if the operator chose it.
     pub token: Option<&'a str>,
+    /// The token of nodes, if the operator chose it.
+    pub agent_token: Option<&'a str>,
     pub data_dir: &'a Path,
 }
 
 /// Makes the objects that joining needs, and this cluster's lasting tokens.
 pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Result<()> {
-    let Publication { authority, url, settings, token, data_dir } = publication;
-    let of_servers = match token {
+    let Publication { authority, url, settings, token, agent_token, data_dir } = publication;
+    let chosen_or_lasting = |name: &str, text: Option<&str>| match text {
         Some(text) => {
             let token = text.parse::<Token>()?.with_authority(authority);
-            keep_token(SERVER_TOKEN, &token, data_dir)?;
-            token
+            keep_token(name, &token, data_dir)?;
+            Ok(token)
         }
-        None => lasting_token(SERVER_TOKEN, authority, data_dir)?,
+        None => lasting_token(name, authority, data_dir),
     };
-    let token = lasting_token(NODE_TOKEN, authority, data_dir)?;
+    let of_servers = chosen_or_lasting(SERVER_TOKEN, token)?;
+    let token = chosen_or_lasting(NODE_TOKEN, agent_token)?;
     let mut objects = permissions();
     objects.extend(for_servers(&of_servers, data_dir)?);
     objects.push(json!({

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use authority::{Authority, Pair, Request, Usage};
-pub use files::write_private as write_private_file;
+pub use files::{write as write_file, write_private as write_private_file};
 pub use kubeconfig::kubeconfig;
 pub use leaves::Leaf;
 pub use peer::{ClientAuthorities, PeerCertificate, Signer};
