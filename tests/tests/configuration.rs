@@ -106,7 +106,7 @@ fn nonsense_stops_the_start() {
         }
     };
     check("tls-sans: [a]\n", &["tls-sans", "did you mean \"tls-san\"?"]);
-    check("https-port: many\n", &["https-port", "many"]);
+    check("max-pods: many\n", &["max-pods", "many"]);
     check("write-kubeconfig-mode: 0640\n", &["quotes"]);
     check("a: b: c\n", &["yaml"]);
     let error = refused(&["--config=/nowhere/config.yaml"], &[]);
@@ -195,7 +195,10 @@ fn manifests_are_in_the_cluster() {
         let told = get(failures);
         told.contains("40-broken.yaml") && told.contains("50-refused.yaml") && told.contains("Not_A_Name")
     });
-    assert_eq!(get("get events -n kube-system -o jsonpath={.items[*].message}").matches("10-boxes").count(), 1);
+    let applied = "get events -n kube-system --field-selector reason=AppliedManifest -o jsonpath={.items[*].message}";
+    until("so is what went well", || {
+        get(applied).contains("10-boxes.yaml") && get(applied).contains("20-sub/space.json")
+    });
     assert_eq!(value("skipped"), "");
 
     // What changes in a file changes, what leaves it is deleted, and what moves to another file is not.
