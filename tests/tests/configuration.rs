@@ -128,7 +128,7 @@ fn what_is_disabled_leaves_nothing_behind() {
     let roles =
         said(&kubectl, "get node node-1 -o jsonpath={.metadata.labels.node-role\\.kubernetes\\.io/control-plane}");
     assert_eq!(roles, "true");
-    kubectl.ok(&["create", "service", "loadbalancer", "web", "--tcp=80:8080"]);
+    kubectl.ok(&["create", "service", "loadbalancer", "web", "--tcp=8081:8080"]);
     let balanced = "get service web -o jsonpath={.status.loadBalancer.ingress[*].ip}";
     until("the load balancer is there", || !said(&kubectl, balanced).is_empty());
 

@@ -1,22 +1,23 @@
 //! This host as a node: the kubelet with our own runtime and network, or with any CRI endpoint.
 
-use std::collections::BTreeMap;
+mod values;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use container_runtime::ContainerRuntime;
 use container_runtime::image::registries::Registries;
 use container_runtime::image::{Images, ImagesConfig};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use kube_apiserver::pki::{Authority, Request, ServingCertificate, Usage};
-use machinery::quantity::Quantity;
 use reconcile::{Caches, Cluster, Shutdown};
 
+use self::values::{grace_periods, pairs, seconds, size, taint, thresholds};
 use crate::network::PodNetwork;
 
 #[derive(clap::Args, Clone)]
@@ -80,9 +81,18 @@ pub struct Flags {
         default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
     )]
     pub eviction_hard: Vec<String>,
+    /// Evict pods when less than this is left for as long as --eviction-soft-grace-period says, as signal<quantity.
+    #[arg(long, env = "KNARR_EVICTION_SOFT", value_delimiter = ',')]
+    pub eviction_soft: Vec<String>,
+    /// For how long, as signal=time.
+    #[arg(long, env = "KNARR_EVICTION_SOFT_GRACE_PERIOD", value_delimiter = ',')]
+    pub eviction_soft_grace_period: Vec<String>,
     /// How long a pressure must be over before the node says so, such as 30s or 5m.
     #[arg(long, env = "KNARR_EVICTION_PRESSURE_TRANSITION_PERIOD", default_value = "5m", value_parser = seconds)]
     pub eviction_pressure_transition_period: Duration,
+    /// How often the node looks at itself and says what has changed, such as 10s.
+    #[arg(long, env = "KNARR_NODE_STATUS_UPDATE_FREQUENCY", default_value = "10s", value_parser = seconds)]
+    pub node_status_update_frequency: Duration,
     /// Processes a pod may have.
     #[arg(long, env = "KNARR_POD_MAX_PIDS")]
     pub pod_max_pids: Option<i64>,
@@ -209,15 +219,15 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         kube_reserved: pairs(&flags.kube_reserved).context("--kube-reserved")?,
         system_reserved: pairs(&flags.system_reserved).context("--system-reserved")?,
         eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
-        eviction_soft: BTreeMap::new(),
-        eviction_soft_grace_period: BTreeMap::new(),
+        eviction_soft: thresholds(&flags.eviction_soft).context("--eviction-soft")?,
+        eviction_soft_grace_period: grace_periods(&flags.eviction_soft, &flags.eviction_soft_grace_period)?,
         eviction_pressure_transition_period: flags.eviction_pressure_transition_period,
         image_gc_high_threshold_percent: flags.image_gc_high_threshold,
         image_gc_low_threshold_percent: flags.image_gc_low_threshold,
         image_minimum_gc_age: flags.minimum_image_ttl_duration,
         container_log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         container_log_max_files: flags.container_log_max_files,
-        node_status_update_frequency: Duration::from_secs(10),
+        node_status_update_frequency: flags.node_status_update_frequency,
         node_status_report_frequency: Duration::from_secs(5 * 60),
         node_lease_duration: Duration::from_secs(40),
         power_off: Default::default(),
@@ -353,59 +363,9 @@ fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipn
     cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
 }
 
-fn pairs(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    split_all(texts, '=')
-}
-
-fn thresholds(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    split_all(texts, '<')
-}
-
-fn split_all(texts: &[String], separator: char) -> anyhow::Result<BTreeMap<String, String>> {
-    let split = texts.iter().filter(|text| !text.is_empty()).map(|text| {
-        let (name, value) = text.split_once(separator).with_context(|| format!("{text:?} has no {separator:?}"))?;
-        Ok((name.to_owned(), value.to_owned()))
-    });
-    split.collect()
-}
-
-/// `key=value:effect`, `key:effect`.
-fn taint(text: &str) -> anyhow::Result<Taint> {
-    let (rest, effect) = text.rsplit_once(':').with_context(|| format!("{text:?} has no effect"))?;
-    if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        bail!("{effect:?} is no effect of a taint");
-    }
-    let (key, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value.to_owned())));
-    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
-}
-
-fn size(text: &str) -> anyhow::Result<u64> {
-    let quantity = Quantity::parse(text).map_err(|_| anyhow::anyhow!("{text:?} is no size"))?;
-    u64::try_from(quantity.value()).context("a size cannot be negative")
-}
-
 /// The names of what needs no registry; `imagePullPolicy: Always`, the default of `latest`, finds them here too.
 pub fn built_in_images() -> Vec<String> {
     vec![demo_image::NAME.into(), demo_image::VERSIONED_NAME.into()]
-}
-
-/// As Go writes times: `90s`, `5m`, `1h30m`.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let (mut total, mut rest) = (Duration::ZERO, text);
-    while !rest.is_empty() {
-        let end = rest.find(|character: char| !character.is_ascii_digit());
-        let (number, after) = rest.split_at(end.unwrap_or(rest.len()));
-        let unit = match after.chars().next() {
-            Some('h') => 3600,
-            Some('m') => 60,
-            Some('s') => 1,
-            _ => return Err(format!("{text:?} has no unit: h, m or s")),
-        };
-        let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time"))?;
-        total += Duration::from_secs(number * unit);
-        rest = &after[1..];
-    }
-    Ok(total)
 }
 
 /// The image that needs no registry. It is in the program, and taken out of it once.
@@ -441,26 +401,6 @@ async fn import_folder(images: Arc<Images>, folder: PathBuf) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn taints_are_read_as_kubectl_writes_them() {
-        let check = |text: &str, expected: (&str, Option<&str>, &str)| {
-            let taint = taint(text).expect(text);
-            assert_eq!((taint.key.as_str(), taint.value.as_deref(), taint.effect.as_str()), expected);
-        };
-        check("dedicated=gpu:NoSchedule", ("dedicated", Some("gpu"), "NoSchedule"));
-        check("example.com/a:NoExecute", ("example.com/a", None, "NoExecute"));
-        assert!(taint("a=b").is_err());
-        assert!(taint("a=b:Never").is_err());
-    }
-
-    #[test]
-    fn times_are_read_as_go_writes_them() {
-        assert_eq!(seconds("1h30m5s"), Ok(Duration::from_secs(5405)));
-        assert_eq!(seconds("5m0s"), Ok(Duration::from_secs(300)));
-        assert!(seconds("5").is_err());
-        assert!(seconds("m").is_err());
-    }
 
     #[test]
     fn a_node_gets_the_first_part_of_the_clusters_range() {

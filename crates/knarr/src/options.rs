@@ -24,6 +24,9 @@ pub struct Flags {
     /// The ports that Services of type NodePort get.
     #[arg(long, env = "KNARR_SERVICE_NODE_PORT_RANGE", value_parser = ports, default_value = "30000-32767")]
     pub service_node_port_range: RangeInclusive<u16>,
+    /// The prefix length of a node's range of pod addresses; as many as --max-pods needs unless told otherwise.
+    #[arg(long, alias = "node-cidr-mask-size-ipv4", env = "KNARR_NODE_CIDR_MASK_SIZE", value_parser = clap::value_parser!(u8).range(8..=30))]
+    pub node_cidr_mask_size: Option<u8>,
     /// Where volumes of the class local-path are, on every node; <data-dir>/storage unless told otherwise.
     #[arg(long, env = "KNARR_DEFAULT_LOCAL_STORAGE_PATH")]
     default_local_storage_path: Option<PathBuf>,

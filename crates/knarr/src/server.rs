@@ -1,12 +1,13 @@
 //! `knarr server`: the control plane, until it is told to stop.
 
+mod controllers;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use kube_controller_manager::{LocalStorage, PrivateKey, SigningAuthority};
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -201,7 +202,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     crate::disable::remove(&local.administrator(AGENT), &flags.disable).await;
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
-        false => Some(controllers_config(&flags)?),
+        false => Some(controllers::config(&flags)?),
     };
     if let Some(config) = &controllers_config {
         config.check()?;
@@ -374,38 +375,6 @@ async fn publish(
 
 /// How long components get to end what they have begun.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-
-fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::Config> {
-    let read = |name: &str| {
-        let path = flags.data_dir.join("tls").join(name);
-        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
-    };
-    let root_ca = read("ca.crt")?;
-    let signing = SigningAuthority { certificate_pem: root_ca.clone(), key: PrivateKey(read("ca.key")?) };
-    let cluster_cidr = flags.node.cluster_cidr;
-    let mut controllers = flags.controllers.clone();
-    if flags.disables("local-storage") {
-        controllers.push("-local-storage".into());
-    }
-    let folder = flags.options.local_storage_folder(&flags.data_dir)?;
-    let local_storage = LocalStorage { folder, ..LocalStorage::default() };
-    let defaults = flags.tuning.apply(kube_controller_manager::Config::default());
-    Ok(kube_controller_manager::Config {
-        controllers,
-        root_ca: Some(root_ca),
-        local_storage,
-        allocate_node_cidrs: true,
-        cluster_cidrs: vec![cluster_cidr],
-        service_cidrs: vec![flags.service_cidr],
-        // A cluster with fewer addresses than a node usually has gives them all to the first.
-        node_cidr_mask_size_ipv4: crate::node::node_range_prefix(flags.node.max_pods)
-            .max(cluster_cidr.prefix_len().min(32)),
-        node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
-        signing_authority: Some(signing),
-        service_account_key: Some(PrivateKey(read("sa.key")?)),
-        ..defaults
-    })
-}
 
 async fn open_store(flags: &Flags, etcd: Option<&crate::etcd::Etcd>) -> anyhow::Result<Arc<dyn Store>> {
     std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;

@@ -216,7 +216,7 @@ impl Server {
             None => Command::new(binary()?),
             Some(machine) => machine.command(binary()?),
         };
-        command.args(["server", "--https-port", port, "--data-dir"]).arg(self.data_dir());
+        command.args(["server", "--config=/dev/null", "--https-port", port, "--data-dir"]).arg(self.data_dir());
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use file::Settings;
@@ -21,6 +22,7 @@ const WITH_FILE: [&str; 2] = ["server", "agent"];
 /// Read where there is one and no other is named.
 const DEFAULT_FILE: &str = "/etc/knarr/config.yaml";
 const CONFIG: &str = "config";
+const CONFIG_VARIABLE: &str = "KNARR_CONFIG_FILE";
 
 /// The commands and flags of the program, each flag with its environment variables.
 pub fn command(command: Command) -> Command {
@@ -46,7 +48,7 @@ fn file_flag() -> Arg {
         .long(CONFIG)
         .short('c')
         .value_name("FILE")
-        .env("KNARR_CONFIG_FILE")
+        .env(CONFIG_VARIABLE)
         .value_parser(clap::value_parser!(PathBuf))
         .help("Flags in a file; more of them in FILE.d/*.yaml")
         .long_help(format!("Flags in a file; more of them in FILE.d/*.yaml. {DEFAULT_FILE} is read where there is one"))
@@ -86,6 +88,8 @@ fn parse(command: &Command, mut arguments: Vec<OsString>) -> Result<ArgMatches, 
     // Where help is asked for, no file matters.
     let Ok(given) = loosely(&arguments) else { return strictly(&arguments) };
     let Some((name, given)) = given.subcommand().filter(|(name, _)| WITH_FILE.contains(name)) else {
+        let file = std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from);
+        arguments.extend(data_dir(&given, file.as_deref()));
         return strictly(&arguments);
     };
     let mut described = command.clone();
@@ -105,6 +109,20 @@ fn parse(command: &Command, mut arguments: Vec<OsString>) -> Result<ArgMatches, 
         arguments.extend(handed::arguments(name, given)?.into_iter().map(OsString::from));
     }
     command.clone().try_get_matches_from(&arguments).map_err(|error| explain(error, flags, &settings))
+}
+
+/// Commands that look into the data folder find it where the file of the server puts it.
+fn data_dir(given: &ArgMatches, file: Option<&Path>) -> Option<OsString> {
+    let mut given = given;
+    while let Some((_, below)) = given.subcommand() {
+        given = below;
+    }
+    let is_open =
+        given.ids().any(|id| id == "data_dir" && given.value_source("data_dir") == Some(ValueSource::DefaultValue));
+    // A file that cannot be read is the server's trouble, which says so.
+    let settings = is_open.then(|| read(file).ok())??;
+    let folder = settings.get("data-dir")?.values.first()?;
+    Some(format!("--data-dir={folder}").into())
 }
 
 /// The file's settings, and those of the folder beside it.

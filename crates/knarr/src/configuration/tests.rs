@@ -82,6 +82,21 @@ fn what_cannot_be_used_is_said_with_its_place() {
 }
 
 #[test]
+fn other_commands_find_the_data_where_the_file_puts_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("config.yaml");
+    std::fs::write(&file, "data-dir: /elsewhere\ntoken: x\n").unwrap();
+    let check = |line: &str, expected: Option<&str>| {
+        let given = described(&[]).try_get_matches_from(line.split(' ')).unwrap();
+        assert_eq!(data_dir(&given, Some(&file)), expected.map(OsString::from), "{line}");
+    };
+    check("knarr token create", Some("--data-dir=/elsewhere"));
+    check("knarr token create --data-dir /here", None);
+    check("knarr image list", Some("--data-dir=/elsewhere"));
+    check("knarr kubectl get pods", None);
+}
+
+#[test]
 fn every_flag_is_a_variable_of_its_own() {
     for name in WITH_FILE.iter().chain(&environment::ALONE) {
         let command = described(&[]);

@@ -3,6 +3,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use serde_json::Value;
@@ -52,6 +53,14 @@ pub fn files(folder: &Path) -> Vec<File> {
     let names: Vec<String> = paths.iter().filter_map(below).collect();
     let file = |path: String| File { text: text(&folder.join(&path)).map_err(|error| error.to_string()), path };
     plan::manifests(names).into_iter().map(file).collect()
+}
+
+/// Whether anything there was written so lately that somebody may still be at it.
+pub fn was_written_within(folder: &Path, time: Duration) -> bool {
+    let mut paths = Vec::new();
+    walk(folder, 0, &mut paths);
+    let age = |path: &PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok()?.elapsed().ok();
+    paths.iter().filter_map(age).any(|age| age < time)
 }
 
 fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
@@ -138,8 +147,6 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test]
@@ -152,6 +159,8 @@ mod tests {
             std::fs::write(folder.path().join(path), "kind: X").unwrap();
             tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.expect(path).unwrap();
         }
+        assert!(was_written_within(folder.path(), Duration::from_secs(60)));
+        assert!(!was_written_within(folder.path(), Duration::ZERO));
         let paths: Vec<String> = files(folder.path()).into_iter().map(|file| file.path).collect();
         assert_eq!(paths, ["a.yaml", "b/c.json"]);
     }

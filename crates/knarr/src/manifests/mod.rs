@@ -29,6 +29,8 @@ pub const AGENT: &str = concat!("knarr-manifests/v", env!("CARGO_PKG_VERSION"));
 
 /// Changes that come close together are looked at once.
 const SETTLE: Duration = Duration::from_millis(100);
+/// Who writes without end does not keep the others waiting.
+const SETTLE_TRIES_MAX: usize = 20;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// What is missing for a moment only, because kinds and namespaces come one after the other, is worth no event.
@@ -81,11 +83,23 @@ async fn follow(config: Config, client: kube::Client) -> anyhow::Result<()> {
         tokio::select! {
             changed = watch.changed() => {
                 changed?;
-                tokio::time::sleep(SETTLE).await;
             }
             () = sleep_until(deployer.next_retry()) => {}
         }
+        settle(&deployer.config.folder).await?;
     }
+}
+
+/// Until nobody writes any more: a file that is half written would seem to have lost objects.
+async fn settle(folder: &Path) -> anyhow::Result<()> {
+    for _ in 0..SETTLE_TRIES_MAX {
+        tokio::time::sleep(SETTLE).await;
+        let folder = folder.to_owned();
+        if !tokio::task::spawn_blocking(move || folder::was_written_within(&folder, SETTLE)).await? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn sleep_until(time: Option<Instant>) {
@@ -174,41 +188,35 @@ impl Deployer {
     /// Applies every object of a file; an error is what went wrong with any of them.
     async fn apply(&mut self, file: &File) -> Result<Vec<Reference>, Trouble> {
         let objects = file.objects().map_err(|error| Trouble { message: error, may_pass: false })?;
-        let mut made = Vec::new();
-        let mut trouble: Option<Trouble> = None;
+        let mut resolved = Vec::new();
         for object in objects {
-            let outcome = async {
-                let (reference, resource) = self.cluster.resolve(&object).await?;
-                // Remembered first: what is made and then forgotten would never be deleted.
-                self.remember(&file.path, &reference).await?;
-                self.cluster
-                    .apply(&resource, &reference, object.clone(), &owner(&self.config.server, &file.path))
-                    .await?;
-                Ok(reference)
-            };
-            match outcome.await {
-                Ok(reference) => made.push(reference),
-                Err(error) => {
-                    let next = Trouble::of(&read::title(&object), error);
-                    trouble = Some(match trouble {
-                        Some(first) => first.and(next),
-                        None => next,
-                    });
+            let found = self.cluster.resolve(&object).await;
+            resolved.push((object, found));
+        }
+        // Remembered first: what is made and then forgotten would never be deleted.
+        let references = resolved.iter().filter_map(|(_, found)| Some(&found.as_ref().ok()?.0));
+        let record = self.records.entry(file.path.clone());
+        let record = record.or_insert_with(|| Record::new(&self.config.server, &file.path));
+        if references.fold(false, |is_new, reference| record.add(reference) || is_new) {
+            self.cluster.write(record).await.map_err(|error| Trouble::of("remember what is made", error))?;
+        }
+        let owner = owner(&self.config.server, &file.path);
+        let (mut made, mut trouble) = (Vec::new(), None::<Trouble>);
+        for (object, found) in resolved {
+            let title = read::title(&object);
+            let outcome = match found {
+                Ok((reference, resource)) => {
+                    let applied = self.cluster.apply(&resource, &reference, object, &owner).await;
+                    applied.map(|()| made.push(reference))
                 }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = outcome {
+                let next = Trouble::of(&title, error);
+                trouble = Some(trouble.map_or_else(|| next.clone(), |first| first.and(&next)));
             }
         }
-        match trouble {
-            Some(trouble) => Err(trouble),
-            None => Ok(made),
-        }
-    }
-
-    async fn remember(&mut self, path: &str, reference: &Reference) -> kube::Result<()> {
-        let record = self.records.entry(path.to_owned()).or_insert_with(|| Record::new(&self.config.server, path));
-        if record.add(reference) {
-            self.cluster.write(record).await?;
-        }
-        Ok(())
+        trouble.map_or(Ok(made), Err)
     }
 
     /// Deletes what the file once made and no file has any more.
@@ -288,6 +296,7 @@ impl Failure {
 }
 
 /// What is wrong with a file, and whether waiting may help.
+#[derive(Clone)]
 struct Trouble {
     message: String,
     may_pass: bool,
@@ -303,7 +312,7 @@ impl Trouble {
         Trouble { message: format!("{what}: {why}"), may_pass }
     }
 
-    fn and(self, next: Trouble) -> Trouble {
+    fn and(self, next: &Trouble) -> Trouble {
         Trouble { message: format!("{}; {}", self.message, next.message), may_pass: self.may_pass && next.may_pass }
     }
 }
