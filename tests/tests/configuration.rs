@@ -65,8 +65,15 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_a_file() {
     let arguments = |more: &[&str]| -> Vec<String> {
         [&config, "--disable-scheduler"].into_iter().chain(more.iter().copied()).map(str::to_owned).collect()
     };
-    let variables = [("KNARR_CLUSTER_DOMAIN", "variable.example"), ("KNARR_SERVICE_CIDR", "10.63.0.0/16")];
-    let options = Options { arguments: arguments(&["--service-cidr=10.73.0.0/16"]), ..Options::default() };
+    write(folder.path(), "token", "the text of the flag");
+    let token = format!("--token-file={}", folder.path().join("token").display());
+    let variables = [
+        ("KNARR_CLUSTER_DOMAIN", "variable.example"),
+        ("KNARR_SERVICE_CIDR", "10.63.0.0/16"),
+        ("K3S_TOKEN", "the text of the variable"),
+        ("K3S_AGENT_TOKEN", "the text of the nodes"),
+    ];
+    let options = Options { arguments: arguments(&["--service-cidr=10.73.0.0/16", &token]), ..Options::default() };
     let data = tempfile::tempdir().expect("a folder");
     let mut server = Server::start_told(data, options, &variables).expect("a server starts");
     let kubectl = server.kubectl();
@@ -77,6 +84,9 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_a_file() {
         assert!(found.contains(name), "{name} in {found}");
     }
     assert_eq!(get("get storageclass,apiservice v1beta1.metrics.k8s.io --ignore-not-found -o name"), "");
+    // The variable of a token gives way to the flag of its file.
+    let tokens = get("get secrets -n kube-system --field-selector type=bootstrap.kubernetes.io/token -o name");
+    assert_eq!(tokens.lines().count(), 2, "{tokens}");
     // Two ports for Services, and not one more.
     for (name, works) in [("a", true), ("b", true), ("c", false)] {
         let made = kubectl.run(&["create", "service", "nodeport", name, "--tcp=80"]).expect("kubectl runs");
@@ -88,7 +98,11 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_a_file() {
     assert_eq!(std::fs::read(&copy).expect("a file"), std::fs::read(server.kubeconfig()).expect("a file"));
 
     // A name that is added later is in the certificate, too.
-    server.set_arguments(arguments(&["--service-cidr=10.73.0.0/16", "--tls-san=later.example.com,a.example.com"]));
+    server.set_arguments(arguments(&[
+        "--service-cidr=10.73.0.0/16",
+        &token,
+        "--tls-san=later.example.com,a.example.com",
+    ]));
     server.restart().expect("it starts again");
     let found = names(&server);
     assert!(found.contains("later.example.com") && !found.contains("file.example.com"), "{found}");

@@ -26,17 +26,29 @@ pub fn arguments<'a>(
         if flag.get_id() == CONFIG {
             bail!("{file}: a file cannot name another; put it beside this one, into {file}.d");
         }
-        // What cannot go together gives way as well; either of the two may say that it cannot.
-        let excludes = |one: &Arg, other: &Arg| {
-            flags.get_arg_conflicts_with(one).iter().any(|against| against.get_id() == other.get_id())
-        };
-        let gives_way = |other: &Arg| is_given(given, other) && (excludes(flag, other) || excludes(other, flag));
+        let gives_way = |other: &Arg| is_given(given, other) && exclude_each_other(flags, flag, other);
         if is_given(given, flag) || flags.get_arguments().any(gives_way) {
             continue;
         }
         arguments.extend(written(flag, key, setting)?);
     }
     Ok(arguments)
+}
+
+/// Flags whose variables do not count, because one that cannot go together with them is on the command line.
+pub fn overruled(flags: &Command, given: &ArgMatches) -> Vec<clap::Id> {
+    let comes_from = |flag: &Arg, source: ValueSource| given.value_source(flag.get_id().as_str()) == Some(source);
+    let of = |source: ValueSource| flags.get_arguments().filter(move |flag| comes_from(flag, source));
+    let is_overruled = |flag: &&Arg| of(ValueSource::CommandLine).any(|other| exclude_each_other(flags, flag, other));
+    of(ValueSource::EnvVariable).filter(is_overruled).map(|flag| flag.get_id().clone()).collect()
+}
+
+/// Either of the two may say that they cannot go together.
+fn exclude_each_other(flags: &Command, one: &Arg, other: &Arg) -> bool {
+    let excludes = |one: &Arg, other: &Arg| {
+        flags.get_arg_conflicts_with(one).iter().any(|against| against.get_id() == other.get_id())
+    };
+    excludes(one, other) || excludes(other, one)
 }
 
 /// The flag that a key means, by its name or another that it has.

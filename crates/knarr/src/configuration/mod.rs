@@ -108,7 +108,11 @@ fn parse(command: &Command, mut arguments: Vec<OsString>) -> Result<ArgMatches, 
     {
         arguments.extend(handed::arguments(name, given)?.into_iter().map(OsString::from));
     }
-    command.clone().try_get_matches_from(&arguments).map_err(|error| explain(error, flags, &settings))
+    let mut command = command.clone();
+    for flag in merge::overruled(flags, given) {
+        command = command.mut_subcommand(name, |one| one.mut_arg(flag, |flag| flag.env(None::<&'static str>)));
+    }
+    command.try_get_matches_from(&arguments).map_err(|error| explain(error, flags, &settings))
 }
 
 /// Commands that look into the data folder find it where the file of the server puts it.
