@@ -85,8 +85,11 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_a_file() {
     }
     assert_eq!(get("get storageclass,apiservice v1beta1.metrics.k8s.io --ignore-not-found -o name"), "");
     // The variable of a token gives way to the flag of its file.
-    let tokens = get("get secrets -n kube-system --field-selector type=bootstrap.kubernetes.io/token -o name");
-    assert_eq!(tokens.lines().count(), 2, "{tokens}");
+    let tokens = "get secrets -n kube-system --field-selector type=bootstrap.kubernetes.io/token -o name";
+    let before = get(tokens);
+    assert_eq!(before.lines().count(), 2, "{before}");
+    let sealed = "get secrets -n kube-system --field-selector type=knarr.dev/servers -o jsonpath={.items[*].data}";
+    let sealed_before = get(sealed);
     // Two ports for Services, and not one more.
     for (name, works) in [("a", true), ("b", true), ("c", false)] {
         let made = kubectl.run(&["create", "service", "nodeport", name, "--tcp=80"]).expect("kubectl runs");
@@ -97,7 +100,8 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_a_file() {
     assert_eq!(mode & 0o777, 0o640);
     assert_eq!(std::fs::read(&copy).expect("a file"), std::fs::read(server.kubeconfig()).expect("a file"));
 
-    // A name that is added later is in the certificate, too.
+    // A name that is added later is in the certificate, too. A token that is changed replaces the old one.
+    write(folder.path(), "token", "another text of the flag");
     server.set_arguments(arguments(&[
         "--service-cidr=10.73.0.0/16",
         &token,
@@ -106,7 +110,10 @@ fn a_flag_is_stronger_than_a_variable_and_that_than_a_file() {
     server.restart().expect("it starts again");
     let found = names(&server);
     assert!(found.contains("later.example.com") && !found.contains("file.example.com"), "{found}");
-    assert!(!said(&server.kubectl(), "get namespaces -o name").is_empty(), "the certificate is good");
+    let after = said(&server.kubectl(), tokens);
+    assert_eq!(after.lines().filter(|one| before.contains(*one)).count(), 1, "{before} and {after}");
+    assert_eq!(after.lines().count(), 2, "{after}");
+    assert_ne!(said(&server.kubectl(), sealed), sealed_before);
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Flags {
     #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
     /// Everything knarr keeps on disk.
-    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    #[arg(long, short, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// Parts that do not run here: dns (coredns), kube-proxy, network-policy.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]

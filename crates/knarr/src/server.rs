@@ -17,7 +17,7 @@ const AGENT: &str = concat!("knarr/v", env!("CARGO_PKG_VERSION"));
 #[derive(clap::Args)]
 pub struct Flags {
     /// Everything knarr keeps on disk.
-    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    #[arg(long, short, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// The address to listen on.
     #[arg(long, env = "KNARR_BIND_ADDRESS", default_value = "0.0.0.0")]
