@@ -88,6 +88,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         joined.servers.list().join(", "),
         began.elapsed().as_millis()
     );
+    crate::memory::give_back_later();
     running.await.context("the node ended")
 }
 

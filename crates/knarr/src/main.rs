@@ -17,6 +17,7 @@ mod local_storage;
 mod metrics;
 mod alone;
 mod leader;
+mod memory;
 mod health;
 mod tuning;
 mod node;
