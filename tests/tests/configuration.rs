@@ -134,6 +134,10 @@ fn nonsense_stops_the_start() {
     assert!(error.contains("/nowhere/config.yaml"), "{error}");
     let error = refused(&["--disable=treafik"], &[]);
     assert!(error.contains("treafik") && error.contains("traefik") && error.contains("servicelb"), "{error}");
+    let error = refused(&["--disable-agent=false", "--node-taint=a=b:Never"], &[]);
+    assert!(error.contains("--node-taint"), "{error}");
+    let error = refused(&["--controllers=no-such-controller"], &[]);
+    assert!(error.contains("no-such-controller"), "{error}");
     let error = refused(&[], &[("KNARR_KUBELET_ARG", "no-such-flag=1")]);
     assert!(error.contains("no-such-flag") && error.contains("max-pods"), "{error}");
 }

@@ -46,6 +46,8 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
     let mut disabled = crate::disable::read(&flags.disable, true, &[])?.parts;
     disabled.extend(flags.parts.disabled());
+    flags.node.check()?;
+    flags.parts.check(&flags.node)?;
     let shutdown = Shutdown::new();
     crate::alone::cancel_on_signal(&shutdown)?;
     let token = match &flags.token_file {

@@ -149,8 +149,25 @@ impl Flags {
         }
     }
 
+    /// Refuses what cannot be used, before anything is started.
+    pub fn check(&self) -> anyhow::Result<()> {
+        pairs(&self.node_label).context("--node-label")?;
+        self.taints()?;
+        pairs(&self.kube_reserved).context("--kube-reserved")?;
+        pairs(&self.system_reserved).context("--system-reserved")?;
+        thresholds(&self.eviction_hard).context("--eviction-hard")?;
+        grace_periods(&self.eviction_soft, &self.eviction_soft_grace_period)?;
+        size(&self.container_log_max_size).context("--container-log-max-size")?;
+        registries(&self.private_registry)?;
+        Ok(())
+    }
+
+    fn taints(&self) -> anyhow::Result<Vec<Taint>> {
+        self.node_taint.iter().map(|text| taint(text)).collect::<anyhow::Result<_>>().context("--node-taint")
+    }
+
     /// What was said to no effect is told.
-    pub fn warn(&self) {
+    fn warn(&self) {
         if let Some(image) = &self.pause_image {
             tracing::warn!(
                 image,
@@ -189,7 +206,6 @@ pub async fn start(
 
 fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<kubelet::Config> {
     let node_labels = pairs(&flags.node_label).context("--node-label")?;
-    let register_with_taints: anyhow::Result<Vec<Taint>> = flags.node_taint.iter().map(|text| taint(text)).collect();
     let cluster_dns = flags.cluster_dns(&membership.service_cidr);
     let static_pods = flags.pod_manifest_path.clone().unwrap_or_else(|| data_dir.join("pod-manifests"));
     std::fs::create_dir_all(&static_pods).with_context(|| format!("create {}", static_pods.display()))?;
@@ -198,7 +214,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         node_ips: flags.node_ip.clone(),
         node_external_ips: flags.node_external_ip.clone(),
         node_labels,
-        register_with_taints: register_with_taints.context("--node-taint")?,
+        register_with_taints: flags.taints()?,
         root_dir: data_dir.join("kubelet"),
         log_dir: LOG_DIR.into(),
         static_pod_path: Some(static_pods),

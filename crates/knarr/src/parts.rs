@@ -58,6 +58,11 @@ impl Flags {
         self.disable_kube_proxy.then(|| Part::Proxy.name().to_owned())
     }
 
+    /// Refuses what cannot be used, before anything is started.
+    pub fn check(&self, node: &crate::node::Flags) -> anyhow::Result<()> {
+        self.proxy.config(node.name(), vec![node.cluster_cidr]).map(|_| ())
+    }
+
     /// Starts what is not disabled; each handle ends when its part has stopped.
     pub fn start(
         &self,

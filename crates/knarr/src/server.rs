@@ -120,6 +120,19 @@ impl Flags {
         Ok(())
     }
 
+    /// Refuses what cannot be used, before anything is started.
+    fn check(&self) -> anyhow::Result<()> {
+        if !self.disable_agent {
+            self.node.check()?;
+            self.parts.check(&self.node)?;
+        }
+        for token in self.token.iter().chain(&self.options.agent_token()?) {
+            token.parse::<crate::join::token::Token>()?;
+        }
+        let controllers = self.controllers.clone();
+        Ok(kube_controller_manager::Config { controllers, ..Default::default() }.check()?)
+    }
+
     /// Puts our own names of parts in the place of those that were given, and leaves the rest.
     fn settle_disabled(&mut self) -> anyhow::Result<crate::disable::Disabled> {
         let mut names = std::mem::take(&mut self.disable);
@@ -147,6 +160,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         flags.token = Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
     }
     let disabled = flags.settle_disabled()?;
+    flags.check()?;
     if let Some(other) = flags.server.clone() {
         let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
         flags.follow(settings)?;
