@@ -123,6 +123,8 @@ impl Cluster {
     }
 
     pub async fn write(&self, record: &mut Record) -> kube::Result<()> {
+        // Until it is written, it counts as not being there.
+        record.uid = None;
         let parameters = PatchParams::apply(MANAGER).force();
         let written = self.maps().patch(&record.name(), &parameters, &Patch::Apply(record.object())).await?;
         record.uid = written.metadata.uid;

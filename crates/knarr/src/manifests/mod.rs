@@ -197,7 +197,11 @@ impl Deployer {
         let references = resolved.iter().filter_map(|(_, found)| Some(&found.as_ref().ok()?.0));
         let record = self.records.entry(file.path.clone());
         let record = record.or_insert_with(|| Record::new(&self.config.server, &file.path));
-        if references.filter(|reference| record.add(reference)).count() > 0 {
+        let mut is_new = false;
+        for reference in references {
+            is_new |= record.add(reference);
+        }
+        if is_new || (record.uid.is_none() && !record.objects.is_empty()) {
             self.cluster.write(record).await.map_err(|error| Trouble::of("remember what is made", error))?;
         }
         let owner = owner(&self.config.server, &file.path);
