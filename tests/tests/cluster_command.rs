@@ -159,6 +159,10 @@ fn three_nodes_serve_are_hurt_stopped_started_and_gone() {
 fn three_servers_go_on_without_the_first() {
     let cluster = LocalCluster::create(&["--nodes", "3", "--servers", "3"]);
     assert_eq!(ready_nodes(&cluster.kubectl()), 3);
+    eventually("every server shows what it is", || {
+        let nodes = cluster.kubectl().ok(&["get", "nodes", "--no-headers"]);
+        nodes.lines().filter(|line| line.contains(" control-plane,etcd ")).count() == 3
+    });
     cluster.kubectl().ok(&["create", "configmap", "kept"]);
     let other = cluster.folder().join("other.kubeconfig");
     std::fs::write(&other, cluster.ok(&["kubeconfig", &cluster.name, "--server", "node-2"])).unwrap();

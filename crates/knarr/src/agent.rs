@@ -26,9 +26,9 @@ pub struct Flags {
     #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
     /// Everything knarr keeps on disk.
-    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    #[arg(long, short, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Parts that do not run here: dns.
+    /// Parts that do not run here: dns (coredns), kube-proxy, network-policy.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     #[command(flatten)]
@@ -44,6 +44,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
     let began = std::time::Instant::now();
+    let mut disabled = crate::disable::read(&flags.disable, true, &[])?.parts;
+    disabled.extend(flags.parts.disabled());
+    flags.node.check()?;
+    flags.parts.check(&flags.node)?;
     let shutdown = Shutdown::new();
     crate::alone::cancel_on_signal(&shutdown)?;
     let token = match &flags.token_file {
@@ -59,6 +63,8 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     node.cluster_cidr = joined.settings.cluster_cidr;
     node.cluster_domain = joined.settings.cluster_domain.clone();
     node.cluster_dns = joined.settings.cluster_dns.clone();
+    disabled.extend(joined.settings.disabled.iter().cloned());
+    node.network.disable_network_policy |= disabled.iter().any(|part| part == crate::disable::NETWORK_POLICY);
     let certificate = serving_certificate(&joined, &node, &shutdown).await?;
     let caches = Caches::new(joined.client.clone(), shutdown.clone());
     let membership = Membership {
@@ -73,7 +79,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         flags: &node,
         data_dir: &flags.data_dir,
         service_cidr: joined.settings.service_cidr,
-        disabled: &flags.disable,
+        disabled: &disabled,
     };
     // They all ask as the node, and share one copy of each kind.
     let cluster = Cluster::with_client(joined.client.clone(), caches);

@@ -54,9 +54,6 @@ pub struct Flags {
     /// The prefix length of a node's range of IPv6 addresses.
     #[arg(long, default_value_t = 64)]
     node_cidr_mask_size_ipv6: u8,
-    /// So many pods that have ended are kept; 0 keeps all.
-    #[arg(long, default_value_t = 12500)]
-    terminated_pod_gc_threshold: usize,
     /// The authority that signs certificate requests.
     #[arg(long, requires = "cluster_signing_key_file")]
     cluster_signing_cert_file: Option<PathBuf>,
@@ -113,7 +110,6 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         service_cidrs: flags.service_cluster_ip_range,
         node_cidr_mask_size_ipv4: flags.node_cidr_mask_size,
         node_cidr_mask_size_ipv6: flags.node_cidr_mask_size_ipv6,
-        terminated_pods_max: flags.terminated_pod_gc_threshold,
         signing_authority,
         signing_duration: flags.cluster_signing_duration,
         service_account_key: read_key(&flags.service_account_private_key_file)?.map(PrivateKey),
@@ -179,6 +175,11 @@ impl Local {
     /// How the kubelet of that node asks.
     pub fn node_client(&self, name: &str) -> kube::Client {
         kube::Client::new(Loopback::node(self.app.clone(), name, KUBELET_AGENT), "default")
+    }
+
+    /// Someone who may do everything, for what operators have us do.
+    pub fn administrator(&self, agent: &'static str) -> kube::Client {
+        kube::Client::new(Loopback::administrator(self.app.clone(), agent), "default")
     }
 
     /// What the ingress gets to work with.

@@ -1,11 +1,16 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
+mod configuration;
 mod agent;
 mod api_flags;
 mod check;
 mod etcd;
 mod join;
 mod server;
+mod options;
+mod disable;
+mod roles;
+mod manifests;
 mod control;
 mod controllers;
 mod scheduler;
@@ -19,7 +24,7 @@ mod health;
 mod secure;
 mod keys;
 mod upstream;
-mod configuration;
+mod component_config;
 mod api_server;
 mod kubelet;
 mod cloud;
@@ -39,7 +44,7 @@ mod cluster;
 
 use std::io::IsTerminal;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 // musl's own allocator is several times slower, and others keep memory that was freed.
 #[global_allocator]
@@ -121,7 +126,8 @@ fn main() -> anyhow::Result<()> {
         _ => {}
     }
     let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
-    let arguments = Arguments::parse_from(sifted.arguments);
+    let matches = configuration::matches(configuration::command(Arguments::command()), sifted.arguments);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
     let level = if matches!(
@@ -183,6 +189,6 @@ mod tests {
 
     #[test]
     fn the_flags_of_all_commands_fit_together() {
-        super::Arguments::command().debug_assert();
+        crate::configuration::command(super::Arguments::command()).debug_assert();
     }
 }

@@ -24,7 +24,7 @@ pub async fn start(app: &Arc<App>, shutdown: Shutdown) -> anyhow::Result<()> {
 }
 
 /// What it may read, and that those who may look at a namespace may see what its pods use, as upstream's manifests have it.
-fn permissions() -> [Value; 3] {
+pub fn permissions() -> [Value; 3] {
     let role = |name: &str, labels: Value, rules: Value| {
         let annotations = json!({"rbac.authorization.kubernetes.io/autoupdate": "true"});
         json!({

@@ -17,7 +17,7 @@ use crate::node::Membership;
 pub struct Flags {
     /// How packets get to the pods of other nodes: host-gw (directly), vxlan (through a tunnel), auto (directly where both
     /// nodes are on one link); none leaves the whole network to CNI plugins.
-    #[arg(long, env = "KNARR_NETWORK_BACKEND", default_value = "auto")]
+    #[arg(long, visible_alias = "flannel-backend", env = "KNARR_NETWORK_BACKEND", default_value = "auto")]
     pub network_backend: Choice,
     /// Configurations of CNI plugins, /etc/cni/net.d where the network is left to them. Plugins are also used when this is
     /// given and there is a configuration.

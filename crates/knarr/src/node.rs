@@ -1,22 +1,24 @@
 //! This host as a node: the kubelet with our own runtime and network, or with any CRI endpoint.
 
-use std::collections::BTreeMap;
+mod values;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use container_runtime::ContainerRuntime;
 use container_runtime::image::registries::Registries;
 use container_runtime::image::{Images, ImagesConfig};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use kube_apiserver::pki::{Authority, Request, ServingCertificate, Usage};
-use machinery::quantity::Quantity;
 use reconcile::{Caches, Cluster, Shutdown};
 
+use self::values::{grace_periods, seconds};
+pub use self::values::{pairs, size, taint, thresholds};
 use crate::network::PodNetwork;
 
 #[derive(clap::Args, Clone)]
@@ -28,6 +30,9 @@ pub struct Flags {
     /// The addresses of this node.
     #[arg(long, env = "KNARR_NODE_IP", value_delimiter = ',')]
     pub node_ip: Vec<IpAddr>,
+    /// The addresses by which the world reaches this node; load balancers show them.
+    #[arg(long, env = "KNARR_NODE_EXTERNAL_IP", value_delimiter = ',')]
+    pub node_external_ip: Vec<IpAddr>,
     /// Labels of this node, as key=value.
     #[arg(long, env = "KNARR_NODE_LABEL", value_delimiter = ',')]
     pub node_label: Vec<String>,
@@ -54,6 +59,9 @@ pub struct Flags {
     /// How many pods the node takes.
     #[arg(long, env = "KNARR_MAX_PODS", default_value_t = 110)]
     pub max_pods: u32,
+    /// Taken for the sake of k3s's users and not used: a pod's own process is this program.
+    #[arg(long, env = "KNARR_PAUSE_IMAGE")]
+    pub pause_image: Option<String>,
     /// The port of the kubelet.
     #[arg(long, env = "KNARR_KUBELET_PORT", default_value_t = 10250)]
     pub kubelet_port: u16,
@@ -74,9 +82,18 @@ pub struct Flags {
         default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
     )]
     pub eviction_hard: Vec<String>,
+    /// Evict pods when less than this is left for as long as --eviction-soft-grace-period says, as signal<quantity.
+    #[arg(long, env = "KNARR_EVICTION_SOFT", value_delimiter = ',')]
+    pub eviction_soft: Vec<String>,
+    /// For how long, as signal=time.
+    #[arg(long, env = "KNARR_EVICTION_SOFT_GRACE_PERIOD", value_delimiter = ',')]
+    pub eviction_soft_grace_period: Vec<String>,
     /// How long a pressure must be over before the node says so, such as 30s or 5m.
     #[arg(long, env = "KNARR_EVICTION_PRESSURE_TRANSITION_PERIOD", default_value = "5m", value_parser = seconds)]
     pub eviction_pressure_transition_period: Duration,
+    /// How often the node looks at itself and says what has changed, such as 10s.
+    #[arg(long, env = "KNARR_NODE_STATUS_UPDATE_FREQUENCY", default_value = "10s", value_parser = seconds)]
+    pub node_status_update_frequency: Duration,
     /// Processes a pod may have.
     #[arg(long, env = "KNARR_POD_MAX_PIDS")]
     pub pod_max_pids: Option<i64>,
@@ -147,6 +164,33 @@ impl Flags {
         }
     }
 
+    /// Refuses what cannot be used, before anything is started.
+    pub fn check(&self) -> anyhow::Result<()> {
+        pairs(&self.node_label).context("--node-label")?;
+        self.taints()?;
+        pairs(&self.kube_reserved).context("--kube-reserved")?;
+        pairs(&self.system_reserved).context("--system-reserved")?;
+        thresholds(&self.eviction_hard).context("--eviction-hard")?;
+        grace_periods(&self.eviction_soft, &self.eviction_soft_grace_period)?;
+        size(&self.container_log_max_size).context("--container-log-max-size")?;
+        registries(&self.private_registry)?;
+        Ok(())
+    }
+
+    fn taints(&self) -> anyhow::Result<Vec<Taint>> {
+        self.node_taint.iter().map(|text| taint(text)).collect::<anyhow::Result<_>>().context("--node-taint")
+    }
+
+    /// What was said to no effect is told.
+    fn warn(&self) {
+        if let Some(image) = &self.pause_image {
+            tracing::warn!(
+                image,
+                "--pause-image is not used: a pod's own process is this program, which needs no image"
+            );
+        }
+    }
+
     /// Where no address was given, this host's are taken.
     pub fn find_addresses(&mut self) {
         if self.node_ip.is_empty() {
@@ -162,6 +206,7 @@ pub async fn start(
     membership: Membership,
     shutdown: Shutdown,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    flags.warn();
     let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
     tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), Default::default())?);
@@ -176,15 +221,15 @@ pub async fn start(
 
 fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> anyhow::Result<kubelet::Config> {
     let node_labels = pairs(&flags.node_label).context("--node-label")?;
-    let register_with_taints: anyhow::Result<Vec<Taint>> = flags.node_taint.iter().map(|text| taint(text)).collect();
     let cluster_dns = flags.cluster_dns(&membership.service_cidr);
     let static_pods = flags.pod_manifest_path.clone().unwrap_or_else(|| data_dir.join("pod-manifests"));
     std::fs::create_dir_all(&static_pods).with_context(|| format!("create {}", static_pods.display()))?;
     Ok(kubelet::Config {
         node_name: flags.name(),
         node_ips: flags.node_ip.clone(),
+        node_external_ips: flags.node_external_ip.clone(),
         node_labels,
-        register_with_taints: register_with_taints.context("--node-taint")?,
+        register_with_taints: flags.taints()?,
         root_dir: data_dir.join("kubelet"),
         log_dir: LOG_DIR.into(),
         static_pod_path: Some(static_pods),
@@ -205,15 +250,15 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         kube_reserved: pairs(&flags.kube_reserved).context("--kube-reserved")?,
         system_reserved: pairs(&flags.system_reserved).context("--system-reserved")?,
         eviction_hard: thresholds(&flags.eviction_hard).context("--eviction-hard")?,
-        eviction_soft: BTreeMap::new(),
-        eviction_soft_grace_period: BTreeMap::new(),
+        eviction_soft: thresholds(&flags.eviction_soft).context("--eviction-soft")?,
+        eviction_soft_grace_period: grace_periods(&flags.eviction_soft, &flags.eviction_soft_grace_period)?,
         eviction_pressure_transition_period: flags.eviction_pressure_transition_period,
         image_gc_high_threshold_percent: flags.image_gc_high_threshold,
         image_gc_low_threshold_percent: flags.image_gc_low_threshold,
         image_minimum_gc_age: flags.minimum_image_ttl_duration,
         container_log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
         container_log_max_files: flags.container_log_max_files,
-        node_status_update_frequency: Duration::from_secs(10),
+        node_status_update_frequency: flags.node_status_update_frequency,
         node_status_report_frequency: Duration::from_secs(5 * 60),
         node_lease_duration: Duration::from_secs(40),
         power_off: Default::default(),
@@ -350,59 +395,9 @@ fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipn
     cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
 }
 
-pub fn pairs(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    split_all(texts, '=')
-}
-
-pub fn thresholds(texts: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    split_all(texts, '<')
-}
-
-fn split_all(texts: &[String], separator: char) -> anyhow::Result<BTreeMap<String, String>> {
-    let split = texts.iter().filter(|text| !text.is_empty()).map(|text| {
-        let (name, value) = text.split_once(separator).with_context(|| format!("{text:?} has no {separator:?}"))?;
-        Ok((name.to_owned(), value.to_owned()))
-    });
-    split.collect()
-}
-
-/// `key=value:effect`, `key:effect`.
-pub fn taint(text: &str) -> anyhow::Result<Taint> {
-    let (rest, effect) = text.rsplit_once(':').with_context(|| format!("{text:?} has no effect"))?;
-    if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        bail!("{effect:?} is no effect of a taint");
-    }
-    let (key, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value.to_owned())));
-    Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
-}
-
-pub fn size(text: &str) -> anyhow::Result<u64> {
-    let quantity = Quantity::parse(text).map_err(|_| anyhow::anyhow!("{text:?} is no size"))?;
-    u64::try_from(quantity.value()).context("a size cannot be negative")
-}
-
 /// The names of what needs no registry; `imagePullPolicy: Always`, the default of `latest`, finds them here too.
 pub fn built_in_images() -> Vec<String> {
     vec![demo_image::NAME.into(), demo_image::VERSIONED_NAME.into()]
-}
-
-/// As Go writes times: `90s`, `5m`, `1h30m`.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let (mut total, mut rest) = (Duration::ZERO, text);
-    while !rest.is_empty() {
-        let end = rest.find(|character: char| !character.is_ascii_digit());
-        let (number, after) = rest.split_at(end.unwrap_or(rest.len()));
-        let unit = match after.chars().next() {
-            Some('h') => 3600,
-            Some('m') => 60,
-            Some('s') => 1,
-            _ => return Err(format!("{text:?} has no unit: h, m or s")),
-        };
-        let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time"))?;
-        total += Duration::from_secs(number * unit);
-        rest = &after[1..];
-    }
-    Ok(total)
 }
 
 /// The image that needs no registry. It is in the program, and taken out of it once.
@@ -438,26 +433,6 @@ async fn import_folder(images: Arc<Images>, folder: PathBuf) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn taints_are_read_as_kubectl_writes_them() {
-        let check = |text: &str, expected: (&str, Option<&str>, &str)| {
-            let taint = taint(text).expect(text);
-            assert_eq!((taint.key.as_str(), taint.value.as_deref(), taint.effect.as_str()), expected);
-        };
-        check("dedicated=gpu:NoSchedule", ("dedicated", Some("gpu"), "NoSchedule"));
-        check("example.com/a:NoExecute", ("example.com/a", None, "NoExecute"));
-        assert!(taint("a=b").is_err());
-        assert!(taint("a=b:Never").is_err());
-    }
-
-    #[test]
-    fn times_are_read_as_go_writes_them() {
-        assert_eq!(seconds("1h30m5s"), Ok(Duration::from_secs(5405)));
-        assert_eq!(seconds("5m0s"), Ok(Duration::from_secs(300)));
-        assert!(seconds("5").is_err());
-        assert!(seconds("m").is_err());
-    }
 
     #[test]
     fn a_node_gets_the_first_part_of_the_clusters_range() {

@@ -12,11 +12,11 @@ pub enum Part {
 }
 
 impl Part {
-    /// What `--disable` calls it, the first name being ours.
-    fn names(self) -> &'static [&'static str] {
+    /// Our name for it.
+    fn name(self) -> &'static str {
         match self {
-            Part::Proxy => &["kube-proxy"],
-            Part::Dns => &["dns", "coredns"],
+            Part::Proxy => "kube-proxy",
+            Part::Dns => "dns",
         }
     }
 }
@@ -28,6 +28,9 @@ pub struct Flags {
     dns: crate::dns::NodeFlags,
     #[command(flatten)]
     proxy: crate::kube_proxy::Options,
+    /// Run no proxy of Services, because something else does its work; the same as --disable=kube-proxy.
+    #[arg(long, env = "KNARR_DISABLE_KUBE_PROXY")]
+    disable_kube_proxy: bool,
 }
 
 /// The node they belong to.
@@ -35,7 +38,7 @@ pub struct Node<'a> {
     pub flags: &'a crate::node::Flags,
     pub data_dir: &'a Path,
     pub service_cidr: ipnet::IpNet,
-    /// What `--disable` names.
+    /// Parts that do not run, by our names.
     pub disabled: &'a [String],
 }
 
@@ -46,10 +49,20 @@ impl Node<'_> {
 }
 
 pub fn is_disabled(disabled: &[String], part: Part) -> bool {
-    disabled.iter().any(|name| part.names().contains(&name.as_str()))
+    disabled.iter().any(|name| name == part.name())
 }
 
 impl Flags {
+    /// The parts that these flags leave out, as `--disable` names them.
+    pub fn disabled(&self) -> Option<String> {
+        self.disable_kube_proxy.then(|| Part::Proxy.name().to_owned())
+    }
+
+    /// Refuses what cannot be used, before anything is started.
+    pub fn check(&self, node: &crate::node::Flags) -> anyhow::Result<()> {
+        self.proxy.config(node.name(), vec![node.cluster_cidr]).map(|_| ())
+    }
+
     /// Starts what is not disabled; each handle ends when its part has stopped.
     pub fn start(
         &self,

@@ -1,27 +1,30 @@
 //! `knarr server`: the control plane, until it is told to stop.
 
+mod controllers;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use kube_controller_manager::{LocalStorage, PrivateKey, SigningAuthority};
 use reconcile::Cluster;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+const AGENT: &str = concat!("knarr/v", env!("CARGO_PKG_VERSION"));
+
 #[derive(clap::Args)]
 pub struct Flags {
     /// Everything knarr keeps on disk.
-    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    #[arg(long, short, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
     /// The address to listen on.
     #[arg(long, env = "KNARR_BIND_ADDRESS", default_value = "0.0.0.0")]
     bind_address: IpAddr,
     /// The port of the Kubernetes API; 0 picks a free one.
-    #[arg(long, env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
+    #[arg(long, visible_alias = "https-listen-port", env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
     https_port: u16,
     /// The address that other machines and pods reach this server by.
     #[arg(long, env = "KNARR_ADVERTISE_ADDRESS")]
@@ -63,11 +66,12 @@ pub struct Flags {
     /// Believe whatever certificate a kubelet shows, not only those of the cluster's own authority.
     #[arg(long, env = "KNARR_KUBELET_INSECURE_TLS")]
     kubelet_insecure_tls: bool,
-    /// How many seconds an Event is kept.
-    #[arg(long, env = "KNARR_EVENT_TTL", default_value_t = 3600)]
-    event_ttl: u64,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager, local-storage,
-    /// kube-proxy, dns, ingress, metrics-server.
+    /// How long an Event is kept: seconds, or a time such as 1h.
+    #[arg(long, env = "KNARR_EVENT_TTL", default_value = "1h", value_parser = crate::options::seconds_or_duration)]
+    event_ttl: Duration,
+    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager (servicelb),
+    /// local-storage, kube-proxy, dns (coredns), ingress (traefik), metrics-server, network-policy; or a file of manifests.
+    /// What an earlier start made for them is removed.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
@@ -78,6 +82,8 @@ pub struct Flags {
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
     api: crate::api_flags::Flags,
+    #[command(flatten)]
+    options: crate::options::Flags,
     #[command(flatten)]
     tuning: crate::tuning::Flags,
     #[command(flatten)]
@@ -109,6 +115,30 @@ impl Flags {
         Ok(())
     }
 
+    /// Refuses what cannot be used, before anything is started.
+    fn check(&self) -> anyhow::Result<()> {
+        if !self.disable_agent {
+            self.node.check()?;
+            self.parts.check(&self.node)?;
+        }
+        for token in self.token.iter().chain(&self.options.agent_token()?) {
+            token.parse::<crate::join::token::Token>()?;
+        }
+        let controllers = self.controllers.clone();
+        Ok(kube_controller_manager::Config { controllers, ..Default::default() }.check()?)
+    }
+
+    /// Puts our own names of parts in the place of those that were given, and leaves the rest.
+    fn settle_disabled(&mut self) -> anyhow::Result<crate::disable::Disabled> {
+        let mut names = std::mem::take(&mut self.disable);
+        names.extend(self.options.disabled());
+        names.extend(self.parts.disabled());
+        let disabled = crate::disable::read(&names, false, &crate::manifests::names(&self.data_dir))?;
+        self.disable = disabled.parts.clone();
+        self.node.network.disable_network_policy |= self.disables(crate::disable::NETWORK_POLICY);
+        Ok(disabled)
+    }
+
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
@@ -127,6 +157,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     if flags.cluster_reset {
         return reset(&flags).await;
     }
+    let disabled = flags.settle_disabled()?;
+    flags.check()?;
     if let Some(other) = flags.server.clone() {
         let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
         flags.follow(settings)?;
@@ -147,10 +179,19 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             .advertise_address
             .or_else(|| flags.node.node_ip.first().copied().filter(|_| flags.bind_address.is_unspecified())),
         service_cidr: flags.service_cidr,
-        tls_sans: flags.tls_san.clone(),
+        tls_sans: flags
+            .tls_san
+            .iter()
+            .cloned()
+            .chain(flags.node.node_external_ip.iter().map(IpAddr::to_string))
+            .collect(),
+        cluster_domain: flags.node.cluster_domain.clone(),
+        node_ports: flags.options.service_node_port_range.clone(),
+        kubeconfig_copy: flags.options.write_kubeconfig.clone(),
+        kubeconfig_mode: flags.options.write_kubeconfig_mode,
         host_name: host_name(),
         token_auth_file: flags.token_auth_file.clone(),
-        event_ttl: Duration::from_secs(flags.event_ttl),
+        event_ttl: flags.event_ttl,
         shared_store: !flags.etcd.servers.is_empty(),
         kubelet_insecure_tls: flags.kubelet_insecure_tls,
         attached: match flags.disables("metrics-server") {
@@ -175,9 +216,10 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     }
     // The copies outlive the components: what these have begun ends when it has seen its own last write.
     let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd.servers.is_empty(), shutdown.clone());
+    crate::disable::remove(&local.administrator(AGENT), &flags.disable).await;
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,
-        false => Some(controllers_config(&flags)?),
+        false => Some(controllers::config(&flags)?),
     };
     if let Some(config) = &controllers_config {
         config.check()?;
@@ -192,7 +234,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         true => None,
         false => Some(local.start_cloud(stop_components.clone())),
     };
-    publish(&flags, &server).await.context("say how nodes can join")?;
+    publish(&flags, &disabled, &server).await.context("say how nodes can join")?;
     if let Some(etcd) = &etcd {
         local.start_members(etcd.config.clone(), stop_components.clone());
     }
@@ -210,6 +252,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 service_cidr: flags.service_cidr,
                 gives_ranges,
             };
+            let roles =
+                crate::roles::keep(local.administrator(AGENT), node.name(), flags.runs_etcd, stop_components.clone());
+            tokio::spawn(roles);
             let started = crate::node::start(node, &flags.data_dir, membership, stop_components.clone());
             Some(started.await.context("start the node")?)
         }
@@ -240,6 +285,13 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             Some(crate::ingress::start(&flags.ingress, flags.node.name(), cluster, stop_components.clone()))
         }
     };
+    let manifests = crate::manifests::Config {
+        folder: crate::manifests::folder(&flags.data_dir),
+        server: flags.node.name(),
+        disabled: disabled.manifests,
+    };
+    let manifests =
+        crate::manifests::start(manifests, local.administrator(crate::manifests::AGENT), stop_components.clone());
     // Nobody can connect to "all addresses"; here it is reached by this one.
     let mut address = server.address;
     if address.ip().is_unspecified() {
@@ -261,7 +313,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     tracing::info!("stopping");
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
-    for running in [controllers, scheduler, cloud, node, ingress].into_iter().flatten().chain(parts) {
+    for running in [controllers, scheduler, cloud, node, ingress, Some(manifests)].into_iter().flatten().chain(parts) {
         // A panic there has been logged.
         let _ = tokio::time::timeout(STOP_TIMEOUT, running).await;
     }
@@ -345,7 +397,11 @@ async fn make_dns(flags: &Flags, server: &kube_apiserver::Running) {
 }
 
 /// Tells machines that join what they must know.
-async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Result<()> {
+async fn publish(
+    flags: &Flags,
+    disabled: &crate::disable::Disabled,
+    server: &kube_apiserver::Running,
+) -> anyhow::Result<()> {
     let settings = crate::join::cluster::Settings {
         cluster_cidr: flags.node.cluster_cidr,
         service_cidr: flags.service_cidr,
@@ -353,7 +409,9 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         cluster_domain: flags.node.cluster_domain.clone(),
         etcd_servers: flags.etcd.servers.clone(),
         runs_etcd: flags.runs_etcd,
+        disabled: disabled.on_all_nodes(),
     };
+    let agent_token = flags.options.agent_token()?;
     let url =
         format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
     let publication = crate::join::cluster::Publication {
@@ -361,6 +419,7 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
         url: &url,
         settings: &settings,
         token: flags.token.as_deref(),
+        agent_token: agent_token.as_deref(),
         data_dir: &flags.data_dir,
     };
     crate::join::cluster::publish(&server.app, publication).await
@@ -368,38 +427,6 @@ async fn publish(flags: &Flags, server: &kube_apiserver::Running) -> anyhow::Res
 
 /// How long components get to end what they have begun.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
-
-fn controllers_config(flags: &Flags) -> anyhow::Result<kube_controller_manager::Config> {
-    let read = |name: &str| {
-        let path = flags.data_dir.join("tls").join(name);
-        std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
-    };
-    let root_ca = read("ca.crt")?;
-    let signing = SigningAuthority { certificate_pem: root_ca.clone(), key: PrivateKey(read("ca.key")?) };
-    let cluster_cidr = flags.node.cluster_cidr;
-    let mut controllers = flags.controllers.clone();
-    if flags.disables("local-storage") {
-        controllers.push("-local-storage".into());
-    }
-    let folder = std::path::absolute(flags.data_dir.join("storage")).context("find the folder of local storage")?;
-    let local_storage = LocalStorage { folder: folder.to_string_lossy().into_owned(), ..LocalStorage::default() };
-    let defaults = flags.tuning.apply(kube_controller_manager::Config::default());
-    Ok(kube_controller_manager::Config {
-        controllers,
-        root_ca: Some(root_ca),
-        local_storage,
-        allocate_node_cidrs: true,
-        cluster_cidrs: vec![cluster_cidr],
-        service_cidrs: vec![flags.service_cidr],
-        // A cluster with fewer addresses than a node usually has gives them all to the first.
-        node_cidr_mask_size_ipv4: crate::node::node_range_prefix(flags.node.max_pods)
-            .max(cluster_cidr.prefix_len().min(32)),
-        node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
-        signing_authority: Some(signing),
-        service_account_key: Some(PrivateKey(read("sa.key")?)),
-        ..defaults
-    })
-}
 
 async fn open_store(
     flags: &Flags,

@@ -9,6 +9,9 @@ use crate::leader::duration;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
+    /// So many pods that have ended are kept; 0 keeps all.
+    #[arg(long, default_value_t = 12500)]
+    terminated_pod_gc_threshold: usize,
     /// How often every node is looked at.
     #[arg(long, value_parser = duration, default_value = "5s")]
     node_monitor_period: Duration,
@@ -50,6 +53,7 @@ pub struct Flags {
 impl Flags {
     pub fn apply(&self, config: Config) -> Config {
         Config {
+            terminated_pods_max: self.terminated_pod_gc_threshold,
             node_lifecycle: NodeLifecycle {
                 monitor_period: self.node_monitor_period,
                 monitor_grace_period: self.node_monitor_grace_period,

@@ -53,11 +53,8 @@ const API_SERVER: Table = &[
     ),
     ("service-account-lookup", Only(&["true"], "knarr always looks")),
     ("service-account-extend-token-expiration", Only(&["true"], "knarr always does")),
-    ("enable-priority-and-fairness", Only(&["false"], "knarr has no priority and fairness yet")),
     ("enable-garbage-collector", Only(&["true"], "knarr always collects garbage")),
     ("request-timeout", Only(&["1m", "1m0s", "60s"], "knarr gives a request a minute")),
-    ("max-requests-inflight", Only(&["400"], "knarr answers 400 reading requests at once")),
-    ("max-mutating-requests-inflight", Only(&["200"], "knarr answers 200 writing requests at once")),
     ("default-not-ready-toleration-seconds", Only(&["300"], "knarr's pods stay for five minutes")),
     ("default-unreachable-toleration-seconds", Only(&["300"], "knarr's pods stay for five minutes")),
     ("kubelet-timeout", Taken),
@@ -70,9 +67,6 @@ const API_SERVER: Table = &[
     ("permit-port-sharing", Only(&["false"], "knarr wants its port for itself")),
     ("permit-address-sharing", Only(&["false"], "knarr wants its address for itself")),
     ("admission-control-config-file", Refused("knarr's admission plugins have no configuration files yet")),
-    ("audit-policy-file", Refused("knarr writes no audit log yet; --v=3 logs every request")),
-    ("audit-log-path", Refused("knarr writes no audit log yet; --v=3 logs every request")),
-    ("audit-webhook-config-file", Refused("knarr writes no audit log yet; --v=3 logs every request")),
     (
         "encryption-provider-config",
         Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk"),
@@ -259,8 +253,8 @@ mod tests {
     fn what_cannot_be_done_is_refused_with_a_sentence() {
         let check = |line: &str, expected: &str| assert_eq!(sifted(line).unwrap_err(), expected, "{line}");
         check(
-            "knarr kube-apiserver --audit-log-path=/x",
-            "knarr kube-apiserver does not take --audit-log-path: knarr writes no audit log yet; --v=3 logs every request",
+            "knarr kube-apiserver --tls-sni-cert-key=/x",
+            "knarr kube-apiserver does not take --tls-sni-cert-key: knarr shows one certificate, that of --tls-cert-file",
         );
         check(
             "knarr kube-apiserver --storage-backend etcd2",

@@ -68,6 +68,14 @@ pub struct Config {
     pub advertise_address: Option<IpAddr>,
     pub service_cidr: ipnet::IpNet,
     pub tls_sans: Vec<String>,
+    /// The domain of the cluster's names.
+    pub cluster_domain: String,
+    /// What Services of type NodePort get.
+    pub node_ports: std::ops::RangeInclusive<u16>,
+    /// Where else the administrator's kubeconfig is written.
+    pub kubeconfig_copy: Option<PathBuf>,
+    /// Of that copy, or of the kubeconfig itself where there is none.
+    pub kubeconfig_mode: u32,
     pub host_name: String,
     pub token_auth_file: Option<PathBuf>,
     pub event_ttl: Duration,
@@ -147,17 +155,23 @@ pub async fn start_at(
     let options = pki_options(&config, advertise, service_address);
     let material = pki::ensure(&config.data_dir.join("tls"), &options, clock.now())?;
     let credentials = material.credentials(!config.kubelet_insecure_tls);
-    let serving = serve_with(&config, &Options::default(), &credentials, store, clock, shutdown.clone()).await?;
+    let choices = Options {
+        node_ports: config.node_ports.clone(),
+        issuers: vec![format!("https://kubernetes.default.svc.{}", config.cluster_domain)],
+        ..Options::default()
+    };
+    let serving = serve_with(&config, &choices, &credentials, store, clock, shutdown.clone()).await?;
     let kubeconfig = config.data_dir.join("admin.kubeconfig");
     let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
     let url = format!("https://{}", SocketAddr::new(host, serving.address.port()));
-    write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
+    let kubeconfigs = kubeconfigs(&config, &kubeconfig);
+    write_all(&kubeconfigs, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
     let renewed = Renewed {
         app: serving.app.clone(),
         verify_kubelets: !config.kubelet_insecure_tls,
         url,
-        kubeconfig: kubeconfig.clone(),
+        kubeconfigs,
     };
     tokio::spawn(renew(renewed, material, options, serving.certificate, shutdown));
     let (accepting, announcing) = (serving.accepting, serving.announcing);
@@ -267,10 +281,10 @@ fn pki_options(config: &Config, advertise: IpAddr, service_address: IpAddr) -> p
     }
     pki::Options {
         host_name: config.host_name.clone(),
+        cluster_domain: config.cluster_domain.clone(),
         service_addresses: vec![service_address],
         extra_names: names.into_iter().cloned().collect(),
         extra_addresses,
-        ..pki::Options::default()
     }
 }
 
@@ -345,8 +359,22 @@ fn authenticator(
     }))
 }
 
-fn write_private(path: &std::path::Path, text: &str) -> Result<(), Error> {
-    pki::write_private_file(path, text).map_err(Error::Pki)
+/// The files that hold the administrator's kubeconfig, and their modes.
+fn kubeconfigs(config: &Config, own: &std::path::Path) -> Vec<(PathBuf, u32)> {
+    match &config.kubeconfig_copy {
+        Some(copy) => vec![(own.to_owned(), 0o600), (copy.clone(), config.kubeconfig_mode)],
+        None => vec![(own.to_owned(), config.kubeconfig_mode)],
+    }
+}
+
+fn write_all(files: &[(PathBuf, u32)], text: &str) -> Result<(), Error> {
+    for (path, mode) in files {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.to_owned(), source })?;
+        }
+        pki::write_file(path, text, *mode)?;
+    }
+    Ok(())
 }
 
 /// What gets the new certificates when they were renewed.
@@ -354,7 +382,7 @@ struct Renewed {
     app: Arc<App>,
     verify_kubelets: bool,
     url: String,
-    kubeconfig: PathBuf,
+    kubeconfigs: Vec<(PathBuf, u32)>,
 }
 
 /// Keeps certificates fresh, and the administrator's kubeconfig with them.
@@ -371,7 +399,7 @@ async fn renew(
             let material = renewed.borrow_and_update().clone();
             hand_out(&to.app, &material.credentials(to.verify_kubelets));
             let text = material.kubeconfig(pki::Leaf::Admin, &to.url);
-            if let Err(error) = write_private(&to.kubeconfig, &text) {
+            if let Err(error) = write_all(&to.kubeconfigs, &text) {
                 tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
             }
         }

@@ -13,6 +13,8 @@ pub struct Config {
     pub node_name: String,
     /// The addresses to announce, the first is the node's InternalIP; found out when empty.
     pub node_ips: Vec<IpAddr>,
+    /// Announced as ExternalIP.
+    pub node_external_ips: Vec<IpAddr>,
     pub node_labels: BTreeMap<String, String>,
     /// Given when the node registers for the first time.
     pub register_with_taints: Vec<Taint>,

@@ -81,7 +81,7 @@ impl Agent {
     fn spawn(&mut self) -> anyhow::Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.data_dir().join("log"))?;
         let mut command = self.machine.command(binary()?);
-        command.args(["agent", "--data-dir"]).arg(self.data_dir());
+        command.args(["agent", "--config=/dev/null", "--data-dir"]).arg(self.data_dir());
         command.args(["--node-ip", &self.machine.address(), "--node-name", &self.name, "--cgroup-root"]);
         command.arg(format!("/{}", self.machine.name()));
         if !self.arguments.iter().any(|argument| argument.starts_with("--eviction-hard")) {

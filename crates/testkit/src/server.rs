@@ -32,6 +32,8 @@ pub struct Server {
     process: Option<Process>,
     folder: TempDir,
     options: Options,
+    /// Its environment, besides what it inherits.
+    variables: Vec<(String, String)>,
     pub url: String,
 }
 
@@ -89,7 +91,13 @@ impl Server {
 
     /// Starts on a folder that may hold something already.
     pub fn start_in(folder: TempDir, options: Options) -> anyhow::Result<Server> {
-        let mut server = Server { process: None, folder, options, url: String::new() };
+        Server::start_told(folder, options, &[])
+    }
+
+    /// The same with variables of its environment.
+    pub fn start_told(folder: TempDir, options: Options, variables: &[(&str, &str)]) -> anyhow::Result<Server> {
+        let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let mut server = Server { process: None, folder, options, variables, url: String::new() };
         server.spawn("0")?;
         Ok(server)
     }
@@ -208,7 +216,7 @@ impl Server {
             None => Command::new(binary()?),
             Some(machine) => machine.command(binary()?),
         };
-        command.args(["server", "--https-port", port, "--data-dir"]).arg(self.data_dir());
+        command.args(["server", "--config=/dev/null", "--https-port", port, "--data-dir"]).arg(self.data_dir());
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {
@@ -223,7 +231,12 @@ impl Server {
                 &mut command
             }
         };
-        command.args(&self.options.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command
+            .args(&self.options.arguments)
+            .envs(self.variables.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log);
         let mut child = command.spawn().context("start knarr server")?;
         let stdout: ChildStdout = child.stdout.take().context("the server's output")?;
         self.process = Some(match &self.options.machine {

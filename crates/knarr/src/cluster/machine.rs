@@ -215,7 +215,8 @@ impl Machine {
         command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         // What was meant for another knarr is not for this one.
         let names = std::env::vars_os().map(|(name, _)| name);
-        for name in names.filter(|name| name.to_string_lossy().starts_with("KNARR_") && name != "KNARR_LOG") {
+        let is_setting = |name: &str| (name.starts_with("KNARR_") && name != "KNARR_LOG") || name.starts_with("K3S_");
+        for name in names.filter(|name| is_setting(&name.to_string_lossy())) {
             command.env_remove(name);
         }
         let mut child = command.spawn()?;

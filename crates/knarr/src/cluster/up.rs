@@ -84,6 +84,8 @@ async fn machines(cluster: &Cluster) -> anyhow::Result<(Machine, Vec<(&Node, Mac
 /// What knarr is told on a node; the same at every start.
 fn arguments(cluster: &Cluster, node: &Node) -> Vec<String> {
     let mut all: Vec<String> = vec![if node.is_server { "server" } else { "agent" }.into()];
+    // The host's own settings are not theirs.
+    all.extend(["--config".into(), "/dev/null".into()]);
     all.extend(["--data-dir".into(), DATA.into(), "--node-name".into(), node.name.clone()]);
     all.extend(["--node-ip".into(), node.address.to_string()]);
     all.extend(["--cgroup-root".into(), format!("/{}", cluster.control_group(node))]);

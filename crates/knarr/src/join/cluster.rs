@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
+use kube::api::DeleteParams;
 use kube_apiserver::app::App;
+use kube_apiserver::loopback::Loopback;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -31,6 +33,9 @@ pub struct Settings {
     /// Whether each server runs a member of that etcd.
     #[serde(default)]
     pub runs_etcd: bool,
+    /// Parts that no node runs.
+    #[serde(default)]
+    pub disabled: Vec<String>,
 }
 
 /// Ranges are written as one writes them.
@@ -48,6 +53,8 @@ pub mod as_text {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
+
+const AGENT: &str = concat!("knarr/v", env!("CARGO_PKG_VERSION"));
 
 /// The ConfigMap in kube-system that holds them.
 const SETTINGS: &str = "knarr";
@@ -91,21 +98,22 @@ pub struct Publication<'a> {
     pub settings: &'a Settings,
     /// The token of servers, if the operator chose it.
     pub token: Option<&'a str>,
+    /// The token of nodes, if the operator chose it.
+    pub agent_token: Option<&'a str>,
     pub data_dir: &'a Path,
 }
 
 /// Makes the objects that joining needs, and this cluster's lasting tokens.
 pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Result<()> {
-    let Publication { authority, url, settings, token, data_dir } = publication;
+    let Publication { authority, url, settings, token, agent_token, data_dir } = publication;
     let of_servers = match token {
-        Some(text) => {
-            let token = text.parse::<Token>()?.with_authority(authority);
-            keep_token(SERVER_TOKEN, &token, data_dir)?;
-            token
-        }
+        Some(text) => take_token(app, SERVER_TOKEN, text.parse::<Token>()?.with_authority(authority), data_dir).await?,
         None => lasting_token(SERVER_TOKEN, authority, data_dir)?,
     };
-    let token = lasting_token(NODE_TOKEN, authority, data_dir)?;
+    let token = match agent_token {
+        Some(text) => take_token(app, NODE_TOKEN, text.parse::<Token>()?.with_authority(authority), data_dir).await?,
+        None => lasting_token(NODE_TOKEN, authority, data_dir)?,
+    };
     let mut objects = permissions();
     objects.extend(for_servers(&of_servers, data_dir)?);
     objects.push(json!({
@@ -120,6 +128,24 @@ pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Re
         made.map_err(|status| anyhow::anyhow!("make {name}: {}", status.message))?;
     }
     Ok(())
+}
+
+/// The token that the operator chose. One that it replaces is good no more, and what was sealed with it is sealed anew.
+async fn take_token(app: &Arc<App>, name: &str, token: Token, data_dir: &Path) -> anyhow::Result<Token> {
+    if let Some(old) = kept_token(name, data_dir)?.filter(|old| old.bearer() != token.bearer()) {
+        let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
+        let secrets: Api<Secret> = Api::namespaced(client, "kube-system");
+        let sealed = (name == SERVER_TOKEN).then(|| super::bundle::SECRET.to_owned());
+        for secret in [Some(format!("bootstrap-token-{}", old.id)), sealed].into_iter().flatten() {
+            match secrets.delete(&secret, &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code != 404 => bail!("end the old token: {}", status.message),
+                _ => {}
+            }
+        }
+        tracing::info!(file = name, "the token is another one from now on");
+    }
+    keep_token(name, &token, data_dir)?;
+    Ok(token)
 }
 
 /// The files below `<data>/server` that hold the tokens with which nodes and further servers join.

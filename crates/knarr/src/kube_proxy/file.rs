@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Flags, with_port};
-use crate::configuration;
+use crate::component_config;
 
 #[derive(Debug, Default, Deserialize, PartialEq)]
 #[serde(default, rename_all = "camelCase")]
@@ -64,12 +64,12 @@ const KNOWN: &[(&str, &[&str])] = &[
 
 impl File {
     pub fn read(path: &Path) -> anyhow::Result<File> {
-        File::of(configuration::read(path, "kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")?)
+        File::of(component_config::read(path, "kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")?)
     }
 
     fn of(mut fields: Map<String, Value>) -> anyhow::Result<File> {
         let own: Map<String, Value> = OWN.iter().filter_map(|name| fields.remove_entry(*name)).collect();
-        configuration::refuse_rest(&fields, KNOWN)?;
+        component_config::refuse_rest(&fields, KNOWN)?;
         serde_json::from_value(own.into()).context("read its fields")
     }
 
@@ -171,7 +171,7 @@ winkernel:
 "#;
 
     fn read(text: &str) -> anyhow::Result<File> {
-        File::of(configuration::parse(text.as_bytes(), "kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")?)
+        File::of(component_config::parse(text.as_bytes(), "kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")?)
     }
 
     #[test]

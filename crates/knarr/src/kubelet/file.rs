@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::known;
-use crate::configuration;
+use crate::component_config;
 use crate::node::Membership;
 
 #[derive(Clone, Debug, Deserialize)]
@@ -152,7 +152,7 @@ const EVICTION_HARD: [(&str, &str); 5] = [
 ];
 
 pub fn read(path: &Path) -> anyhow::Result<Map<String, Value>> {
-    configuration::read(path, known::API_VERSION, known::KIND)
+    component_config::read(path, known::API_VERSION, known::KIND)
 }
 
 impl File {
@@ -160,10 +160,10 @@ impl File {
         let is_known = |name: &String| known::FIELDS.iter().any(|(known, _)| known == name);
         let (known, mut own): (Map<String, Value>, Map<String, Value>) =
             std::mem::take(&mut fields).into_iter().partition(|(name, _)| is_known(name));
-        configuration::refuse_rest(&known, known::FIELDS)?;
+        component_config::refuse_rest(&known, known::FIELDS)?;
         // Zero is "not set" for everything but these, where it says something.
         own.retain(|name, value| {
-            !configuration::says_nothing(value)
+            !component_config::says_nothing(value)
                 || (!value.is_null() && matches!(name.as_str(), "resolvConf" | "healthzPort" | "evictionHard"))
         });
         let file: File = serde_json::from_value(own.into()).context("read its fields")?;
@@ -269,6 +269,7 @@ impl File {
         Ok(kubelet::Config {
             node_name: node.name(),
             node_ips: node.node_ip.clone(),
+            node_external_ips: Vec::new(),
             node_labels: crate::node::pairs(&node.node_label).context("--node-labels")?,
             register_with_taints: taints,
             root_dir: root_dir.to_path_buf(),

@@ -31,7 +31,7 @@ pub(super) fn write_public(path: &Path, text: &str) -> Result<(), Error> {
 }
 
 /// A crash leaves the old file or the new one: the text is on disk before the name points to it.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = Path::new(&temporary);

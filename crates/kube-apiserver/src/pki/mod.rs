@@ -23,7 +23,7 @@ use jiff::Timestamp;
 
 pub use authority::{Authority, Pair, Request, Usage};
 pub use credentials::Credentials;
-pub use files::write_private as write_private_file;
+pub use files::{write as write_file, write_private as write_private_file};
 pub use kubeconfig::kubeconfig;
 pub use leaves::Leaf;
 pub use peer::{ClientAuthorities, PeerCertificate, Signer};

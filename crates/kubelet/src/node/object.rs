@@ -81,7 +81,7 @@ pub fn status(config: &Config, facts: &Facts, old: &NodeStatus, now: Timestamp) 
     let capacity = capacity(&facts.machine, facts.storage_bytes, config.pods_max);
     let allocatable = allocatable(&capacity, config);
     NodeStatus {
-        addresses: Some(addresses(&config.node_name, &facts.addresses)),
+        addresses: Some(addresses(config, &facts.addresses)),
         allocatable: Some(with_extended(as_api(&allocatable), old.allocatable.as_ref())),
         capacity: Some(with_extended(as_api(&capacity), old.capacity.as_ref())),
         conditions: Some(conditions(old.conditions.as_deref().unwrap_or(&[]), &facts.pressures, &facts.problems, now)),
@@ -155,9 +155,11 @@ fn default_labels(name: &str, architecture: &str) -> [(String, String); 5] {
     ]
 }
 
-fn addresses(name: &str, ips: &[IpAddr]) -> Vec<NodeAddress> {
-    let ips = ips.iter().map(|ip| NodeAddress { address: ip.to_string(), type_: "InternalIP".into() });
-    ips.chain([NodeAddress { address: name.to_owned(), type_: "Hostname".into() }]).collect()
+fn addresses(config: &Config, ips: &[IpAddr]) -> Vec<NodeAddress> {
+    let address = |kind: &str, text: String| NodeAddress { address: text, type_: kind.into() };
+    let internal = ips.iter().map(|ip| address("InternalIP", ip.to_string()));
+    let external = config.node_external_ips.iter().map(|ip| address("ExternalIP", ip.to_string()));
+    internal.chain(external).chain([address("Hostname", config.node_name.clone())]).collect()
 }
 
 /// Resources with a domain in their name, which device plugins and administrators set, are not the kubelet's to remove.

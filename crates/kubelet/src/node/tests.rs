@@ -22,6 +22,7 @@ pub(crate) fn config() -> Config {
     Config {
         node_name: "n1".into(),
         node_ips: vec![IpAddr::V4(Ipv4Addr::new(192, 168, 77, 1))],
+        node_external_ips: vec![IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))],
         node_labels: BTreeMap::new(),
         register_with_taints: Vec::new(),
         root_dir: "/".into(),
@@ -298,8 +299,11 @@ async fn registers_as_upstream_does() {
     );
     assert_eq!(node["spec"], json!({ "taints": [{ "key": "dedicated", "value": "x", "effect": "NoSchedule" }] }));
     let status = &node["status"];
-    let addresses =
-        json!([{ "address": "192.168.77.1", "type": "InternalIP" }, { "address": "n1", "type": "Hostname" }]);
+    let addresses = json!([
+        { "address": "192.168.77.1", "type": "InternalIP" },
+        { "address": "203.0.113.7", "type": "ExternalIP" },
+        { "address": "n1", "type": "Hostname" },
+    ]);
     assert_eq!(status["addresses"], addresses);
     assert_eq!(status["daemonEndpoints"], json!({ "kubeletEndpoint": { "Port": 10250 } }));
     assert_eq!(status["nodeInfo"]["containerRuntimeVersion"], "knarr://0.1.0");

@@ -55,7 +55,7 @@ volumeStatsAggPeriod: 0s
 "#;
 
 fn file(text: &str) -> anyhow::Result<File> {
-    File::of(configuration::parse(text.as_bytes(), known::API_VERSION, known::KIND)?)
+    File::of(component_config::parse(text.as_bytes(), known::API_VERSION, known::KIND)?)
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn config(cluster_dns: &[&str]) -> Config {
     Config {
         node_name: "node-1".into(),
         node_ips: Vec::new(),
+        node_external_ips: Vec::new(),
         node_labels: BTreeMap::new(),
         register_with_taints: Vec::new(),
         root_dir: "/nowhere".into(),

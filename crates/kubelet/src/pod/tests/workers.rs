@@ -34,6 +34,7 @@ fn config(folder: &std::path::Path) -> Config {
     Config {
         node_name: "n1".to_owned(),
         node_ips: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        node_external_ips: Vec::new(),
         node_labels: Default::default(),
         register_with_taints: Vec::new(),
         root_dir: folder.join("kubelet"),

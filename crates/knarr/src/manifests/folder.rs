@@ -1,0 +1,176 @@
+//! The folder itself: which files it holds, and when something there changes.
+
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use serde_json::Value;
+use tokio::io::unix::AsyncFd;
+
+use super::plan::{self, Reference};
+use super::{digest, read};
+
+/// No manifest is larger.
+const BYTES_MAX: u64 = 10 << 20;
+/// Deeper folders are not looked into.
+const DEPTH_MAX: usize = 8;
+
+/// A manifest, as it was read.
+#[derive(Debug)]
+pub struct File {
+    /// Below the folder, with `/` between its parts.
+    pub path: String,
+    text: Result<Vec<u8>, String>,
+}
+
+impl File {
+    /// The objects it holds, in their order.
+    pub fn objects(&self) -> Result<Vec<Value>, String> {
+        read::objects(self.text.as_ref().map_err(String::clone)?)
+    }
+
+    /// What it asks for, as far as it can be read.
+    pub fn references(&self) -> Vec<Reference> {
+        self.objects().unwrap_or_default().iter().filter_map(Reference::of).collect()
+    }
+
+    /// Tells one text from another.
+    pub fn digest(&self) -> String {
+        match &self.text {
+            Ok(bytes) => digest(bytes),
+            Err(error) => error.clone(),
+        }
+    }
+}
+
+/// Every manifest below the folder, by name. One that cannot be read is there as well, with the reason.
+pub fn files(folder: &Path) -> Vec<File> {
+    let mut paths = Vec::new();
+    walk(folder, 0, &mut paths);
+    let below = |path: &PathBuf| Some(path.strip_prefix(folder).ok()?.to_str()?.to_owned());
+    let names: Vec<String> = paths.iter().filter_map(below).collect();
+    let file = |path: String| File { text: text(&folder.join(&path)).map_err(|error| error.to_string()), path };
+    plan::manifests(names).into_iter().map(file).collect()
+}
+
+/// Whether anything there was written so lately that somebody may still be at it.
+pub fn was_written_within(folder: &Path, time: Duration) -> bool {
+    let mut paths = Vec::new();
+    walk(folder, 0, &mut paths);
+    let age = |path: &PathBuf| std::fs::metadata(path).and_then(|file| file.modified()).ok()?.elapsed().ok();
+    paths.iter().filter_map(age).any(|age| age < time)
+}
+
+fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth < DEPTH_MAX => walk(&entry.path(), depth + 1, found),
+            Ok(kind) if kind.is_dir() => {}
+            _ => found.push(entry.path()),
+        }
+    }
+}
+
+fn text(path: &Path) -> std::io::Result<Vec<u8>> {
+    if std::fs::metadata(path)?.len() > BYTES_MAX {
+        return Err(std::io::Error::other(format!("the file is larger than {BYTES_MAX} bytes")));
+    }
+    std::fs::read(path)
+}
+
+/// The kernel tells when something changes; nothing polls.
+pub struct Watch(AsyncFd<OwnedFd>);
+
+impl Watch {
+    pub fn open() -> std::io::Result<Watch> {
+        // The newer way to make one is unsafe for the sake of types that may close their descriptor; an owned one does not.
+        #[allow(deprecated)]
+        let changes = AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?;
+        Ok(Watch(changes))
+    }
+
+    /// The folder and those below it; those that are watched already stay so.
+    pub fn add(&mut self, folder: &Path) -> std::io::Result<()> {
+        // A folder that was deleted is made again, so that there is something to watch.
+        std::fs::create_dir_all(folder)?;
+        self.add_below(folder, 0)
+    }
+
+    fn add_below(&self, folder: &Path, depth: usize) -> std::io::Result<()> {
+        let flags = WatchFlags::CLOSE_WRITE
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF;
+        match inotify::add_watch(&self.0, folder, flags) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        if depth == DEPTH_MAX {
+            return Ok(());
+        }
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                self.add_below(&entry.path(), depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Until something happened; takes all that waits, since one reading serves it.
+    pub async fn changed(&mut self) -> std::io::Result<()> {
+        loop {
+            let mut ready = self.0.readable().await?;
+            let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+            let mut reader = inotify::Reader::new(self.0.get_ref(), &mut buffer);
+            let mut some = false;
+            loop {
+                match reader.next() {
+                    Ok(_) => some = true,
+                    Err(rustix::io::Errno::AGAIN) => break ready.clear_ready(),
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            if some {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn changes_are_noticed_in_folders_below_too() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("b")).unwrap();
+        let mut watch = Watch::open().unwrap();
+        watch.add(folder.path()).unwrap();
+        for path in ["a.yaml", "b/c.json", "b/note.txt"] {
+            std::fs::write(folder.path().join(path), "kind: X").unwrap();
+            tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.expect(path).unwrap();
+        }
+        assert!(was_written_within(folder.path(), Duration::from_secs(60)));
+        assert!(!was_written_within(folder.path(), Duration::ZERO));
+        let paths: Vec<String> = files(folder.path()).into_iter().map(|file| file.path).collect();
+        assert_eq!(paths, ["a.yaml", "b/c.json"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error_of_that_file_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("good.yaml"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("bad.yaml")).unwrap();
+        let files = files(folder.path());
+        assert!(files[0].objects().is_err() && files[1].objects().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,123 @@
+//! Settings of a server that users of k3s know: its tokens, its kubeconfig, its ranges of ports, what it leaves out.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+pub struct Flags {
+    /// With what nodes join: a text of one's own instead of the token in <data-dir>/server/node-token.
+    #[arg(long, env = "KNARR_AGENT_TOKEN", hide_env_values = true)]
+    agent_token: Option<String>,
+    /// A file that holds the nodes' token.
+    #[arg(long, env = "KNARR_AGENT_TOKEN_FILE", conflicts_with = "agent_token")]
+    agent_token_file: Option<PathBuf>,
+    /// Write the administrator's kubeconfig here, too; it is always in <data-dir>/admin.kubeconfig.
+    #[arg(long, short = 'o', env = "KNARR_WRITE_KUBECONFIG")]
+    pub write_kubeconfig: Option<PathBuf>,
+    /// The mode of that file, or of <data-dir>/admin.kubeconfig where no other is written, such as 0640.
+    #[arg(long, env = "KNARR_WRITE_KUBECONFIG_MODE", value_parser = mode, default_value = "0600")]
+    pub write_kubeconfig_mode: u32,
+    /// The ports that Services of type NodePort get.
+    #[arg(long, env = "KNARR_SERVICE_NODE_PORT_RANGE", value_parser = ports, default_value = "30000-32767")]
+    pub service_node_port_range: RangeInclusive<u16>,
+    /// The prefix length of a node's range of pod addresses; as many as --max-pods needs unless told otherwise.
+    #[arg(long, alias = "node-cidr-mask-size-ipv4", env = "KNARR_NODE_CIDR_MASK_SIZE", value_parser = clap::value_parser!(u8).range(8..=30))]
+    pub node_cidr_mask_size: Option<u8>,
+    /// Where volumes of the class local-path are, on every node; <data-dir>/storage unless told otherwise.
+    #[arg(long, env = "KNARR_DEFAULT_LOCAL_STORAGE_PATH")]
+    default_local_storage_path: Option<PathBuf>,
+    /// Run no scheduler; the same as --disable=kube-scheduler.
+    #[arg(long, env = "KNARR_DISABLE_SCHEDULER")]
+    disable_scheduler: bool,
+    /// Run no controllers; the same as --disable=kube-controller-manager.
+    #[arg(long, env = "KNARR_DISABLE_CONTROLLER_MANAGER")]
+    disable_controller_manager: bool,
+    /// Run nothing of what clouds do; the same as --disable=cloud-controller-manager.
+    #[arg(long, env = "KNARR_DISABLE_CLOUD_CONTROLLER")]
+    disable_cloud_controller: bool,
+}
+
+impl Flags {
+    /// The token of nodes, where the operator chose it.
+    pub fn agent_token(&self) -> anyhow::Result<Option<String>> {
+        match &self.agent_token_file {
+            Some(file) => Ok(Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?)),
+            None => Ok(self.agent_token.clone()),
+        }
+    }
+
+    pub fn local_storage_folder(&self, data_dir: &Path) -> anyhow::Result<String> {
+        let folder = self.default_local_storage_path.clone().unwrap_or_else(|| data_dir.join("storage"));
+        let folder = std::path::absolute(folder).context("find the folder of local storage")?;
+        Ok(folder.to_string_lossy().into_owned())
+    }
+
+    /// The parts that these flags leave out, as `--disable` names them.
+    pub fn disabled(&self) -> Vec<String> {
+        let switches = [
+            (self.disable_scheduler, "kube-scheduler"),
+            (self.disable_controller_manager, "kube-controller-manager"),
+            (self.disable_cloud_controller, "cloud-controller-manager"),
+        ];
+        switches.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.to_owned()).collect()
+    }
+}
+
+/// Seconds, or a time as Go writes it.
+pub fn seconds_or_duration(text: &str) -> Result<Duration, String> {
+    match text.parse() {
+        Ok(seconds) => Ok(Duration::from_secs(seconds)),
+        Err(_) => crate::leader::duration(text),
+    }
+}
+
+/// YAML takes 0640 without quotes for an octal number, which arrives here as 416; no such number lets its owner read and write.
+fn mode(text: &str) -> Result<u32, String> {
+    let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o600 == 0o600);
+    mode.ok_or_else(|| {
+        "a mode that lets the owner read and write is needed, such as 0640; in a file put it in quotes".into()
+    })
+}
+
+fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || "a range such as 30000-32767 is needed".to_owned();
+    let (first, last) = text.split_once(['-', ':']).ok_or_else(wrong)?;
+    let (first, last): (u16, u16) = (first.parse().map_err(|_| wrong())?, last.parse().map_err(|_| wrong())?);
+    if first == 0 || first > last { Err(wrong()) } else { Ok(first..=last) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_octal_and_let_the_owner_write() {
+        for (text, expected) in [("0644", Some(0o644)), ("600", Some(0o600)), ("640", Some(0o640))] {
+            assert_eq!(mode(text).ok(), expected);
+        }
+        // What 0600, 0640, 0644, 0660 and 0777 without quotes become in YAML.
+        for text in ["384", "416", "420", "432", "511", "0400", "1777", "rw", ""] {
+            assert!(mode(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_of_ports() {
+        assert_eq!(ports("30000-32767"), Ok(30000..=32767));
+        assert_eq!(ports("80:80"), Ok(80..=80));
+        for text in ["", "1", "2-1", "0-5", "1-70000", "a-b"] {
+            assert!(ports(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_may_be_seconds() {
+        assert_eq!(seconds_or_duration("3600"), Ok(Duration::from_secs(3600)));
+        assert_eq!(seconds_or_duration("1h0m0s"), Ok(Duration::from_secs(3600)));
+        assert!(seconds_or_duration("soon").is_err());
+    }
+}
