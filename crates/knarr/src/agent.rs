@@ -37,6 +37,13 @@ pub struct Flags {
     node: crate::node::Flags,
 }
 
+impl Flags {
+    /// What is left on the machine when the agent is gone.
+    pub fn installed(self) -> crate::install::Node {
+        crate::install::Node { data_dir: self.data_dir, flags: self.node }
+    }
+}
+
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(serve(flags))
@@ -84,6 +91,9 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         joined.servers.list().join(", "),
         began.elapsed().as_millis()
     );
+    crate::notify::ready(&format!("a node of {}", joined.servers.list().join(", ")));
+    shutdown.cancelled().await;
+    crate::notify::stopping();
     running.await.context("the node ended")
 }
 

@@ -26,10 +26,14 @@ mod snapshot;
 mod token;
 mod image;
 mod cluster;
+mod install;
+mod texts;
+mod notify;
+mod progress;
 
 use std::io::IsTerminal;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 // musl's own allocator is several times slower, and others keep memory that was freed.
 #[global_allocator]
@@ -50,6 +54,10 @@ enum Command {
     Agent(Box<agent::Flags>),
     /// Say what this host lacks for a server or a node, and how to get it.
     Check(check::Flags),
+    /// Make knarr a service of this machine, and start it. Again, with other flags, it changes the service.
+    Install(Box<install::Flags>),
+    /// Take the service away with all pods and data of this machine.
+    Uninstall(install::UninstallFlags),
     /// Look after the tokens with which machines join.
     #[command(subcommand)]
     Token(token::Command),
@@ -79,6 +87,10 @@ enum Command {
     Image(image::Command),
     /// Make a cluster of several nodes on this machine, each in namespaces of its own. Needs root.
     Cluster(cluster::Flags),
+    /// Print what a shell needs to complete commands and flags.
+    Completion(texts::Completion),
+    /// Print the manual page of a command.
+    Man(texts::Man),
     /// Talk to a cluster; the same as calling this program by the name kubectl.
     #[command(disable_help_flag = true)]
     Kubectl {
@@ -99,10 +111,11 @@ fn main() -> anyhow::Result<()> {
         Some(first) if first == cluster::MACHINE => cluster::become_machine(arguments),
         _ => {}
     }
-    let arguments = Arguments::parse();
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if matches!(arguments.command, Command::Image(_) | Command::Token(_) | Command::Cluster(_)) {
+    let level = if shows_progress(&arguments.command) {
         "error"
     } else {
         "info,nlink=error"
@@ -121,6 +134,13 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::Agent(flags) => agent::run(*flags),
         Command::Check(flags) => check::run(flags),
+        Command::Install(flags) => {
+            let given = matches.subcommand_matches("install").expect("this command was given");
+            install::run(*flags, given)
+        }
+        Command::Uninstall(flags) => install::uninstall(flags),
+        Command::Completion(flags) => texts::completion(flags),
+        Command::Man(flags) => texts::man(flags),
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(*flags),
         Command::KubeScheduler(flags) => scheduler::run(flags),
@@ -135,6 +155,11 @@ fn main() -> anyhow::Result<()> {
         // Reached only where options of knarr itself stood before it.
         Command::Kubectl { line } => std::process::exit(kubectl::main(line)),
     }
+}
+
+fn shows_progress(command: &Command) -> bool {
+    use Command::{Cluster, Image, Install, Snapshot, Token, Uninstall};
+    matches!(command, Image(_) | Token(_) | Cluster(_) | Install(_) | Uninstall(_) | Snapshot(_))
 }
 
 /// The arguments of kubectl, where this is a call of it: by the program's name, or by the first argument.

@@ -114,6 +114,11 @@ impl Flags {
         Ok(())
     }
 
+    /// What is left on the machine when the server is gone.
+    pub fn installed(self) -> crate::install::Node {
+        crate::install::Node { data_dir: self.data_dir, flags: self.node }
+    }
+
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
@@ -137,6 +142,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
     let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
     let store = open_store(&flags, etcd.as_ref()).await?;
+    let far = |what: &str| tracing::info!(after_ms = began.elapsed().as_millis() as u64, "{what}");
+    far("the store is open");
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
@@ -158,6 +165,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         },
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
+    far("the API server answers");
     if !flags.disables("local-storage") {
         let class = crate::local_storage::class();
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
@@ -205,7 +213,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 gives_ranges,
             };
             let started = crate::node::start(node, &flags.data_dir, membership, stop_components.clone());
-            Some(started.await.context("start the node")?)
+            let started = started.await.context("start the node")?;
+            far("the node runs");
+            Some(started)
         }
     };
     let parts = match flags.disable_agent {
@@ -244,12 +254,14 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         began.elapsed().as_millis(),
         server.kubeconfig.display()
     );
+    crate::notify::ready(&format!("answering on https://{address}"));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
     tracing::info!("stopping");
+    crate::notify::stopping();
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
     for running in [controllers, scheduler, cloud, node, ingress].into_iter().flatten().chain(parts) {

@@ -161,7 +161,7 @@ pub async fn start_at(
         authorizer: authz::Authorizer::default(),
         admission: admission::Admission::default(),
         locks: Default::default(),
-        health: Default::default(),
+        health: health::Health { stopping: shutdown.clone(), ..Default::default() },
         metrics: Default::default(),
         openapi: Default::default(),
         nodes: subresources::kubelet::Nodes::new(&material, !config.kubelet_insecure_tls)?,
@@ -188,12 +188,7 @@ pub async fn start_at(
     write_private(&kubeconfig, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
     tokio::spawn(renew(app.clone(), material, options, serving, url, kubeconfig.clone(), shutdown.clone()));
-    let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
-    let stopping = app.clone();
-    tokio::spawn(async move {
-        shutdown.cancelled().await;
-        stopping.health.stopping.store(true, Ordering::Release);
-    });
+    let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
     Ok(Running { address, kubeconfig, app, cluster_authority, accepting, announcing })
 }
 
