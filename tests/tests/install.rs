@@ -127,7 +127,7 @@ impl Host {
     /// What a node leaves in the kernel.
     fn traces(&self) -> String {
         let script = "ip -o link | grep -E 'knarr|veth' ; ip route show table all | grep 'proto 107'; nft list tables; \
-                      grep -E '/(run/knarr|var/lib/knarr/)' /proc/self/mounts; pgrep -af 'knarr|shim'; true";
+                      grep -E '/(run|var/lib)/knarr/' /proc/self/mounts; pgrep -l '^knarr'; true";
         self.machine.shell(script).unwrap()
     }
 }

@@ -60,6 +60,15 @@ pub fn is_member(data_dir: &Path) -> bool {
     data_dir.join("etcd/data/member").is_dir()
 }
 
+/// Ends a member that outlived its knarr.
+pub async fn end_left_behind(data_dir: &Path) {
+    let address = IpAddr::from([127, 0, 0, 1]);
+    let config = Config { data_dir: data_dir.to_owned(), name: String::new(), address, others: Vec::new() };
+    if let Some(member) = process::left_behind(&config) {
+        member.stop().await;
+    }
+}
+
 fn url(address: IpAddr, port: u16) -> String {
     format!("https://{}", std::net::SocketAddr::new(address, port))
 }

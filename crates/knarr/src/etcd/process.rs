@@ -55,7 +55,7 @@ pub fn supervise(config: Config, place: Place, shutdown: Shutdown) -> anyhow::Re
 }
 
 /// Any process, a child or not.
-struct Running {
+pub struct Running {
     pid: Pid,
     /// Says so when it has ended.
     ended: tokio::sync::oneshot::Receiver<()>,
@@ -81,7 +81,7 @@ impl Running {
         let _ = (&mut self.ended).await;
     }
 
-    async fn stop(mut self) {
+    pub async fn stop(mut self) {
         let _ = rustix::process::kill_process(self.pid, Signal::TERM);
         if tokio::time::timeout(STOP_TIMEOUT, self.ended()).await.is_err() {
             tracing::warn!("etcd does not stop; it is left to itself");
@@ -94,7 +94,7 @@ fn pid_file(config: &Config) -> std::path::PathBuf {
 }
 
 /// The member that an earlier knarr started, if it lives.
-fn left_behind(config: &Config) -> Option<Running> {
+pub fn left_behind(config: &Config) -> Option<Running> {
     let text = std::fs::read_to_string(pid_file(config)).ok()?;
     let pid = Pid::from_raw(text.trim().parse().ok()?)?;
     let line = std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).ok()?;

@@ -28,18 +28,18 @@ pub struct Node {
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 pub async fn node(node: &Node) -> anyhow::Result<()> {
     wait_for_end(node).await?;
+    crate::etcd::end_left_behind(&node.data_dir).await;
     let state_dir = crate::node::state_dir(&node.data_dir);
-    let pods = pods_of(&node.data_dir);
+    let mut pods = pods_of(&node.data_dir);
     if state_dir.exists() || node.data_dir.join("runtime").exists() {
-        end_pods(node, &pods).await.context("end the pods")?;
+        pods.extend(end_pods(node, &pods).await.context("end the pods")?);
     }
     cni::remove(&cni::Config::new(state_dir.join("network"))).await.context("take the pods' network away")?;
     kube_proxy::remove().await.context("take the rules of Services away")?;
     for folder in ["kubelet", "runtime"] {
         unmount_below(&node.data_dir.join(folder))?;
     }
-    let group = Path::new("/").join(node.flags.cgroup_root.trim_matches('/')).join("kubepods");
-    linux::cgroup::Cgroups::detect().group(&group).and_then(|group| group.remove()).context("remove the control groups")?;
+    remove_groups(&node.flags.cgroup_root, &pods).context("remove the control groups")?;
     remove_logs(&pods)?;
     remove_state(&state_dir)
 }
@@ -84,7 +84,8 @@ fn pods_of(data_dir: &Path) -> BTreeSet<String> {
     folders.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-async fn end_pods(node: &Node, pods: &BTreeSet<String>) -> anyhow::Result<()> {
+/// Ends and removes them; answers their uids.
+async fn end_pods(node: &Node, pods: &BTreeSet<String>) -> anyhow::Result<Vec<String>> {
     let (runtime, is_ours): (Arc<dyn Runtime>, bool) = match &node.flags.container_runtime_endpoint {
         Some(endpoint) => (Arc::new(cri::remote::Remote::connect(endpoint).await?), false),
         None => {
@@ -96,8 +97,9 @@ async fn end_pods(node: &Node, pods: &BTreeSet<String>) -> anyhow::Result<()> {
     let mut sandboxes = runtime.list_pod_sandboxes(None).await?;
     // Somebody else's runtime may have pods of others.
     sandboxes.retain(|sandbox| is_ours || sandbox.metadata.as_ref().is_some_and(|meta| pods.contains(&meta.uid)));
+    let uids = sandboxes.iter().filter_map(|sandbox| Some(sandbox.metadata.as_ref()?.uid.clone())).collect();
     if sandboxes.is_empty() {
-        return Ok(());
+        return Ok(uids);
     }
     let progress = Progress::new(sandboxes.len());
     let ending = sandboxes.into_iter().map(|sandbox| {
@@ -118,6 +120,22 @@ async fn end_pods(node: &Node, pods: &BTreeSet<String>) -> anyhow::Result<()> {
     });
     futures::stream::iter(ending).buffer_unordered(ENDED_AT_ONCE).try_collect::<Vec<()>>().await?;
     progress.end();
+    Ok(uids)
+}
+
+/// Those of this node's pods; the groups above them only where nobody else uses them.
+fn remove_groups(cgroup_root: &str, pods: &BTreeSet<String>) -> anyhow::Result<()> {
+    let (all, groups) = (linux::cgroup::Cgroups::detect(), Path::new("/").join(cgroup_root.trim_matches('/')));
+    let above = groups.join("kubepods");
+    for class in [above.join("besteffort"), above.join("burstable"), above] {
+        for uid in pods {
+            all.group(class.join(format!("pod{uid}")))?.remove()?;
+        }
+        for folder in all.group(&class)?.folders() {
+            // One that is not empty is another's.
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
     Ok(())
 }
 
