@@ -39,8 +39,9 @@ for folder in /var/lib/knarr /var/log/pods /var/log/containers; do
 done
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 # Whom this machine believes: its way to the registries may be watched by an authority of its own.
-mkdir -p "$root/etc/ssl/certs"
+mkdir -p "$root/etc/ssl/certs" "$root/usr/local/share/ca-certificates"
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/" 2>/dev/null || true
+cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/" 2>/dev/null || true
 # Packages start no daemons, least of all on the host's network, and nobody needs them after a power cut.
 printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
 chmod 755 "$root/usr/sbin/policy-rc.d"
