@@ -186,10 +186,13 @@ fn a_service_is_installed_changed_and_taken_away() {
     for path in ["/usr/local/bin/knarr", "/etc/knarr", "/etc/systemd/system/knarr.service", "/var/lib/knarr"] {
         assert!(!host.path(path).exists(), "{path} is left");
     }
-    let groups = host.machine.shell(&format!("find /sys/fs/cgroup -path '*/{}/kubepods*'", host.machine.name())).unwrap();
+    let groups =
+        host.machine.shell(&format!("find /sys/fs/cgroup -path '*/{}/kubepods*'", host.machine.name())).unwrap();
     assert_eq!(groups, "");
     assert_eq!(host.traces(), "");
-    let share = host.machine.shell("find /usr/local/share /var/log/pods /var/log/containers -name '*knarr*' -o -name '*hello*'");
+    let share = host
+        .machine
+        .shell("find /usr/local/share /var/log/pods /var/log/containers -name '*knarr*' -o -name '*hello*'");
     assert_eq!(share.unwrap(), "");
     // Once more finds nothing to do.
     host.ok(&format!("{program} uninstall --yes"));
@@ -203,7 +206,9 @@ fn another_root_is_filled_and_nothing_is_started() {
     let agent = "install agent --server https://10.0.0.1:6443 --token K10abc --no-kubectl";
     let said = host.ok(&format!("{program} {agent} --root {root}"));
     assert!(said.contains("systemctl --root"), "{said}");
-    assert!(host.read(&format!("{root}/etc/systemd/system/knarr-agent.service")).contains("knarr agent --server=https"));
+    assert!(
+        host.read(&format!("{root}/etc/systemd/system/knarr-agent.service")).contains("knarr agent --server=https")
+    );
     assert!(!host.path(&format!("{root}/usr/local/bin/kubectl")).exists());
     host.ok(&format!("{program} install agent --server https://10.0.0.1:6443 --root {root}"));
     assert!(host.read(&format!("{root}/etc/knarr/knarr-agent.env")).contains("K10abc"));

@@ -115,11 +115,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if shows_progress(&arguments.command) {
-        "error"
-    } else {
-        "info,nlink=error"
-    };
+    let level = if shows_progress(&arguments.command) { "error" } else { "info,nlink=error" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()

@@ -122,7 +122,14 @@ impl Debian {
             command.arg("--net");
         }
         command.args(["--", "chroot"]).arg(self.own.path().join("root"));
-        command.args(["/bin/bash", "--noprofile", "--norc", "-c", r#"cd "$1" && exec 2>&1 && exec /bin/bash --norc"#, "-"]);
+        command.args([
+            "/bin/bash",
+            "--noprofile",
+            "--norc",
+            "-c",
+            r#"cd "$1" && exec 2>&1 && exec /bin/bash --norc"#,
+            "-",
+        ]);
         command.arg(&self.checkout).env_clear().envs(self.environment.iter().cloned());
         Terminal::open(command)
     }

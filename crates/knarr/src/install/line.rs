@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn flags_stay_flags_and_secrets_do_not() {
-        let line = read(&["server", "--cluster-init", "--token", "secret", "--node-label", "a=b,c=d", "--no-start"], &[]);
+        let line =
+            read(&["server", "--cluster-init", "--token", "secret", "--node-label", "a=b,c=d", "--no-start"], &[]);
         assert_eq!(line.words(), ["server", "--cluster-init", "--node-label=a=b,c=d"]);
         assert_eq!(line.environment, [("KNARR_TOKEN".to_owned(), "secret".to_owned())]);
     }

@@ -42,7 +42,9 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     remove_files(&place)?;
     if !flags.keep_data && place.is_here() {
         let removed = linux::tree::remove_tree(&node.data_dir);
-        removed.context("the data folder is left, because something is mounted in it: unmount that, and call this again")?;
+        removed.context(
+            "the data folder is left, because something is mounted in it: unmount that, and call this again",
+        )?;
     }
     println!("knarr is uninstalled");
     if flags.keep_data {

@@ -90,7 +90,9 @@ pub fn environment(kept: &str, new: &[(String, String)]) -> String {
     let is_new = |line: &str| line.split_once('=').is_some_and(|(name, _)| new.iter().any(|(one, _)| one == name));
     let mut text: String = kept.lines().filter(|line| !is_new(line)).map(|line| format!("{line}\n")).collect();
     if text.is_empty() {
-        text.push_str("# Read by the service of knarr. Each flag is a variable, too: `knarr server --help` names them.\n");
+        text.push_str(
+            "# Read by the service of knarr. Each flag is a variable, too: `knarr server --help` names them.\n",
+        );
     }
     for (name, value) in new {
         text.push_str(&format!("{name}=\"{}\"\n", value.replace('\\', "\\\\").replace('"', "\\\"")));
