@@ -7,6 +7,7 @@ mod api;
 mod cluster;
 mod controllers;
 mod dns;
+mod idle;
 mod ingress;
 mod local_cluster;
 mod load;
@@ -66,6 +67,11 @@ enum Command {
     Ingress,
     /// `knarr cluster create` with three nodes, until pods on all of them answer on their Service's address. Needs root.
     Cluster,
+    /// What a cluster of one node with ten pods costs while nothing happens. Needs root.
+    Idle {
+        #[arg(long, default_value_t = idle::SECONDS)]
+        seconds: u64,
+    },
     /// Pods from their creation to Ready on a real node, beside containerd with runc; memory and idle costs. Needs root.
     Node {
         /// Pods that are created at once.
@@ -90,6 +96,7 @@ fn main() -> anyhow::Result<()> {
                 dns::run().await?;
                 ingress::run().await?;
                 node::run(AT_ONCE).await?;
+                idle::run(idle::SECONDS).await?;
                 local_cluster::run().await?;
                 proxy::run(proxy::SERVICES).await
             }
@@ -101,6 +108,7 @@ fn main() -> anyhow::Result<()> {
             Command::Proxy { services } => proxy::run(services).await,
             Command::Ingress => ingress::run().await,
             Command::Cluster => local_cluster::run().await,
+            Command::Idle { seconds } => idle::run(seconds).await,
             Command::Node { at_once } => node::run(at_once).await,
         }
     })

@@ -89,7 +89,7 @@ fn pod(name: &str) -> Value {
 }
 
 /// Creates them all at once: how long until the last is Ready, and for each from its creation.
-async fn create(client: &Client, names: &[String]) -> anyhow::Result<(Duration, Vec<Duration>)> {
+pub async fn create(client: &Client, names: &[String]) -> anyhow::Result<(Duration, Vec<Duration>)> {
     let mut watch = client.watch(&format!("{}?watch=true", pods::PATH)).await?;
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS.min(names.len()) {
@@ -153,7 +153,7 @@ async fn delete_all(client: &Client) -> anyhow::Result<()> {
 }
 
 /// The shims of this node's pods: their arguments name its state folder's sandboxes, and no other node runs here.
-fn shims(server: &Server) -> Vec<u32> {
+pub fn shims(server: &Server) -> Vec<u32> {
     let machine = std::fs::read_link(format!("/proc/{}/ns/pid", server.pid())).ok();
     let of_machine = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok() == machine;
     process::called("knarr shim ").into_iter().filter(of_machine).collect()

@@ -33,12 +33,30 @@ fn memory_mib(pid: u32, field: &'static str) -> anyhow::Result<f64> {
 
 /// Memory in KiB that no other process shares.
 pub fn private_kib(pid: u32) -> anyhow::Result<f64> {
+    Ok(mapped_kib(pid, "Private_Clean:")? + mapped_kib(pid, "Private_Dirty:")?)
+}
+
+/// Memory in MiB, where what several processes share is divided among them.
+pub fn proportional_mib(pid: u32) -> anyhow::Result<f64> {
+    Ok(mapped_kib(pid, "Pss:")? / 1024.0)
+}
+
+/// Memory in MiB that is no file's.
+pub fn anonymous_mib(pid: u32) -> anyhow::Result<f64> {
+    Ok(mapped_kib(pid, "Anonymous:")? / 1024.0)
+}
+
+fn mapped_kib(pid: u32, field: &'static str) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let of = |name: &str| -> f64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0.0)
-    };
-    Ok(of("Private_Clean:") + of("Private_Dirty:"))
+    let line = text.lines().find_map(|line| line.strip_prefix(field)).context(field)?;
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+}
+
+/// Bytes that it has caused to be written to disks so far.
+pub fn written_bytes(pid: u32) -> anyhow::Result<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("write_bytes")?;
+    Ok(line.trim().parse()?)
 }
 
 /// How often each of its threads was put on a processor and left it again.

@@ -42,3 +42,5 @@ pub const PODS_AT_ONCE_PER_SECOND: f64 = 80.0 / 14.0;
 pub const MIB_PER_POD: f64 = 13.0;
 /// 15 % of a core with 95 sleeping pods.
 pub const IDLE_CORE_PERCENT_PER_POD: f64 = 15.0 / 95.0;
+/// The whole node: the control plane, of which it is 490, kubelet, proxy and containerd.
+pub const NODE_MIB: f64 = 665.0;

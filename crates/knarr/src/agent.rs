@@ -85,15 +85,18 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     // They all ask as the node, and share one copy of each kind.
     let cluster = Cluster::with_client(joined.client.clone(), caches);
     flags.parts.start(parts, |_| cluster.clone(), shutdown.clone())?;
-    let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
+    let mut running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
     println!(
         "knarr is a node of the cluster at {} after {} ms",
         joined.servers.list().join(", "),
         began.elapsed().as_millis()
     );
+    crate::memory::give_back_later();
     crate::notify::ready(&format!("a node of {}", joined.servers.list().join(", ")));
-    shutdown.cancelled().await;
-    crate::notify::stopping();
+    tokio::select! {
+        ended = &mut running => return ended.context("the node ended"),
+        () = shutdown.cancelled() => crate::notify::stopping(),
+    }
     running.await.context("the node ended")
 }
 

@@ -12,6 +12,7 @@ mod local_storage;
 mod metrics;
 mod alone;
 mod leader;
+mod memory;
 mod health;
 mod tuning;
 mod node;

@@ -254,6 +254,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         began.elapsed().as_millis(),
         server.kubeconfig.display()
     );
+    crate::memory::give_back_later();
     crate::notify::ready(&format!("answering on https://{address}"));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {

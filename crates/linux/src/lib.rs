@@ -4,6 +4,7 @@ pub mod cgroup;
 pub mod fd_passing;
 pub mod mount;
 pub mod process;
+pub mod program;
 pub mod pty;
 pub mod seccomp;
 pub mod capabilities;

@@ -3,21 +3,18 @@
 use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Shutdown;
 use crate::key::Key;
+use crate::watch::{self, Change, Taker, Watched};
 
 /// A built-in kind, by its type.
 pub trait Kind:
@@ -290,38 +287,45 @@ const SEEN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
 async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static str, shutdown: Shutdown) {
-    let config = watcher::Config::default().streaming_lists().fields(fields);
-    let mut events = pin!(watch(Api::<K>::all(client), config).default_backoff());
-    let mut listed: BTreeMap<Key, Arc<K>> = BTreeMap::new();
-    let mut newest = 0;
-    loop {
-        let event = tokio::select! {
-            () = shutdown.cancelled() => return,
-            event = events.next() => event,
+    let watched = Watched { kind: K::KIND, path: K::url_path(&(), None), fields };
+    let mut filling = Filling { cache, listed: BTreeMap::new(), newest: 0 };
+    shutdown.run_until_cancelled(watch::follow(client, watched, &mut filling)).await;
+}
+
+/// A cache, and the list of all objects as long as it is not complete.
+struct Filling<K: Kind> {
+    cache: Arc<Cache<K>>,
+    listed: BTreeMap<Key, Arc<K>>,
+    newest: u64,
+}
+
+impl<K: Kind> Taker for Filling<K> {
+    fn take(&mut self, change: Change<'_>) -> serde_json::Result<u64> {
+        let (text, whole) = match change {
+            Change::Listing => {
+                self.listed.clear();
+                return Ok(0);
+            }
+            Change::Complete => {
+                self.cache.replace(std::mem::take(&mut self.listed));
+                self.cache.advance(self.newest.max(1));
+                return Ok(0);
+            }
+            Change::Listed(text) | Change::Put(text) | Change::Gone(text) => (text, change),
         };
-        match event {
-            None => return,
-            Some(Err(error)) => tracing::warn!(kind = K::KIND, %error, "a watch failed and is tried again"),
-            Some(Ok(Event::Init)) => listed.clear(),
-            Some(Ok(Event::InitApply(mut object))) => {
-                newest = newest.max(slim(&mut object));
-                listed.insert(Key::of(object.metadata()), Arc::new(object));
+        let mut object: K = serde_json::from_str(text)?;
+        let revision = slim(&mut object);
+        match whole {
+            Change::Listed(_) => {
+                self.newest = self.newest.max(revision);
+                self.listed.insert(Key::of(object.metadata()), Arc::new(object));
+                return Ok(revision);
             }
-            Some(Ok(Event::InitDone)) => {
-                cache.replace(std::mem::take(&mut listed));
-                cache.advance(newest.max(1));
-            }
-            Some(Ok(Event::Apply(mut object))) => {
-                let revision = slim(&mut object);
-                cache.put(Arc::new(object));
-                cache.advance(revision);
-            }
-            Some(Ok(Event::Delete(mut object))) => {
-                let revision = slim(&mut object);
-                cache.remove(&Key::of(object.metadata()));
-                cache.advance(revision);
-            }
+            Change::Gone(_) => self.cache.remove(&Key::of(object.metadata())),
+            _ => self.cache.put(Arc::new(object)),
         }
+        self.cache.advance(revision);
+        Ok(revision)
     }
 }
 

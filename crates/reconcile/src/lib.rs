@@ -14,6 +14,7 @@ mod key;
 pub mod lease;
 mod plan;
 mod queue;
+mod watch;
 
 pub use cache::{Cache, Caches, Kind};
 pub use clock::Clock;
