@@ -3,6 +3,12 @@
 CARGO ?= cargo
 DATA_DIR ?= $(CURDIR)/target/cluster
 PORT ?= 6443
+# `PROFILE=dev` takes what the tests have built, with everything that they share.
+PROFILE ?= release
+PACKAGES := $(if $(filter dev,$(PROFILE)),--workspace,-p knarr)
+PROGRAM := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/knarr
+# What of the tests runs, such as `TESTS='--lib quantity'`: all, unless told otherwise.
+TESTS ?=
 # Only root can make containers; anybody else gets the control plane alone, on this machine only.
 NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 127.0.0.1)
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
@@ -17,11 +23,14 @@ run: build ## Start a one-node cluster on this machine; Ctrl-C stops it, its dat
 	@scripts/install-tools run
 	@mkdir -p "$(DATA_DIR)"
 	@scripts/first-steps "$(DATA_DIR)" "$(NODE_FLAGS)"
-	exec target/release/knarr server --data-dir "$(DATA_DIR)" --https-port $(PORT) $(NODE_FLAGS)
+	exec $(PROGRAM) server --data-dir "$(DATA_DIR)" --https-port $(PORT) $(NODE_FLAGS)
 
-build: ## Build the release program.
+build: ## Build the release program; target/bin has it as knarr and as kubectl.
 	@scripts/install-tools build
-	$(CARGO) build --release --locked -p knarr
+	$(CARGO) build --profile $(PROFILE) --locked $(PACKAGES)
+	@mkdir -p target/bin
+	@ln -sfn ../../$(PROGRAM) target/bin/knarr
+	@ln -sfn knarr target/bin/kubectl
 
 release: ## Build the static program that is given to others, into target/dist.
 	@scripts/install-tools build
@@ -30,7 +39,7 @@ release: ## Build the static program that is given to others, into target/dist.
 test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries.
 	@scripts/install-tools test
 	$(CARGO) build --locked --workspace
-	$(CARGO) $(TEST_RUNNER) --locked --workspace
+	$(CARGO) $(TEST_RUNNER) --locked --workspace $(TESTS)
 
 ci: lint test ## What the checks of a change run, nothing more or less.
 

@@ -161,3 +161,30 @@ async fn a_service_keeps_its_address() {
         "{message}"
     );
 }
+
+/// Whoever watches is told at once that the server stops, and nobody who has asked for nothing is waited for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_stops_ends_its_watches() {
+    let mut server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let mut watches = Vec::new();
+    for _ in 0..3 {
+        watches.push(client.watch("/api/v1/namespaces?watch=true").await.unwrap());
+    }
+    for watch in &mut watches {
+        assert_eq!(watch.next().await.unwrap().unwrap()["type"], "ADDED");
+    }
+    // One has not begun to speak, another has and says no more.
+    let silent = tokio::net::TcpStream::connect(client.address()).await.unwrap();
+    let idle = client.connect().await.unwrap();
+    let (stopped, server) = tokio::task::spawn_blocking(move || (server.terminate(), server)).await.unwrap();
+    assert!(stopped.unwrap(), "the server ends with success");
+    for mut watch in watches {
+        // Events may be on their way; after them the stream is whole, not cut.
+        while watch.next().await.unwrap().is_some() {}
+    }
+    // It says so when it has to cut somebody off, which takes it five seconds.
+    let log = std::fs::read_to_string(server.data_dir().join("log")).unwrap();
+    assert!(log.contains("stopping") && !log.contains("did not end in time"), "{log}");
+    drop((silent, idle));
+}

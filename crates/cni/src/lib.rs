@@ -7,10 +7,12 @@ pub mod builtin;
 pub mod exec;
 pub mod policy;
 pub mod routes;
+mod remove;
 mod watch;
 
 pub use builtin::{Builtin, Config};
 pub use exec::Exec;
+pub use remove::remove;
 
 use std::path::PathBuf;
 

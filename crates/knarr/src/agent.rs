@@ -37,6 +37,13 @@ pub struct Flags {
     node: crate::node::Flags,
 }
 
+impl Flags {
+    /// What is left on the machine when the agent is gone.
+    pub fn installed(self) -> crate::install::Node {
+        crate::install::Node { data_dir: self.data_dir, flags: self.node }
+    }
+}
+
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     runtime.block_on(serve(flags))
@@ -84,13 +91,18 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     // They all ask as the node, and share one copy of each kind.
     let cluster = Cluster::with_client(joined.client.clone(), caches);
     flags.parts.start(parts, |_| cluster.clone(), shutdown.clone())?;
-    let running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
+    let mut running = crate::node::start(node, &flags.data_dir, membership, shutdown.clone()).await?;
     println!(
         "knarr is a node of the cluster at {} after {} ms",
         joined.servers.list().join(", "),
         began.elapsed().as_millis()
     );
     crate::memory::give_back_later();
+    crate::notify::ready(&format!("a node of {}", joined.servers.list().join(", ")));
+    tokio::select! {
+        ended = &mut running => return ended.context("the node ended"),
+        () = shutdown.cancelled() => crate::notify::stopping(),
+    }
     running.await.context("the node ended")
 }
 

@@ -9,6 +9,8 @@ use anyhow::{Context, bail};
 use container_runtime::image::registries::Registries;
 use container_runtime::image::{Credentials, Image, Images, ImagesConfig, ProgressNow};
 
+use crate::progress::Busy;
+
 const LAYER_PULLS_MAX: usize = 3;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const SHORT_ID_LENGTH: usize = 13;
@@ -81,7 +83,10 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
         Command::Import { archives, place } => {
             let images = open(&place).await?;
             for archive in archives {
-                for name in import(&images, &archive, &place.data_dir).await? {
+                let busy = Busy::begin(format!("importing {}", archive.display()));
+                let names = import(&images, &archive, &place.data_dir).await?;
+                drop(busy);
+                for name in names {
                     println!("{name}");
                 }
             }

@@ -41,6 +41,10 @@ mod snapshot;
 mod token;
 mod image;
 mod cluster;
+mod install;
+mod texts;
+mod notify;
+mod progress;
 
 use std::io::IsTerminal;
 
@@ -65,6 +69,10 @@ enum Command {
     Agent(Box<agent::Flags>),
     /// Say what this host lacks for a server or a node, and how to get it.
     Check(check::Flags),
+    /// Make knarr a service of this machine, and start it. Again, with other flags, it changes the service.
+    Install(Box<install::Flags>),
+    /// Take the service away with all pods and data of this machine.
+    Uninstall(install::UninstallFlags),
     /// Look after the tokens with which machines join.
     #[command(subcommand)]
     Token(token::Command),
@@ -105,6 +113,10 @@ enum Command {
     Image(image::Command),
     /// Make a cluster of several nodes on this machine, each in namespaces of its own. Needs root.
     Cluster(cluster::Flags),
+    /// Print what a shell needs to complete commands and flags.
+    Completion(texts::Completion),
+    /// Print the manual page of a command.
+    Man(texts::Man),
     /// Talk to a cluster; the same as calling this program by the name kubectl.
     #[command(disable_help_flag = true)]
     Kubectl {
@@ -130,14 +142,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.
     // The netlink library warns of every link that is not there, which is what one asks it to find out.
-    let level = if matches!(
-        arguments.command,
-        Command::Image(_) | Command::Token(_) | Command::Cluster(_) | Command::Etcd(_)
-    ) {
-        "error"
-    } else {
-        upstream::log_level(sifted.verbosity)
-    };
+    let level = if shows_progress(&arguments.command) { "error" } else { upstream::log_level(sifted.verbosity) };
     let filter = tracing_subscriber::EnvFilter::try_from_env("KNARR_LOG").unwrap_or_else(|_| level.into());
     // A log that cannot be written, say because the disk is full, is no reason to panic in whoever had something to say.
     let log = tracing_subscriber::fmt()
@@ -152,6 +157,13 @@ fn main() -> anyhow::Result<()> {
         Command::Server(flags) => server::run(*flags),
         Command::Agent(flags) => agent::run(*flags),
         Command::Check(flags) => check::run(flags),
+        Command::Install(flags) => {
+            let given = matches.subcommand_matches("install").expect("this command was given");
+            install::run(*flags, given)
+        }
+        Command::Uninstall(flags) => install::uninstall(flags),
+        Command::Completion(flags) => texts::completion(flags),
+        Command::Man(flags) => texts::man(flags),
         Command::Token(command) => token::run(command),
         Command::KubeControllerManager(flags) => controllers::run(*flags),
         Command::KubeApiserver(flags) => api_server::run(*flags),
@@ -170,6 +182,11 @@ fn main() -> anyhow::Result<()> {
         // Reached only where options of knarr itself stood before it.
         Command::Kubectl { line } => std::process::exit(kubectl::main(line)),
     }
+}
+
+fn shows_progress(command: &Command) -> bool {
+    use Command::{Cluster, Etcd, Image, Install, Snapshot, Token, Uninstall};
+    matches!(command, Image(_) | Token(_) | Cluster(_) | Etcd(_) | Install(_) | Uninstall(_) | Snapshot(_))
 }
 
 /// The arguments of kubectl, where this is a call of it: by the program's name, or by the first argument.

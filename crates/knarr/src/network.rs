@@ -31,6 +31,27 @@ pub struct Flags {
     pub disable_network_policy: bool,
 }
 
+impl Flags {
+    fn choice(&self) -> Choice {
+        match &self.cni_conf_dir {
+            Some(dir) if has_configuration(dir) => Choice::Plugins,
+            _ => self.network_backend,
+        }
+    }
+
+    fn plugins(&self, state_dir: &Path) -> anyhow::Result<Arc<cni::Exec>> {
+        let conf_dir = self.cni_conf_dir.clone().unwrap_or_else(|| CNI_CONF_DIR.into());
+        tracing::info!(conf_dir = %conf_dir.display(), "pods are connected by CNI plugins");
+        let plugins = cni::Exec::open(cni::exec::Config {
+            conf_dir,
+            bin_dirs: self.cni_bin_dir.clone(),
+            state_dir: state_dir.join("cni"),
+            node_namespace: None,
+        });
+        Ok(Arc::new(plugins.context("open the pod network")?))
+    }
+}
+
 const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,20 +79,8 @@ pub enum PodNetwork {
 
 impl PodNetwork {
     pub fn open(flags: &crate::node::Flags, membership: &Membership, state_dir: &Path) -> anyhow::Result<PodNetwork> {
-        let choice = match &flags.network.cni_conf_dir {
-            Some(dir) if has_configuration(dir) => Choice::Plugins,
-            _ => flags.network.network_backend,
-        };
-        let Choice::Builtin(backend) = choice else {
-            let conf_dir = flags.network.cni_conf_dir.clone().unwrap_or_else(|| CNI_CONF_DIR.into());
-            tracing::info!(conf_dir = %conf_dir.display(), "pods are connected by CNI plugins");
-            let plugins = cni::Exec::open(cni::exec::Config {
-                conf_dir,
-                bin_dirs: flags.network.cni_bin_dir.clone(),
-                state_dir: state_dir.join("cni"),
-                node_namespace: None,
-            });
-            return Ok(PodNetwork::Plugins(Arc::new(plugins.context("open the pod network")?)));
+        let Choice::Builtin(backend) = flags.network.choice() else {
+            return Ok(PodNetwork::Plugins(flags.network.plugins(state_dir)?));
         };
         let config = cni::Config {
             cluster_ranges: vec![flags.cluster_cidr],
@@ -88,6 +97,18 @@ impl PodNetwork {
             network = network.with_policies(policies.clone());
         }
         Ok(PodNetwork::Builtin { network: Arc::new(network), routes, policies })
+    }
+
+    /// Good enough to take pods away that are there: nothing is connected any more.
+    pub fn to_leave(flags: &crate::node::Flags, state_dir: &Path) -> anyhow::Result<Arc<dyn cri::Network>> {
+        Ok(match flags.network.choice() {
+            Choice::Plugins => flags.network.plugins(state_dir)?,
+            Choice::Builtin(_) => {
+                let state_dir = state_dir.join("network");
+                std::fs::create_dir_all(&state_dir).with_context(|| format!("create {}", state_dir.display()))?;
+                Arc::new(Builtin::open(cni::Config::new(state_dir)).context("open the pod network")?)
+            }
+        })
     }
 
     pub fn network(&self) -> Arc<dyn cri::Network> {

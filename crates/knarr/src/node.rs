@@ -284,21 +284,10 @@ pub async fn runtime(
         let remote = cri::remote::Remote::connect(endpoint).await;
         return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));
     }
-    let state_dir = state_dir(data_dir);
-    let pod_network = PodNetwork::open(flags, membership, &state_dir)?;
+    let pod_network = PodNetwork::open(flags, membership, &state_dir(data_dir))?;
     let network = pod_network.network();
     pod_network.start(membership, shutdown.clone());
-    let config = container_runtime::Config {
-        root_dir: data_dir.join("runtime"),
-        state_dir,
-        shim_program: std::env::current_exe().context("find this program")?,
-        network,
-        registries: registries(&flags.private_registry)?,
-        layer_pulls_max: LAYER_PULLS_MAX,
-        log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
-        log_max_files: flags.container_log_max_files,
-        shim_answers_within: container_runtime::ANSWER_WITHIN,
-    };
+    let config = runtime_config(flags, data_dir, network)?;
     let images = Images::open(ImagesConfig {
         root_dir: ImagesConfig::root_dir_of(&config.root_dir),
         registries: config.registries.clone(),
@@ -316,8 +305,27 @@ pub async fn runtime(
     Ok(Arc::new(runtime))
 }
 
+/// Our own runtime, as a service was told to run it.
+pub fn runtime_config(
+    flags: &Flags,
+    data_dir: &Path,
+    network: Arc<dyn cri::Network>,
+) -> anyhow::Result<container_runtime::Config> {
+    Ok(container_runtime::Config {
+        root_dir: data_dir.join("runtime"),
+        state_dir: state_dir(data_dir),
+        shim_program: std::env::current_exe().context("find this program")?,
+        network,
+        registries: registries(&flags.private_registry)?,
+        layer_pulls_max: LAYER_PULLS_MAX,
+        log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
+        log_max_files: flags.container_log_max_files,
+        shim_answers_within: container_runtime::ANSWER_WITHIN,
+    })
+}
+
 /// Where what is of no use after a reboot is kept. Sockets live there, whose paths must be short.
-fn state_dir(data_dir: &Path) -> PathBuf {
+pub fn state_dir(data_dir: &Path) -> PathBuf {
     let run = Path::new("/run/knarr");
     if data_dir == Path::new("/var/lib/knarr") {
         return run.into();

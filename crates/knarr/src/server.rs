@@ -139,6 +139,11 @@ impl Flags {
         Ok(disabled)
     }
 
+    /// What is left on the machine when the server is gone.
+    pub fn installed(self) -> crate::install::Node {
+        crate::install::Node { data_dir: self.data_dir, flags: self.node }
+    }
+
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
@@ -170,6 +175,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     if let Some(token) = &flags.token {
         crate::join::server::recover(&*store, token, &flags.data_dir).await.context("recover the cluster's keys")?;
     }
+    let far = |what: &str| tracing::info!(after_ms = began.elapsed().as_millis() as u64, "{what}");
+    far("the store is open");
     let config = kube_apiserver::Config {
         data_dir: flags.data_dir.clone(),
         bind_address: flags.bind_address,
@@ -202,6 +209,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         audit: flags.api.audit(),
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
+    far("the API server answers");
     if !flags.disables("local-storage") {
         let class = crate::local_storage::class();
         let made = kube_apiserver::bootstrap::ensure(&server.app, class).await;
@@ -256,7 +264,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 crate::roles::keep(local.administrator(AGENT), node.name(), flags.runs_etcd, stop_components.clone());
             tokio::spawn(roles);
             let started = crate::node::start(node, &flags.data_dir, membership, stop_components.clone());
-            Some(started.await.context("start the node")?)
+            let started = started.await.context("start the node")?;
+            far("the node runs");
+            Some(started)
         }
     };
     let parts = match flags.disable_agent {
@@ -303,6 +313,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         server.kubeconfig.display()
     );
     crate::memory::give_back_later();
+    crate::notify::ready(&format!("answering on https://{address}"));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let removed = etcd.as_ref().map(|etcd| etcd.removed.clone()).unwrap_or_default();
     tokio::select! {
@@ -311,6 +322,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         () = removed.cancelled() => {}
     }
     tracing::info!("stopping");
+    crate::notify::stopping();
     // Components first: what they have begun to write, they can end.
     stop_components.cancel();
     for running in [controllers, scheduler, cloud, node, ingress, Some(manifests)].into_iter().flatten().chain(parts) {

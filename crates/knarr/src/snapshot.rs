@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::etcd::access::Access;
 use crate::etcd::{self, reset, snapshots};
+use crate::progress::Busy;
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -77,17 +78,20 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 }
 
 fn save(file: &Path, data_dir: &Path, access: &Access) -> anyhow::Result<()> {
+    let busy = Busy::begin(format!("saving what {} holds", data_dir.display()));
     let config = match access.servers.is_empty() {
         false => access.config()?,
         true if etcd::is_member(data_dir) => etcd::command::access(data_dir)?,
         true => {
             let revision = crate::control::save_snapshot(data_dir, file)?;
+            drop(busy);
             println!("saved revision {revision} to {}", file.display());
             return Ok(());
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let bytes = runtime.block_on(snapshots::Source::Etcd(config).save(file))?;
+    drop(busy);
     println!("saved {bytes} bytes of etcd to {}", file.display());
     Ok(())
 }
@@ -97,7 +101,9 @@ fn restore(file: &Path, data_dir: &Path) -> anyhow::Result<()> {
         if etcd::is_member(data_dir) {
             bail!("this server keeps its objects in etcd, and {} is a snapshot of an embedded store", file.display());
         }
+        let busy = Busy::begin(format!("reading {}", file.display()));
         let revision = store::embedded::snapshot::restore(file, &data_dir.join("store")).context("restore")?;
+        drop(busy);
         println!("restored revision {revision} into {}", data_dir.display());
         return Ok(());
     }
@@ -109,7 +115,9 @@ fn restore(file: &Path, data_dir: &Path) -> anyhow::Result<()> {
         );
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let busy = Busy::begin(format!("reading {}", file.display()));
     runtime.block_on(reset::restore(&config, file))?;
+    drop(busy);
     println!("{}", reset::done_message(&config));
     Ok(())
 }

@@ -5,10 +5,12 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 use machinery::status::Status;
+use tokio_util::sync::CancellationToken;
 
 /// The largest body a client may send, as upstream.
 pub const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -81,6 +83,14 @@ pub enum Body {
 impl Body {
     pub fn full(bytes: impl Into<Bytes>) -> Body {
         Body::Full(Some(bytes.into()))
+    }
+
+    /// Pieces that would come after this are not waited for.
+    pub fn until(self, stopping: CancellationToken) -> Body {
+        match self {
+            Body::Stream(pieces) => Body::Stream(pieces.take_until(stopping.cancelled_owned()).boxed()),
+            known => known,
+        }
     }
 }
 

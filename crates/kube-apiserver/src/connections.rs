@@ -57,10 +57,13 @@ pub async fn accept(
             continue;
         };
         let watcher = graceful.watcher();
+        let stopping = shutdown.clone();
         let (app, acceptor, clients, server) = (app.clone(), acceptor.clone(), clients.clone(), server.clone());
         tokio::spawn(async move {
             let _place = place;
-            let Some((stream, peer)) = handshake(stream, address, &acceptor, &clients).await else { return };
+            // Who has not even said who it is has asked for nothing yet: that is not waited for.
+            let shaken = stopping.run_until_cancelled_owned(handshake(stream, address, &acceptor, &clients)).await;
+            let Some(Some((stream, peer))) = shaken else { return };
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                 let (app, peer) = (app.clone(), peer.clone());
                 async move { Ok::<_, Infallible>(serve(app, peer, request.map(Sent::Pieces)).await) }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio_util::sync::CancellationToken;
+
 use crate::app::App;
 use crate::query::Query;
 use crate::respond::{self, Reply};
@@ -10,7 +12,8 @@ use crate::respond::{self, Reply};
 pub struct Health {
     /// Objects that must be there from the first start are there.
     pub bootstrapped: AtomicBool,
-    pub stopping: AtomicBool,
+    /// Cancelled when the server is told to stop: it takes no more requests, and watches end.
+    pub stopping: CancellationToken,
 }
 
 /// A check answers why it fails, if it does.
@@ -26,7 +29,7 @@ const BOOTSTRAP: (&str, Check) =
     });
 const PRIORITY: (&str, Check) = ("poststarthook/scheduling/bootstrap-system-priority-classes", BOOTSTRAP.1);
 const INFORMERS: (&str, Check) = ("informer-sync", BOOTSTRAP.1);
-const SHUTDOWN: (&str, Check) = ("shutdown", |app| match app.health.stopping.load(Ordering::Acquire) {
+const SHUTDOWN: (&str, Check) = ("shutdown", |app| match app.health.stopping.is_cancelled() {
     true => Err("process is shutting down".into()),
     false => Ok(()),
 });

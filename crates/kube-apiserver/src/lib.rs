@@ -224,7 +224,7 @@ async fn serve_with(
         authorizer: authz::Authorizer::new(options.authorization.clone()),
         admission: admission::Admission::new(options),
         locks: Default::default(),
-        health: Default::default(),
+        health: health::Health { stopping: shutdown.clone(), ..Default::default() },
         metrics: Default::default(),
         openapi: Default::default(),
         audit: audit::Audit::start(&config.audit, shutdown.clone()).map_err(Error::Settings)?.map(Arc::new),
@@ -248,12 +248,7 @@ async fn serve_with(
     aggregate::start(&app, shutdown.clone());
     app.health.bootstrapped.store(true, Ordering::Release);
 
-    let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown.clone()));
-    let stopping = app.clone();
-    tokio::spawn(async move {
-        shutdown.cancelled().await;
-        stopping.health.stopping.store(true, Ordering::Release);
-    });
+    let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
     Ok(Serving { address, app, certificate, accepting, announcing })
 }
 

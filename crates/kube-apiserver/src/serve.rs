@@ -172,7 +172,8 @@ async fn steps(
         };
         let passed = aggregate::pass(app, &route, &user, &parts.headers, caller);
         return match long_running {
-            true => passed.await,
+            // A watch there ends as one here does.
+            true => Ok(passed.await?.map(|body| body.until(app.health.stopping.child_token()))),
             false => tokio::time::timeout(REQUEST_TIMEOUT, passed).await.unwrap_or_else(|_| Err(too_late())),
         };
     }

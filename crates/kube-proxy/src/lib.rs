@@ -75,3 +75,9 @@ pub enum Error {
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
     sync::run(config, cluster, shutdown).await
 }
+
+/// Takes all rules of Services away from this machine.
+pub async fn remove() -> Result<(), Error> {
+    let config = Config::new("");
+    Ok(nftables::Kernel::open(&config.table, None, &[Family::V4, Family::V6])?.remove().await?)
+}

@@ -200,7 +200,8 @@ fn expected(step: &Step, age: Age) -> Vec<&str> {
     lines.map(|(_, line)| line.as_str()).collect()
 }
 
-fn matches(expected: &[&str], actual: &[String]) -> bool {
+/// Are these the lines that were expected? `...` stands for any characters, on a line of its own for any lines.
+pub fn matches(expected: &[&str], actual: &[String]) -> bool {
     match (expected.split_first(), actual.split_first()) {
         (None, None) => true,
         (Some((pattern, rest)), _) if pattern.trim() == "..." => {

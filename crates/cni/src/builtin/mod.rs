@@ -29,7 +29,7 @@ use crate::{Error, Result};
 pub(crate) use claims::gateway;
 use claims::{Claim, Claims, Port};
 pub(crate) use links::{hash, set_loopback_up};
-pub(crate) use rules::text_attribute;
+pub(crate) use rules::{connect, text_attribute};
 
 /// How a node's network is laid out.
 #[derive(Clone, Debug)]

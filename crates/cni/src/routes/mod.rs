@@ -4,8 +4,8 @@
 //! Also what someone took away by hand is put back here, the bridge and its rules included.
 
 mod condition;
-mod kernel;
-mod plan;
+pub(crate) mod kernel;
+pub(crate) mod plan;
 #[cfg(test)]
 mod tests;
 

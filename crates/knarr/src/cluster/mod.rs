@@ -7,7 +7,6 @@ mod machines;
 mod links;
 mod up;
 mod faults;
-mod progress;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,8 +15,8 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::FlockOperation;
 
 use self::machines::Machine;
-use self::progress::Progress;
 use self::state::{Cluster, NODES_MAX, check_name};
+use crate::progress::Progress;
 
 pub use machine::{COMMAND as MACHINE, main as become_machine};
 

@@ -13,10 +13,10 @@ use kube::config::Kubeconfig;
 
 use super::machine::{DATA, Setup};
 use super::machines::{self, Machine};
-use super::progress::Progress;
 use super::state::{Cluster, Node};
 use super::{API_PORT, links};
 use crate::join::token::Token;
+use crate::progress::Progress;
 
 /// All nodes share one disk, and one memory: how full these are is no reason to evict pods or to remove images, because
 /// another node would be no better.

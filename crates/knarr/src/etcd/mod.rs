@@ -109,6 +109,15 @@ fn lock(folder: &Path) -> anyhow::Result<Option<std::fs::File>> {
     Ok(Some(file))
 }
 
+/// Ends a member that outlived its knarr.
+pub async fn end_left_behind(data_dir: &Path) {
+    let address = IpAddr::from([127, 0, 0, 1]);
+    let config = Config { data_dir: data_dir.to_owned(), name: String::new(), address, others: Vec::new() };
+    if let Some(member) = process::left_behind(&config) {
+        member.stop().await;
+    }
+}
+
 fn url(address: IpAddr, port: u16) -> String {
     format!("https://{}", std::net::SocketAddr::new(address, port))
 }

@@ -94,7 +94,7 @@ fn has_room(config: &Config) -> bool {
 }
 
 /// Any process, a child or not.
-struct Running {
+pub struct Running {
     pid: Pid,
     /// Says so when it has ended.
     ended: tokio::sync::oneshot::Receiver<()>,
@@ -120,7 +120,7 @@ impl Running {
         let _ = (&mut self.ended).await;
     }
 
-    async fn stop(mut self) {
+    pub async fn stop(mut self) {
         let _ = rustix::process::kill_process(self.pid, Signal::TERM);
         if tokio::time::timeout(STOP_TIMEOUT, self.ended()).await.is_err() {
             tracing::warn!("etcd does not stop; it is left to itself");
@@ -130,7 +130,7 @@ impl Running {
 
 /// The member that an earlier knarr started, if it lives. It is found by what it was called with: on a full disk its id
 /// could not be written down.
-fn left_behind(config: &Config) -> Option<Running> {
+pub fn left_behind(config: &Config) -> Option<Running> {
     let folder = config.folder().join("data");
     let processes = std::fs::read_dir("/proc").ok()?.flatten();
     let mut found = processes.filter_map(|entry| {

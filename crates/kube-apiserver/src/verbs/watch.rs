@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use store::cache::{Change, Item, Watcher};
 use store::{Revision, StoreError};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::get::{REVISION_TIMEOUT, revision};
 use crate::body::Body;
@@ -86,6 +87,8 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     let ends = Instant::now() + options.lifetime;
     let gauge = call.app.metrics.watching(call.resource.kind.plural);
     let interest = call.app.flow.watches.begin(call.resource.kind.plural, &call.target, &call.query);
+    // A token of its own: thousands of watches that look at one would wait for each other.
+    let stopping = call.app.health.stopping.child_token();
     let stream = Stream {
         call,
         filter,
@@ -96,6 +99,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         columns_sent: false,
         changes: Vec::new(),
         ready: VecDeque::new(),
+        stopping,
         _gauge: gauge,
         _interest: interest,
     };
@@ -175,6 +179,7 @@ struct Stream {
     changes: Vec<Arc<Change>>,
     /// Pieces that wait to be sent.
     ready: VecDeque<Bytes>,
+    stopping: CancellationToken,
     _gauge: crate::metrics::Gauge,
     _interest: Option<crate::flowcontrol::Interest>,
 }
@@ -205,6 +210,8 @@ impl Stream {
                         None => {}
                     }
                 }
+                // As upstream: whoever watches goes on at another server, or at this one when it is back.
+                () = self.stopping.cancelled() => return (Bytes::new(), false),
                 () = tokio::time::sleep_until(wake_at) => {
                     let over = Instant::now() >= self.ends;
                     let mut out = BytesMut::new();
