@@ -73,7 +73,8 @@ struct Connection {
 impl Flags {
     fn follow_file(&mut self) -> anyhow::Result<()> {
         let Some(path) = &self.config else { return Ok(()) };
-        let fields = crate::component_config::read(path, "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")?;
+        let fields =
+            crate::component_config::read(path, "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration")?;
         let program: Program =
             serde_json::from_value(fields.into()).with_context(|| format!("use {}", path.display()))?;
         let kubeconfig = Some(PathBuf::from(program.client_connection.kubeconfig));

@@ -167,12 +167,7 @@ pub async fn start_at(
     let kubeconfigs = kubeconfigs(&config, &kubeconfig);
     write_all(&kubeconfigs, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
-    let renewed = Renewed {
-        app: serving.app.clone(),
-        verify_kubelets: !config.kubelet_insecure_tls,
-        url,
-        kubeconfigs,
-    };
+    let renewed = Renewed { app: serving.app.clone(), verify_kubelets: !config.kubelet_insecure_tls, url, kubeconfigs };
     tokio::spawn(renew(renewed, material, options, serving.certificate, shutdown));
     let (accepting, announcing) = (serving.accepting, serving.announcing);
     Ok(Running { address: serving.address, kubeconfig, app: serving.app, cluster_authority, accepting, announcing })

@@ -171,7 +171,11 @@ winkernel:
 "#;
 
     fn read(text: &str) -> anyhow::Result<File> {
-        File::of(component_config::parse(text.as_bytes(), "kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration")?)
+        File::of(component_config::parse(
+            text.as_bytes(),
+            "kubeproxy.config.k8s.io/v1alpha1",
+            "KubeProxyConfiguration",
+        )?)
     }
 
     #[test]
