@@ -13,6 +13,10 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Another leader is chosen in less.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// etcd asks for five seconds of quiet.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(15);
+const TRY_AGAIN: Duration = Duration::from_millis(500);
+
 /// A member as the others see it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct View {
@@ -100,7 +104,15 @@ pub async fn remove(members: &[View], id: u64, files: &Files) -> anyhow::Result<
     }
     let asked = others.first().context("no other member answers")?;
     let mut client = members::connect(&asked.client_urls, files).await?;
-    client.member_remove(id).await.context("remove the member")?;
+    let until = tokio::time::Instant::now() + SETTLE_TIMEOUT;
+    while let Err(error) = client.member_remove(id).await {
+        // etcd wants to have been in touch with all for some seconds, which after a change it has not.
+        let is_unsettled = error.to_string().contains("unhealthy cluster");
+        if !is_unsettled || tokio::time::Instant::now() > until {
+            return Err(error).context("remove the member");
+        }
+        tokio::time::sleep(TRY_AGAIN).await;
+    }
     tracing::info!(member = leaving.name, id = format!("{id:x}"), "removed a member of etcd");
     Ok(())
 }

@@ -70,19 +70,19 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             call.app.cache.fresh().await.map_err(store_status)?;
             (None, state.list_and_watch(filter.scope()).1)
         }
-        Begin::After(revision) => match state.watch(revision, filter.scope()) {
-            Ok(watcher) => (None, watcher),
-            Err(StoreError::Compacted { wanted, oldest }) => {
-                let status = Status::expired(format!("too old resource version: {wanted} ({oldest})"));
-                return Ok(respond::bytes_reply(200, content_type, encoded(&call, "ERROR", &status.to_value())));
+        Begin::After(revision) => {
+            // Ahead of this server: wait for it to be reached, then begin there. What is never reached, as after a snapshot was
+            // restored, is said: who waited in silence would miss what happens until then.
+            call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?;
+            match state.watch(revision, filter.scope()) {
+                Ok(watcher) => (None, watcher),
+                Err(StoreError::Compacted { wanted, oldest }) => {
+                    let status = Status::expired(format!("too old resource version: {wanted} ({oldest})"));
+                    return Ok(respond::bytes_reply(200, content_type, encoded(&call, "ERROR", &status.to_value())));
+                }
+                Err(error) => return Err(store_status(error)),
             }
-            Err(StoreError::Future { wanted, .. }) => {
-                // Ahead of this server: wait for it to be reached, as upstream, then begin there.
-                call.app.cache.wait_for(wanted, REVISION_TIMEOUT).await.map_err(store_status)?;
-                (None, state.watch(revision, filter.scope()).map_err(store_status)?)
-            }
-            Err(error) => return Err(store_status(error)),
-        },
+        }
     };
     let ends = Instant::now() + options.lifetime;
     let gauge = call.app.metrics.watching(call.resource.kind.plural);
