@@ -5,6 +5,7 @@ mod command;
 mod commands;
 mod session;
 mod config;
+mod proxy;
 mod resource;
 mod output;
 mod describe;
@@ -88,6 +89,15 @@ pub fn main(line: Vec<String>) -> i32 {
             terminal::err(&text);
             code
         }
+    }
+}
+
+/// The help of the command that is called by that path, such as `kubectl config set`.
+pub(crate) fn help_of(path: &str) -> String {
+    let words: Vec<String> = path.split(' ').skip(1).map(str::to_string).collect();
+    match find(&commands::ROOT, &words) {
+        Found::Command(command, path, _) => command::help(command, &path),
+        Found::Unknown(_) => String::new(),
     }
 }
 

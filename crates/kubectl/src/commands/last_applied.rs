@@ -53,12 +53,8 @@ async fn view(session: &Session) -> Result<()> {
     let (infos, failures) = session.infos(&Query::from(session)).await?;
     crate::failure::all(failures)?;
     for info in infos {
-        let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else {
-            return Err(Failure::message(format!(
-                "no last-applied-configuration annotation found on resource: {}",
-                info.name
-            )));
-        };
+        // Upstream says nothing of what was never applied.
+        let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else { continue };
         let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
         if format == "json" {
             terminal::outln(&go_json::pretty_with(&value, b"  "));

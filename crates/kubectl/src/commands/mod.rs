@@ -23,6 +23,7 @@ mod edit;
 mod diff;
 mod nodes;
 pub mod auth;
+mod reconcile;
 mod api_resources;
 mod version;
 mod explain;

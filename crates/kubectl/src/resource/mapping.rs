@@ -113,7 +113,10 @@ impl Session {
     pub async fn mapping(&self, text: &str) -> Result<Mapping> {
         match self.find_mapping(|mapping| matches(mapping, text)).await? {
             Some(found) => Ok(found),
-            None => Err(Failure::message(format!("the server doesn't have a resource type {text:?}"))),
+            None => {
+                let name = text.split('.').next().unwrap_or(text);
+                Err(Failure::message(format!("the server doesn't have a resource type {name:?}")))
+            }
         }
     }
 
