@@ -50,6 +50,7 @@ macro_rules! themes {
 
 themes! {
     get: Api
+    help: Api
     formats: Api
     create: Api
     apply: Api

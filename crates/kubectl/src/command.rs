@@ -3,7 +3,7 @@
 use futures::future::LocalBoxFuture;
 
 use crate::failure::Result;
-use crate::flags::{Flag, Kind};
+use crate::flags::Flag;
 use crate::session::Session;
 
 pub type Run = for<'a> fn(&'a Session) -> LocalBoxFuture<'a, Result<()>>;
@@ -73,57 +73,3 @@ pub const GLOBAL: &[Flag] = &[
     Flag::switch("warnings-as-errors", "A warning of the server makes the exit code 1."),
     Flag::switch("help", "Help for this command.").short('h'),
 ];
-
-/// The help of a command. `path` is `kubectl create secret`.
-pub fn help(command: &Command, path: &str) -> String {
-    let mut text = format!("{}\n", command.short);
-    if !command.aliases.is_empty() {
-        text += &format!("\nAliases:\n  {}\n", [&[command.name], command.aliases].concat().join(", "));
-    }
-    if !command.examples.is_empty() {
-        text += "\nExamples:\n";
-        for line in command.examples.lines() {
-            text += &format!("  {line}\n");
-        }
-    }
-    if !command.subcommands.is_empty() {
-        let mut headings: Vec<&str> = Vec::new();
-        for subcommand in command.subcommands {
-            if !headings.contains(&subcommand.group) && subcommand.group != "hidden" {
-                headings.push(subcommand.group);
-            }
-        }
-        let width = command.subcommands.iter().map(|command| command.name.len()).max().unwrap_or(0);
-        for heading in headings {
-            text += &format!("\n{}\n", if heading.is_empty() { "Available Commands:" } else { heading });
-            for subcommand in command.subcommands.iter().filter(|subcommand| subcommand.group == heading) {
-                text += &format!("  {:width$}  {}\n", subcommand.name, subcommand.short);
-            }
-        }
-    }
-    let mut flags: Vec<&Flag> = command.flags.iter().flat_map(|table| table.iter()).collect();
-    flags.sort_by_key(|flag| flag.name);
-    if !flags.is_empty() {
-        text += "\nOptions:\n";
-        for flag in flags {
-            text += &flag_help(flag);
-        }
-    }
-    let usage =
-        if command.subcommands.is_empty() || command.run.is_some() { command.usage } else { "[command] [options]" };
-    text += &format!("\nUsage:\n  {path} {usage}\n");
-    if !command.subcommands.is_empty() {
-        text += &format!("\nUse \"{path} <command> --help\" for more information about a given command.\n");
-    }
-    text + "Use \"kubectl options\" for a list of global command-line options (applies to all commands).\n"
-}
-
-pub fn flag_help(flag: &Flag) -> String {
-    let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_else(|| "    ".into());
-    let default = match flag.kind {
-        Kind::Text | Kind::Optional(_) => format!("'{}'", flag.default),
-        Kind::List | Kind::Array => "[]".into(),
-        Kind::Switch | Kind::Integer | Kind::Duration => flag.default.to_string(),
-    };
-    format!("    {short}--{}={default}:\n\t{}\n\n", flag.name, flag.help)
-}

@@ -2,6 +2,7 @@
 
 mod flags;
 mod command;
+mod help;
 mod commands;
 mod session;
 mod config;
@@ -40,7 +41,7 @@ pub fn main(line: Vec<String>) -> i32 {
         Ok(flags) => flags,
         // Help is given even where the rest of the line makes no sense.
         Err(_) if line.iter().any(|word| word == "--help" || word == "-h") => {
-            terminal::out(&command::help(command, &path));
+            terminal::out(&help::of(command, &path));
             return 0;
         }
         Err(error) => {
@@ -49,12 +50,12 @@ pub fn main(line: Vec<String>) -> i32 {
         }
     };
     if flags.on("help") {
-        terminal::out(&command::help(command, &path));
+        terminal::out(&help::of(command, &path));
         return 0;
     }
     let Some(run) = command.run else {
         if flags.arguments.is_empty() {
-            terminal::out(&command::help(command, &path));
+            terminal::out(&help::of(command, &path));
             return 0;
         }
         terminal::errln(&format!(
@@ -96,7 +97,7 @@ pub fn main(line: Vec<String>) -> i32 {
 pub(crate) fn help_of(path: &str) -> String {
     let words: Vec<String> = path.split(' ').skip(1).map(str::to_string).collect();
     match find(&commands::ROOT, &words) {
-        Found::Command(command, path, _) => command::help(command, &path),
+        Found::Command(command, path, _) => help::of(command, &path),
         Found::Unknown(_) => String::new(),
     }
 }

@@ -1,4 +1,13 @@
-//! Which proxy the environment asks for: HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as Go reads them.
+//! Proxies on the way to a server: which one the environment asks for (HTTPS_PROXY, HTTP_PROXY and NO_PROXY, as Go reads
+//! them), and how it is asked.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::client::ConfigExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 /// The proxy for a server, or none. This machine itself is never asked for through a proxy.
 pub fn of_environment(server: &str) -> Option<String> {
@@ -15,7 +24,77 @@ pub fn of_environment(server: &str) -> Option<String> {
 
 /// The client of a configuration, through its proxy where it names one.
 pub fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
-    kube::Client::try_from(config)
+    let Some(proxy) = config.proxy_url.clone() else { return kube::Client::try_from(config) };
+    let connector = config.rustls_https_connector_with_connector(Tunnel { proxy })?;
+    let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let service = tower::ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .layer(config.extra_headers_layer()?)
+        .option_layer(config.auth_layer()?)
+        .map_err(tower::BoxError::from)
+        .service(transport);
+    Ok(kube::Client::new(service, config.default_namespace))
+}
+
+/// Connections that a proxy makes for us: it is asked with CONNECT, and from then on passes on what it gets.
+#[derive(Clone)]
+struct Tunnel {
+    proxy: http::Uri,
+}
+
+/// How long an answer of a proxy may be.
+const ANSWER_MAX: usize = 8 << 10;
+
+impl Tunnel {
+    async fn connect(self, target: http::Uri) -> std::io::Result<TokioIo<TcpStream>> {
+        let other = |text: String| std::io::Error::other(text);
+        if self.proxy.scheme_str() != Some("http") {
+            return Err(other(format!("a proxy must be reached by http, not by {:?}", self.proxy.scheme_str())));
+        }
+        let (user, proxy) = match self.proxy.authority().map(ToString::to_string).unwrap_or_default().rsplit_once('@') {
+            Some((user, proxy)) => (Some(user.to_string()), proxy.to_string()),
+            None => (None, self.proxy.authority().map(ToString::to_string).unwrap_or_default()),
+        };
+        let address = if proxy.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) { proxy } else { format!("{proxy}:80") };
+        let mut stream = TcpStream::connect(&address).await?;
+        let (host, port) = host_and_port(&target.to_string());
+        let host = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let mut request = format!("CONNECT {host} HTTP/1.1\r\nHost: {host}\r\n");
+        if let Some(user) = user {
+            let user = percent_encoding::percent_decode_str(&user).decode_utf8_lossy().into_owned();
+            let user = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, user);
+            request += &format!("Proxy-Authorization: Basic {user}\r\n");
+        }
+        stream.write_all(format!("{request}\r\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        // Byte by byte: what comes behind the answer is the server's.
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.push(stream.read_u8().await?);
+            if answer.len() > ANSWER_MAX {
+                return Err(other(format!("the proxy {address} talks too much")));
+            }
+        }
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        let line = answer.lines().next().unwrap_or_default();
+        match line.split(' ').nth(1) {
+            Some("200") => Ok(TokioIo::new(stream)),
+            _ => Err(other(line.splitn(2, ' ').nth(1).unwrap_or("the proxy gave no answer").to_string())),
+        }
+    }
+}
+
+impl tower::Service<http::Uri> for Tunnel {
+    type Response = TokioIo<TcpStream>;
+    type Error = std::io::Error;
+    type Future = Pin<Box<dyn Future<Output = std::io::Result<TokioIo<TcpStream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, target: http::Uri) -> Self::Future {
+        Box::pin(self.clone().connect(target))
+    }
 }
 
 fn chosen(server: &str, proxy: Option<&str>, exceptions: &str) -> Option<String> {

@@ -213,7 +213,7 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-XXXXX"),
         (r"\b10\.96\.0\.\d{3}\b", "10.96.0.XXX"),
         (r"\b3[0-2]\d{3}\b", "NPORT"),
-        (r"\bE?[0-9]{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "LOG "),
+        (r"\b[EWI]?[0-9]{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "LOG "),
     ];
     rules.iter().map(|(rule, text)| (Regex::new(rule).expect("the rule is well formed"), *text)).collect()
 });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::command::{Command, GLOBAL, flag_help};
+use crate::command::{Command, GLOBAL};
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output::columns::Columns;
@@ -388,10 +388,7 @@ async fn top_pods(session: &Session) -> Result<()> {
 }
 
 async fn options(_: &Session) -> Result<()> {
-    terminal::outln("The following options can be passed to any command:\n");
-    let mut flags: Vec<&Flag> = GLOBAL.iter().filter(|flag| flag.name != "help").collect();
-    flags.sort_by_key(|flag| flag.name);
-    flags.iter().for_each(|flag| terminal::out(&flag_help(flag)));
+    terminal::out(&crate::help::of_global(GLOBAL));
     Ok(())
 }
 

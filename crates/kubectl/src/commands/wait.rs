@@ -164,6 +164,7 @@ async fn run(session: &Session) -> Result<()> {
     let creating = conditions.iter().any(|until| matches!(until, Until::Created));
     let deleting = conditions.iter().any(|until| matches!(until, Until::Deleted { .. }));
     let mut found = false;
+    let mut waited_for = Vec::new();
     for wanted in wanted {
         let infos = match wanted {
             Wanted::Named { mapping, name } if deleting && !creating => {
@@ -182,13 +183,13 @@ async fn run(session: &Session) -> Result<()> {
             Wanted::Local(info) if creating || deleting => Ok(vec![info]),
             wanted => session.fetch(&query, wanted).await,
         };
-        let infos = match infos {
-            Ok(infos) => infos,
-            Err(failure) => {
-                failures.push(failure);
-                continue;
-            }
-        };
+        match infos {
+            Ok(infos) => waited_for.push(infos),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    // All are looked at before the first is waited for: one may go while another is waited for.
+    for infos in waited_for {
         found |= !infos.is_empty();
         for info in infos {
             let mut object = Value::Null;

@@ -55,10 +55,11 @@ impl Format {
         };
         let strict = flags.has("allow-missing-template-keys") && !flags.on("allow-missing-template-keys");
         let argument = if argument.is_empty() { given } else { argument };
+        let word = if name == "custom-columns-file" { "template" } else { "--template" };
         let from_file = |path: &str| {
             std::fs::read_to_string(path).map_err(|error| {
                 Failure::message(format!(
-                    "error reading --template {path}, open {path}: {}",
+                    "error reading {word} {path}, open {path}: {}",
                     crate::failure::go_io_error(&error)
                 ))
             })
