@@ -44,13 +44,16 @@ impl Command {
     }
 }
 
+/// Where discovery is kept, unless somebody says otherwise.
+pub const CACHE: &str = "$HOME/.kube/cache";
+
 /// Flags that every command takes.
 pub const GLOBAL: &[Flag] = &[
     Flag::text("as", "", "Username to impersonate for the operation."),
     Flag::array("as-group", "Group to impersonate, may be given several times."),
     Flag::text("as-uid", "", "UID to impersonate for the operation."),
     Flag::array("as-user-extra", "Extra of the user to impersonate, as key=value."),
-    Flag::text("cache-dir", "", "Where discovery is kept (default \"$HOME/.kube/cache\")."),
+    Flag::text("cache-dir", CACHE, "Where discovery is kept."),
     Flag::text("certificate-authority", "", "A file with the certificates of authorities."),
     Flag::text("client-certificate", "", "A file with the client's certificate."),
     Flag::text("client-key", "", "A file with the client's key."),
@@ -60,9 +63,12 @@ pub const GLOBAL: &[Flag] = &[
     Flag::switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
     Flag::text("kubeconfig", "", "The kubeconfig file to use."),
     Flag::text("kuberc", "", "The file with preferences, which is not read."),
+    Flag::duration("log-flush-frequency", "5s", "Not used: nothing is kept back."),
     Flag::switch("match-server-version", "Require the server's version to be the client's."),
     Flag::text("namespace", "", "The namespace of this request.").short('n'),
     Flag::text("password", "", "Password for basic authentication."),
+    Flag::text("profile", "none", "Not used."),
+    Flag::text("profile-output", "profile.pprof", "Not used."),
     Flag::text("request-timeout", "0", "How long one request may take; 0 for no limit."),
     Flag::text("server", "", "The address and port of the API server.").short('s'),
     Flag::text("tls-server-name", "", "The name the server's certificate must have."),

@@ -108,7 +108,8 @@ fn own(command: &Command, path: &str) -> Section<'static> {
 }
 
 /// The one sentence a command is listed with.
-pub fn short(command: &Command, path: &str) -> String {
+#[cfg(test)]
+fn short(command: &Command, path: &str) -> String {
     // Where the parent's own text lists it, that is how it is called.
     let parent = path.rsplit_once(' ').map_or("kubectl", |(parent, _)| parent);
     let listed = Section::find(TEXTS, parent).and_then(|section| {

@@ -41,12 +41,12 @@ const FLAGS: &[Flag] = &[
 async fn resources(session: &Session) -> Result<()> {
     let flags = &session.flags;
     if !session.arguments().is_empty() {
-        return session.usage(format!("unexpected arguments: {:?}", session.arguments()));
+        return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));
     }
     let output = flags.text("output");
     if !["", "wide", "name"].contains(&output) {
         return Err(Failure::message(
-            format!("--output {output} is not available").replace(output, &format!("{output:?}")),
+            format!("--output {output} is not available"),
         ));
     }
     let all = session.discovered(!flags.on("cached")).await?;
@@ -99,7 +99,7 @@ async fn resources(session: &Session) -> Result<()> {
 
 async fn versions(session: &Session) -> Result<()> {
     if !session.arguments().is_empty() {
-        return session.usage(format!("unexpected arguments: {:?}", session.arguments()));
+        return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));
     }
     let mut found: Vec<String> = Vec::new();
     let core = session.send(&Call::get("/api")).await?;

@@ -33,7 +33,7 @@ const FLAGS: &[Flag] = &[
         "background",
         "What happens to dependents: background, orphan or foreground.",
     ),
-    Flag::text("field-manager", "", "Who owns the fields that are set."),
+    Flag::text("field-manager", MANAGER, "Who owns the fields that are set."),
     Flag::switch("force", "Delete and create again where a change is refused."),
     Flag::switch("force-conflicts", "Take fields over from other managers."),
     Flag::integer("grace-period", "-1", "Seconds that a deleted object has to end."),

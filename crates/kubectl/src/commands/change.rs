@@ -75,10 +75,8 @@ impl<'a> Change<'a> {
         if self.dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
-        let manager = match self.session.flags.text("field-manager") {
-            "" => manager,
-            given => given,
-        };
+        let given = self.session.flags.given("field-manager");
+        let manager = if given { self.session.flags.text("field-manager") } else { manager };
         call = call.with("fieldManager", manager);
         if self.session.flags.has("validate") {
             call = call.with("fieldValidation", validation(self.session.flags.text("validate")));

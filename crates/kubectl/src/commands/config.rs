@@ -163,11 +163,25 @@ const GET_FLAGS: &[Flag] = &[
 ];
 const SET_FLAGS: &[Flag] = &[Flag::switch("set-raw-bytes", "The value is bytes, to be kept as base64.")];
 const CLUSTER_FLAGS: &[Flag] = &[
+    Flag::text("certificate-authority", "", "A file with the certificates of authorities."),
+    Flag::switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
+    Flag::text("server", "", "The address and port of the API server."),
+    Flag::text("tls-server-name", "", "The name the server's certificate must have."),
     Flag::switch("embed-certs", "Keep the certificate itself in the file."),
     Flag::text("proxy-url", "", "A proxy for this cluster."),
 ];
-const CONTEXT_FLAGS: &[Flag] = &[Flag::switch("current", "Change the current context.")];
+const CONTEXT_FLAGS: &[Flag] = &[
+    Flag::text("cluster", "", "The cluster of the context."),
+    Flag::switch("current", "Change the current context."),
+    Flag::text("namespace", "", "The namespace of the context."),
+    Flag::text("user", "", "The user of the context."),
+];
 const CREDENTIAL_FLAGS: &[Flag] = &[
+    Flag::text("client-certificate", "", "A file with the client's certificate."),
+    Flag::text("client-key", "", "A file with the client's key."),
+    Flag::text("password", "", "Password for basic authentication."),
+    Flag::text("token", "", "Bearer token."),
+    Flag::text("username", "", "Username for basic authentication."),
     Flag::switch("embed-certs", "Keep certificate and key in the file."),
     Flag::text("auth-provider", "", "An authentication provider, which no client knows any more."),
     Flag::array("auth-provider-arg", "Its arguments."),
@@ -185,6 +199,8 @@ const VIEW_FLAGS: &[Flag] = &[
     Flag::switch("raw", "Show bytes and secrets."),
     Flag::text("output", "yaml", "Output format.").short('o'),
     Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
+    Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
+    Flag::switch("show-managed-fields", "Not used: there are none here."),
 ];
 
 fn list(config: &Value, key: &str) -> Vec<Value> {

@@ -50,7 +50,7 @@ pub static TAINT: Command = Command {
     short: "Update the taints on one or more nodes.",
     examples: "kubectl taint nodes node-1 dedicated=db:NoSchedule\nkubectl taint nodes node-1 dedicated-",
     usage: "NODE NAME KEY_1=VAL_1:TAINT_EFFECT_1 ... KEY_N=VAL_N:TAINT_EFFECT_N [options]",
-    flags: &[TAINT_FLAGS, DRY_RUN, SELECTOR, output::FLAGS],
+    flags: &[TAINT_FLAGS, DRY_RUN, SELECTOR, super::change::VALIDATE, output::FLAGS],
     run: Some(|session| Box::pin(taint(session))),
     ..Command::EMPTY
 };

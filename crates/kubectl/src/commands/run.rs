@@ -33,6 +33,13 @@ const FLAGS: &[Flag] = &[
     Flag::switch("command", "What stands behind -- is the command, not its arguments."),
     Flag::array("env", "key=value."),
     Flag::switch("expose", "Make a service for it too."),
+    Flag::list("filename", "Not used.").short('f'),
+    Flag::switch("force", "With --rm: do not wait for the node."),
+    Flag::integer("grace-period", "-1", "With --rm: seconds that the pod has to end."),
+    Flag::text("kustomize", "", "Not used.").short('k'),
+    Flag::switch("recursive", "Not used.").short('R'),
+    Flag::duration("timeout", "0s", "Not used."),
+    Flag::switch("wait", "Not used."),
     Flag::text("field-manager", "kubectl-run", "Who owns the fields that are set."),
     Flag::text("image", "", "The image to run."),
     Flag::text("image-pull-policy", "", "Always, IfNotPresent or Never."),
@@ -121,7 +128,8 @@ async fn run(session: &Session) -> Result<()> {
     }
     let ended = attached(session, &info).await;
     if flags.on("rm") {
-        let options = super::delete::options(session, -1)?;
+        let grace = if flags.on("force") { 0 } else { flags.integer("grace-period") };
+        let options = super::delete::options(session, grace)?;
         match session.send(&Call::delete(info.path(), &options)).await {
             Err(failure) if failure.is_not_found() => {}
             other => _ = other?,

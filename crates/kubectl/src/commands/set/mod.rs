@@ -43,7 +43,7 @@ static SELECTOR_OF: Command = Command {
     name: "selector",
     short: "Set the selector on a resource.",
     usage: "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version] [options]",
-    flags: &[COMMON, VERSION, FILES, DRY_RUN, output::FLAGS],
+    flags: &[COMMON, VERSION, SELECTOR_FILES, DRY_RUN, output::FLAGS],
     run: Some(|session| Box::pin(selector(session))),
     ..Command::EMPTY
 };
@@ -74,6 +74,10 @@ const CONTAINERS: &[Flag] = &[Flag::text("containers", "*", "Which containers; *
 const RESOURCE_FLAGS: &[Flag] = &[
     Flag::text("limits", "", "Limits, as resource=quantity."),
     Flag::text("requests", "", "Requests, as resource=quantity."),
+];
+const SELECTOR_FILES: &[Flag] = &[
+    Flag::list("filename", "Files, folders or - for standard input.").short('f'),
+    Flag::on("recursive", "Look into folders of folders.").short('R'),
 ];
 const VERSION: &[Flag] = &[Flag::text("resource-version", "", "Only where the object has this version.")];
 const SUBJECT_FLAGS: &[Flag] = &[
