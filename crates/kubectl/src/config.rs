@@ -399,9 +399,6 @@ mod tests {
         assert_eq!(settings.client.auth_info.impersonate.as_deref(), Some("jane"));
         assert_eq!(settings.client.auth_info.impersonate_groups.map(|groups| groups.len()), Some(2));
         let refused = super::settings(&line("--context=none")).err().unwrap();
-        assert_eq!(
-            refused.text(),
-            "Error in configuration: context was not found for specified context: none"
-        );
+        assert_eq!(refused.text(), "Error in configuration: context was not found for specified context: none");
     }
 }

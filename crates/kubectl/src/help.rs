@@ -68,14 +68,17 @@ fn options(mut flags: Vec<&Flag>, section: &Section) -> String {
     for flag in flags {
         let meaning = section.meaning(flag.name).or_else(|| common.meaning(flag.name)).unwrap_or(flag.help);
         let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
-        text += &format!("    {short}--{}={}:\n\t{}\n\n", flag.name, shown_default(flag), meaning.replace("\\n", "\n\t"));
+        text +=
+            &format!("    {short}--{}={}:\n\t{}\n\n", flag.name, shown_default(flag), meaning.replace("\\n", "\n\t"));
     }
     text
 }
 
 fn shown_default(flag: &Flag) -> String {
     match flag.kind {
-        Kind::Text | Kind::Optional(_) => format!("'{}'", flag.default.replace("$HOME", &crate::config::home().display().to_string())),
+        Kind::Text | Kind::Optional(_) => {
+            format!("'{}'", flag.default.replace("$HOME", &crate::config::home().display().to_string()))
+        }
         Kind::List | Kind::Array => format!("[{}]", flag.default),
         Kind::Switch | Kind::Integer | Kind::Duration => flag.default.to_string(),
     }

@@ -11,9 +11,8 @@ use tokio::net::TcpStream;
 
 /// The proxy for a server, or none. This machine itself is never asked for through a proxy.
 pub fn of_environment(server: &str) -> Option<String> {
-    let variable = |names: [&str; 2]| {
-        names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
-    };
+    let variable =
+        |names: [&str; 2]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     let proxy = match server.split("://").next() {
         Some("https") => variable(["HTTPS_PROXY", "https_proxy"]),
         _ => variable(["HTTP_PROXY", "http_proxy"]),
@@ -55,7 +54,11 @@ impl Tunnel {
             Some((user, proxy)) => (Some(user.to_string()), proxy.to_string()),
             None => (None, self.proxy.authority().map(ToString::to_string).unwrap_or_default()),
         };
-        let address = if proxy.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) { proxy } else { format!("{proxy}:80") };
+        let address = if proxy.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()) {
+            proxy
+        } else {
+            format!("{proxy}:80")
+        };
         let mut stream = TcpStream::connect(&address).await?;
         let (host, port) = host_and_port(&target.to_string());
         let host = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };

@@ -208,8 +208,9 @@ impl Session {
         let failed = |why: String| Failure::message(format!("unable to read URL {url:?}, {why}"));
         let mut next = url.to_string();
         for _ in 0..REDIRECTS_MAX {
-            let uri: http::Uri =
-                next.parse().map_err(|error| Failure::message(format!("the URL passed to filename {url:?} is not valid: {error}")))?;
+            let uri: http::Uri = next.parse().map_err(|error| {
+                Failure::message(format!("the URL passed to filename {url:?} is not valid: {error}"))
+            })?;
             let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
             let base = format!("{}://{authority}", uri.scheme_str().unwrap_or("https"));
             let path = uri.path_and_query().map_or("/".to_string(), ToString::to_string);
@@ -229,7 +230,11 @@ impl Session {
             }
             if !code.is_success() {
                 let reason = code.canonical_reason().unwrap_or_default();
-                return Err(failed(format!("server reported {} {reason}, status code={}", code.as_u16(), code.as_u16())));
+                return Err(failed(format!(
+                    "server reported {} {reason}, status code={}",
+                    code.as_u16(),
+                    code.as_u16()
+                )));
             }
             let body = answer.into_body().collect().await.map_err(|error| failed(error.to_string()))?;
             return Ok(body.to_bytes().to_vec());

@@ -205,6 +205,7 @@ impl<'a> Side<'a> {
 
 static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
     let rules: &[(&str, &str)] = &[
+        (r"\b[EWI]?[0-9]{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "LOG "),
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", "TIME"),
         (r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
@@ -213,7 +214,6 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-XXXXX"),
         (r"\b10\.96\.0\.\d{3}\b", "10.96.0.XXX"),
         (r"\b3[0-2]\d{3}\b", "NPORT"),
-        (r"\b[EWI]?[0-9]{4} \d\d:\d\d:\d\d\.\d+ +\d+ ", "LOG "),
     ];
     rules.iter().map(|(rule, text)| (Regex::new(rule).expect("the rule is well formed"), *text)).collect()
 });

@@ -45,9 +45,7 @@ async fn resources(session: &Session) -> Result<()> {
     }
     let output = flags.text("output");
     if !["", "wide", "name"].contains(&output) {
-        return Err(Failure::message(
-            format!("--output {output} is not available"),
-        ));
+        return Err(Failure::message(format!("--output {output} is not available")));
     }
     let all = session.discovered(!flags.on("cached")).await?;
     let mut shown: Vec<Mapping> = Vec::new();

@@ -196,10 +196,7 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
             }
             Err(failure) => {
                 return Err(match failure {
-                    Failure::Status { status, .. } => Failure::Status {
-                        prefix: retrieving(info),
-                        status,
-                    },
+                    Failure::Status { status, .. } => Failure::Status { prefix: retrieving(info), status },
                     other => other,
                 });
             }
@@ -219,7 +216,12 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
         }
         if change.local() {
             tell(change, info, "configured")?;
-            return Ok(wanted);
+            // What is there stays what it is, with what the file says.
+            let mut shown = wanted.clone();
+            for key in ["creationTimestamp", "resourceVersion", "uid"] {
+                shown["metadata"][key] = current["metadata"][key].clone();
+            }
+            return Ok(shown);
         }
         match change.send(Call::patch(info.path(), kind, &patch), MANAGER).await {
             Ok(applied) => {
@@ -250,7 +252,11 @@ fn described(info: &Info) -> String {
 }
 
 fn retrieving(info: &Info) -> String {
-    format!("error when retrieving current configuration of:\n{}\nfrom server for: {:?}: ", described(info), info.source)
+    format!(
+        "error when retrieving current configuration of:\n{}\nfrom server for: {:?}: ",
+        described(info),
+        info.source
+    )
 }
 
 /// What was sent, to what, and what came of it.

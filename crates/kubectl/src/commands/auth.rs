@@ -81,8 +81,29 @@ async fn can_i(session: &Session) -> Result<()> {
 async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -> Result<()> {
     let flags = &session.flags;
     let mut spec = json!({});
-    let known = ["*", "get", "delete", "list", "create", "update", "patch", "watch", "proxy", "redirect",
-        "deletecollection", "use", "bind", "approve", "sign", "escalate", "impersonate", "put", "post", "head", "options"];
+    let known = [
+        "*",
+        "get",
+        "delete",
+        "list",
+        "create",
+        "update",
+        "patch",
+        "watch",
+        "proxy",
+        "redirect",
+        "deletecollection",
+        "use",
+        "bind",
+        "approve",
+        "sign",
+        "escalate",
+        "impersonate",
+        "put",
+        "post",
+        "head",
+        "options",
+    ];
     if !known.contains(&verb) {
         terminal::errln(&format!("Warning: verb '{verb}' is not a known verb\n"));
     }

@@ -256,6 +256,10 @@ async fn current_context(session: &Session) -> Result<()> {
 }
 
 async fn delete_entry(session: &Session, key: &str, word: &str) -> Result<()> {
+    if session.arguments().is_empty() {
+        terminal::out(&crate::help_of(&session.path));
+        return Ok(());
+    }
     let name = one(session)?;
     let (file, mut config) = file_with(session, key, name)?;
     let first = config::files(&session.flags).first().cloned().unwrap_or_else(|| file.clone());
@@ -436,7 +440,9 @@ fn put_file(session: &Session, value: &mut Value, key: &str, flag: &str) -> Resu
         put(value, key, "");
     } else {
         let absolute = std::path::absolute(path).map(|path| path.display().to_string()).unwrap_or_else(|_| path.into());
-        put(value, key, if path.is_empty() { "" } else { &absolute });
+        // Upstream makes only the authority's path absolute.
+        let kept = if key.starts_with("client-") { path } else { &absolute };
+        put(value, key, if path.is_empty() { "" } else { kept });
         put(value, &data, "");
     }
     Ok(())
@@ -450,9 +456,7 @@ async fn set_cluster(session: &Session) -> Result<()> {
         return Err(Failure::message("you must specify a --certificate-authority to embed"));
     }
     if flags.on("insecure-skip-tls-verify") && !authority.is_empty() {
-        return Err(Failure::message(
-            "you cannot specify a certificate authority and insecure mode at the same time",
-        ));
+        return Err(Failure::message("you cannot specify a certificate authority and insecure mode at the same time"));
     }
     change(session, "clusters", "cluster", name, |cluster| {
         for key in ["server", "tls-server-name", "proxy-url"] {

@@ -40,7 +40,8 @@ async fn run(session: &Session) -> Result<()> {
     let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
     crate::failure::all(failures).map_err(exit_two)?;
     let folder = |name: &str| {
-        let number = std::process::id() as u64 * 1000 + u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1000;
+        let number = std::process::id() as u64 * 1000
+            + u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1000;
         let path = std::env::temp_dir().join(format!("{name}-{number}"));
         std::fs::create_dir(&path).map(|()| Removed(path))
     };
@@ -51,7 +52,10 @@ async fn run(session: &Session) -> Result<()> {
         let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
         let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
         let name = name.replace('/', "-");
-        let text = |object: &Value| if object.is_null() { String::new() } else { crate::output::yaml::text(object) };
+        // A secret that is not there is masked like one that is, and is then a null.
+        let absent = if info.mapping.is("", "secrets") { "null\n" } else { "" };
+        let text =
+            |object: &Value| if object.is_null() { absent.to_string() } else { crate::output::yaml::text(object) };
         std::fs::write(live.join(&name), text(&before))?;
         std::fs::write(merged.join(&name), text(&after))?;
     }
@@ -113,7 +117,7 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
             session.send(&dry(Call::patch(info.path(), kind, &patch))).await?
         }
     };
-    for object in [&mut before, &mut after] {
+    for object in [&mut before, &mut after].into_iter().filter(|object| !object.is_null()) {
         if !flags.on("show-managed-fields") {
             output::without_managed_fields(object);
         }

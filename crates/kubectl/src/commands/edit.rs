@@ -156,7 +156,12 @@ fn in_editor(text: &str, extension: &str) -> Result<String> {
         .unwrap_or_else(|| "vi".into());
     // The editor may come with arguments, as in EDITOR="code --wait".
     let command = format!("{editor} {}", shell_quoted(&file.path().display().to_string()));
-    let status = std::process::Command::new("sh").args(["-c", &format!("command -v {} >/dev/null 2>&1 || exit 127; {command}", editor.split(' ').next().unwrap_or("vi"))]).status()?;
+    let status = std::process::Command::new("sh")
+        .args([
+            "-c",
+            &format!("command -v {} >/dev/null 2>&1 || exit 127; {command}", editor.split(' ').next().unwrap_or("vi")),
+        ])
+        .status()?;
     if !status.success() {
         let code = status.code().unwrap_or(1);
         return Err(Failure::message(match code {

@@ -227,7 +227,9 @@ async fn tables(session: &Session, query: &Query, wanted: &Wanted) -> Result<Vec
         let answer = match (session.send(&call).await, wanted) {
             (Ok(answer), _) => answer,
             (Err(failure), Wanted::List(mapping)) => return Err(unable(mapping, query, failure)),
-            (Err(failure), Wanted::Named { mapping, .. }) => return Err(session.or_no_namespace(mapping, failure).await),
+            (Err(failure), Wanted::Named { mapping, .. }) => {
+                return Err(session.or_no_namespace(mapping, failure).await);
+            }
             (Err(failure), _) => return Err(failure),
         };
         next = answer["metadata"]["continue"].as_str().unwrap_or_default().to_string();

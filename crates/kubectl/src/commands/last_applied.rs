@@ -31,7 +31,7 @@ pub static EDIT: Command = Command {
     name: "edit-last-applied",
     short: "Edit the configuration that was applied last.",
     usage: "(RESOURCE/NAME | -f FILENAME) [options]",
-    flags: &[EDIT_FLAGS, FILES, output::FLAGS],
+    flags: &[EDIT_FLAGS, FILES, super::change::VALIDATE, output::FLAGS],
     run: Some(|session| Box::pin(edit(session))),
     ..Command::EMPTY
 };

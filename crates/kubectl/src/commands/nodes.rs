@@ -77,6 +77,9 @@ async fn nodes(session: &Session) -> Result<Vec<Info>> {
     if session.arguments().is_empty() && selector.is_empty() {
         return session.usage(format!("USAGE: {} NODE [flags]", session.path.trim_start_matches("kubectl ")));
     }
+    if !session.arguments().is_empty() && !selector.is_empty() {
+        return session.usage("cannot specify both a node name and a --selector option");
+    }
     let mut arguments = session.arguments().to_vec();
     if !arguments.iter().any(|argument| argument.contains('/')) {
         arguments.insert(0, "nodes".into());
@@ -416,7 +419,9 @@ async fn taint(session: &Session) -> Result<()> {
     }
     let (added, removed) = parse_taints(taints)?;
     let both = added.iter().find(|taint| {
-        removed.iter().any(|gone| gone["key"] == taint["key"] && (gone["effect"].is_null() || gone["effect"] == taint["effect"]))
+        removed
+            .iter()
+            .any(|gone| gone["key"] == taint["key"] && (gone["effect"].is_null() || gone["effect"] == taint["effect"]))
     });
     if let Some(taint) = both {
         return Err(Failure::message(format!(
@@ -499,7 +504,8 @@ async fn taint_one(change: &Change<'_>, node: &Info, added: &[Value], removed: &
         change.send(Call::patch(node.path(), MERGE, &patch), "kubectl-taint").await?
     };
     // Upstream does not say of a taint that the server only tried it.
-    let told = Change { dry: DryRun::No, format: crate::output::Format::from(&change.session.flags, false)?, ..*change };
+    let told =
+        Change { dry: DryRun::No, format: crate::output::Format::from(&change.session.flags, false)?, ..*change };
     let change = if change.dry == DryRun::Server { &told } else { change };
     change.report(&node.shown(), &object, outcome)
 }

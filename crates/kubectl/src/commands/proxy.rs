@@ -71,7 +71,8 @@ struct Proxy {
 type Answer = Response<UnsyncBoxBody<Bytes, kube::Error>>;
 
 fn rules(text: &str) -> Result<Vec<Regex>> {
-    let rule = |text: &str| Regex::new(text).map_err(|error| Failure::message(format!("invalid pattern {text:?}: {error}")));
+    let rule =
+        |text: &str| Regex::new(text).map_err(|error| Failure::message(format!("invalid pattern {text:?}: {error}")));
     text.split(',').map(rule).collect()
 }
 
@@ -80,7 +81,11 @@ async fn run(session: &Session) -> Result<()> {
     let filter = match flags.on("disable-filter") {
         true => {
             if flags.text("unix-socket").is_empty() {
-                terminal::log('W', "proxy.go:177", "Request filter disabled, your proxy is vulnerable to XSRF attacks, please be cautious");
+                terminal::log(
+                    'W',
+                    "proxy.go:177",
+                    "Request filter disabled, your proxy is vulnerable to XSRF attacks, please be cautious",
+                );
             }
             None
         }
@@ -214,7 +219,8 @@ mod tests {
 
     #[test]
     fn only_what_is_accepted_passes() {
-        let of = |name: &str| FLAGS.iter().find(|flag| flag.name == name).map(|flag| rules(flag.default).unwrap()).unwrap();
+        let of =
+            |name: &str| FLAGS.iter().find(|flag| flag.name == name).map(|flag| rules(flag.default).unwrap()).unwrap();
         let filter = Filter {
             accept_hosts: of("accept-hosts"),
             accept_paths: of("accept-paths"),

@@ -118,8 +118,13 @@ fn covers(rule: &Value, piece: &Value) -> bool {
         let wanted = piece[key].as_array().map(Vec::as_slice).unwrap_or_default();
         match key {
             // No names at all are all names.
-            "resourceNames" => known.is_empty() || (!wanted.is_empty() && wanted.iter().all(|name| known.contains(name))),
-            _ => known.iter().any(|item| item == "*") && !wanted.is_empty() || wanted.iter().all(|item| known.contains(item)),
+            "resourceNames" => {
+                known.is_empty() || (!wanted.is_empty() && wanted.iter().all(|name| known.contains(name)))
+            }
+            _ => {
+                known.iter().any(|item| item == "*") && !wanted.is_empty()
+                    || wanted.iter().all(|item| known.contains(item))
+            }
         }
     };
     ["verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"].iter().all(|key| has(key))
@@ -168,7 +173,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_told_in_pieces() {
-        let rule = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
+        let rule =
+            |resources: &[&str], verbs: &[&str]| json!({"apiGroups": [""], "resources": resources, "verbs": verbs});
         let (known, wanted) = ([rule(&["pods"], &["get", "list"])], [rule(&["pods", "services"], &["get"])]);
         assert_eq!(without(&wanted, &known, "rules"), [rule(&["services"], &["get"])]);
         assert_eq!(without(&known, &wanted, "rules"), [rule(&["pods"], &["list"])]);

@@ -167,7 +167,8 @@ async fn autoscale(session: &Session) -> Result<()> {
     failure::all(failures)?;
     for info in infos {
         let scalable = ["deployments", "replicasets", "replicationcontrollers", "statefulsets"];
-        let built_in = api::KINDS.iter().any(|kind| kind.group == info.mapping.group && kind.plural == info.mapping.plural);
+        let built_in =
+            api::KINDS.iter().any(|kind| kind.group == info.mapping.group && kind.plural == info.mapping.plural);
         if built_in && !scalable.contains(&info.mapping.plural.as_str()) {
             return Err(Failure::message(format!(
                 "cannot autoscale a {}: could not find scale subresource for {}, Resource={} in discovery information",

@@ -7,7 +7,9 @@ pub fn definition<'a>(schema: &'a Value, group: &str, version: &str, kind: &Valu
     let is_it = |definition: &&Value| {
         let kinds = definition["x-kubernetes-group-version-kind"].as_array();
         kinds.into_iter().flatten().any(|known| {
-            known["group"].as_str().unwrap_or_default() == group && known["version"] == version && known["kind"] == *kind
+            known["group"].as_str().unwrap_or_default() == group
+                && known["version"] == version
+                && known["kind"] == *kind
         })
     };
     schema["definitions"].as_object()?.values().find(is_it)

@@ -76,7 +76,9 @@ fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resour
         ("patchesJson6902", "patches"),
     ] {
         if !kustomization[old].is_null() {
-            terminal::errln(&format!("# Warning: '{old}' is deprecated. Please use '{new}' instead. Run 'kustomize edit fix' to update your Kustomization automatically."));
+            terminal::errln(&format!(
+                "# Warning: '{old}' is deprecated. Please use '{new}' instead. Run 'kustomize edit fix' to update your Kustomization automatically."
+            ));
         }
     }
     let mut resources = before;
@@ -86,7 +88,10 @@ fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resour
             return Err(Failure::message(format!("resources from URLs are not supported: {path:?}")));
         }
         if place.is_dir() {
-            let from = format!("accumulating resources: accumulation err='accumulating resources from '{path}': '{}' must resolve to a file': ", shown(&place));
+            let from = format!(
+                "accumulating resources: accumulation err='accumulating resources from '{path}': '{}' must resolve to a file': ",
+                shown(&place)
+            );
             let found = collect(&place, &above, "Kustomization").map_err(|failure| within(&from, failure))?;
             add(&mut resources, found)?;
         } else {
@@ -96,8 +101,10 @@ fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resour
     }
     generate::all(folder, &kustomization, &mut resources)?;
     for path in texts(&kustomization, "components") {
-        let from = format!("accumulating components: accumulateDirectory: \"{}\": ", path);
-        resources = collect_onto(&folder.join(&path), &above, "Component", resources).map_err(|failure| within(&from, failure))?;
+        let collected = collect_onto(&folder.join(&path), &above, "Component", resources);
+        resources = collected.map_err(|failure| {
+            Failure::message(format!("accumulating components: accumulateDirectory: \"{}\"", failure.text()))
+        })?;
     }
     transform::all(folder, &kustomization, &mut resources)?;
     replace::all(folder, &kustomization, &mut resources)?;
@@ -145,7 +152,10 @@ pub(crate) fn read_inside(folder: &Path, path: &str) -> Result<Vec<u8>> {
     let place = folder.join(path);
     let missing = |place: &Path| {
         let place = std::path::absolute(place).unwrap_or_else(|_| place.to_path_buf());
-        Failure::message(format!("evalsymlink failure on '{0}' : lstat {0}: no such file or directory", place.display()))
+        Failure::message(format!(
+            "evalsymlink failure on '{0}' : lstat {0}: no such file or directory",
+            place.display()
+        ))
     };
     let real = std::fs::canonicalize(&place).map_err(|_| missing(&place))?;
     let root = std::fs::canonicalize(folder).map_err(|_| missing(folder))?;
@@ -186,7 +196,9 @@ fn read(folder: &Path) -> Result<Value> {
     }
     for key in ["vars", "transformers", "validators", "generators", "configurations", "crds"] {
         if !decoded.value[key].is_null() {
-            return Err(Failure::message(format!("invalid Kustomization: field {key:?} is not supported here; use patches, labels and replacements instead")));
+            return Err(Failure::message(format!(
+                "invalid Kustomization: field {key:?} is not supported here; use patches, labels and replacements instead"
+            )));
         }
     }
     const KNOWN: &[&str] = &[

@@ -16,10 +16,13 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut [Resource]) -> 
                 let bytes = read_inside(folder, path)?;
                 let documents = crate::resource::files::documents(path, &bytes)?;
                 // One replacement, or a list of them.
-                documents.into_iter().flat_map(|(_, value)| match value {
-                    Value::Array(items) => items,
-                    one => vec![one],
-                }).collect()
+                documents
+                    .into_iter()
+                    .flat_map(|(_, value)| match value {
+                        Value::Array(items) => items,
+                        one => vec![one],
+                    })
+                    .collect()
             }
         };
         for entry in entries {
@@ -209,8 +212,12 @@ fn put(
                     put(item, rest, value, options, create, changed)?;
                 }
             }
-            Value::Object(map) if map.contains_key(key) => put(&mut map[key.as_str()], rest, value, options, create, changed)?,
-            Value::Object(_) | Value::Null if create => put(&mut place[key.as_str()], rest, value, options, create, changed)?,
+            Value::Object(map) if map.contains_key(key) => {
+                put(&mut map[key.as_str()], rest, value, options, create, changed)?
+            }
+            Value::Object(_) | Value::Null if create => {
+                put(&mut place[key.as_str()], rest, value, options, create, changed)?
+            }
             _ => {}
         },
     }
@@ -247,7 +254,9 @@ mod tests {
         };
         let mut resources = [
             resource(json!({"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 81}]}})),
-            resource(json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x:1"}, {"name": "b", "image": "y:1"}]}})),
+            resource(
+                json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a", "image": "x:1"}, {"name": "b", "image": "y:1"}]}}),
+            ),
         ];
         let check = |entry: Value, resources: &mut [Resource]| one(&entry, resources).map_err(|failure| failure.text());
         let entry = json!({"source": {"kind": "Service", "fieldPath": "spec.ports.0.port"},
@@ -263,6 +272,9 @@ mod tests {
         let nobody = json!({"source": {"kind": "Job", "fieldPath": "a"}, "targets": []});
         assert!(check(nobody, &mut resources).unwrap_err().starts_with("nothing selected by Job."));
         let nowhere = json!({"source": {"kind": "Pod"}, "targets": [{"select": {"kind": "Service"}, "fieldPaths": ["spec.x.y"]}]});
-        assert_eq!(check(nowhere, &mut resources).unwrap_err(), "unable to find field \"spec.x.y\" in replacement target");
+        assert_eq!(
+            check(nowhere, &mut resources).unwrap_err(),
+            "unable to find field \"spec.x.y\" in replacement target"
+        );
     }
 }

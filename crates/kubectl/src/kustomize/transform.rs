@@ -184,9 +184,11 @@ fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
     };
     let schema = match kustomization["openapi"]["path"].as_str() {
         None => Value::Null,
-        Some(path) => machinery::codec::decode_yaml(&super::read_inside(folder, path)?)
-            .map_err(|error| Failure::message(format!("{path}: {error}")))?
-            .value,
+        Some(path) => {
+            machinery::codec::decode_yaml(&super::read_inside(folder, path)?)
+                .map_err(|error| Failure::message(format!("{path}: {error}")))?
+                .value
+        }
     };
     let mut all: Vec<(String, Value, Value)> = Vec::new();
     for text in texts(kustomization, "patchesStrategicMerge") {
@@ -210,13 +212,7 @@ fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
     Ok(())
 }
 
-fn apply(
-    resources: &mut Vec<Resource>,
-    patch: &Value,
-    target: &Value,
-    options: &Value,
-    schema: &Value,
-) -> Result<()> {
+fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: &Value, schema: &Value) -> Result<()> {
     let operations = patch.is_array();
     let target = match (target.is_object(), operations) {
         (true, _) => target.clone(),
@@ -276,14 +272,15 @@ fn apply(
     if !found && !operations && target["name"].is_string() {
         return Err(Failure::message(format!(
             "no resource matches strategic merge patch \"{id}\": no matches for Id {id}; failed to find unique target for patch {id}",
-            id = format!("{}.{}.{}/{}.[noNs]",
-            patch["kind"].as_str().unwrap_or_default(),
-            target["version"].as_str().unwrap_or_default(),
-            match target["group"].as_str().unwrap_or_default() {
-                "" => "[noGrp]",
-                group => group,
-            },
-            patch["metadata"]["name"].as_str().unwrap_or_default()
+            id = format!(
+                "{}.{}.{}/{}.[noNs]",
+                patch["kind"].as_str().unwrap_or_default(),
+                target["version"].as_str().unwrap_or_default(),
+                match target["group"].as_str().unwrap_or_default() {
+                    "" => "[noGrp]",
+                    group => group,
+                },
+                patch["metadata"]["name"].as_str().unwrap_or_default()
             )
         )));
     }

@@ -61,8 +61,10 @@ fn spec(rules: &[String], class: &str, backend: &str) -> Result<Value> {
     let mut secrets: Vec<(String, Vec<String>)> = Vec::new();
     for rule in rules {
         let (main, tls) = rule.split_once(',').map_or((rule.as_str(), None), |(main, tls)| (main, Some(tls)));
-        let (address, service) =
-            main.split_once('=').filter(|(address, service)| address.contains('/') && service.contains(':')).ok_or_else(|| {
+        let (address, service) = main
+            .split_once('=')
+            .filter(|(address, service)| address.contains('/') && service.contains(':'))
+            .ok_or_else(|| {
                 Failure::message(format!(
                     "rule {rule} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]"
                 ))

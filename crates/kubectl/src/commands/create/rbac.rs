@@ -62,8 +62,23 @@ const SUBJECTS: &[Flag] = &[
 const ROLE_FLAG: &[Flag] = &[Flag::text("role", "", "The role that is bound.")];
 
 const RESOURCE_VERBS: &[&str] = &[
-    "*", "get", "delete", "list", "create", "update", "patch", "watch", "proxy", "redirect", "deletecollection", "use",
-    "bind", "approve", "sign", "escalate", "impersonate",
+    "*",
+    "get",
+    "delete",
+    "list",
+    "create",
+    "update",
+    "patch",
+    "watch",
+    "proxy",
+    "redirect",
+    "deletecollection",
+    "use",
+    "bind",
+    "approve",
+    "sign",
+    "escalate",
+    "impersonate",
 ];
 const URL_VERBS: &[&str] = &["*", "get", "put", "post", "head", "options", "delete", "patch"];
 
@@ -168,7 +183,8 @@ async fn binding(session: &Session, kind: &str) -> Result<()> {
         subjects.push(json!({"kind": "Group", "apiGroup": group, "name": name}));
     }
     for account in flags.list("serviceaccount") {
-        let Some((namespace, name)) = account.split_once(':').filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(':'))
+        let Some((namespace, name)) =
+            account.split_once(':').filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(':'))
         else {
             return Err(Failure::message("serviceaccount must be <namespace>:<name>"));
         };

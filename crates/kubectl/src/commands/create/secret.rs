@@ -123,11 +123,10 @@ async fn tls(session: &Session) -> Result<()> {
     }
     let read = |flag: &str| {
         let path = session.flags.text(flag);
-        std::fs::read(path)
-            .map_err(|error| {
-                let error = crate::failure::go_io_error(&error);
-                Failure::message(format!("Cannot read file {path}, open {path}: {error}"))
-            })
+        std::fs::read(path).map_err(|error| {
+            let error = crate::failure::go_io_error(&error);
+            Failure::message(format!("Cannot read file {path}, open {path}: {error}"))
+        })
     };
     let (certificate, key) = (read("cert")?, read("key")?);
     for (what, bytes) in [("certificate", &certificate), ("key", &key)] {

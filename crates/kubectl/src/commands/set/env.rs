@@ -195,4 +195,3 @@ async fn from(session: &Session) -> Result<Vec<Value>> {
     }
     Ok(found)
 }
-

@@ -4,8 +4,8 @@ mod env;
 
 use serde_json::{Value, json};
 
-use crate::commands::change::{Change, DRY_RUN, STRATEGIC};
 use crate::command::Command;
+use crate::commands::change::{Change, DRY_RUN, STRATEGIC};
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
 use crate::output;
@@ -282,7 +282,9 @@ fn equalities_only(expression: &str) -> Result<()> {
         return refused(key, "NotIn", &values.trim_end_matches(')').replace(',', " "));
     }
     match expression.split(',').find(|part| !part.contains('=')) {
-        Some(key) => refused(key.trim_start_matches('!'), if key.starts_with('!') { "DoesNotExist" } else { "Exists" }, ""),
+        Some(key) => {
+            refused(key.trim_start_matches('!'), if key.starts_with('!') { "DoesNotExist" } else { "Exists" }, "")
+        }
         None => Ok(()),
     }
 }
