@@ -3,7 +3,7 @@
 use futures::future::LocalBoxFuture;
 
 use crate::failure::Result;
-use crate::flags::{Flag, Kind};
+use crate::flags::Flag;
 use crate::session::Session;
 
 pub type Run = for<'a> fn(&'a Session) -> LocalBoxFuture<'a, Result<()>>;
@@ -44,13 +44,16 @@ impl Command {
     }
 }
 
+/// Where discovery is kept, unless somebody says otherwise.
+pub const CACHE: &str = "$HOME/.kube/cache";
+
 /// Flags that every command takes.
 pub const GLOBAL: &[Flag] = &[
     Flag::text("as", "", "Username to impersonate for the operation."),
     Flag::array("as-group", "Group to impersonate, may be given several times."),
     Flag::text("as-uid", "", "UID to impersonate for the operation."),
     Flag::array("as-user-extra", "Extra of the user to impersonate, as key=value."),
-    Flag::text("cache-dir", "", "Where discovery is kept (default \"$HOME/.kube/cache\")."),
+    Flag::text("cache-dir", CACHE, "Where discovery is kept."),
     Flag::text("certificate-authority", "", "A file with the certificates of authorities."),
     Flag::text("client-certificate", "", "A file with the client's certificate."),
     Flag::text("client-key", "", "A file with the client's key."),
@@ -60,9 +63,12 @@ pub const GLOBAL: &[Flag] = &[
     Flag::switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
     Flag::text("kubeconfig", "", "The kubeconfig file to use."),
     Flag::text("kuberc", "", "The file with preferences, which is not read."),
+    Flag::duration("log-flush-frequency", "5s", "Not used: nothing is kept back."),
     Flag::switch("match-server-version", "Require the server's version to be the client's."),
     Flag::text("namespace", "", "The namespace of this request.").short('n'),
     Flag::text("password", "", "Password for basic authentication."),
+    Flag::text("profile", "none", "Not used."),
+    Flag::text("profile-output", "profile.pprof", "Not used."),
     Flag::text("request-timeout", "0", "How long one request may take; 0 for no limit."),
     Flag::text("server", "", "The address and port of the API server.").short('s'),
     Flag::text("tls-server-name", "", "The name the server's certificate must have."),
@@ -73,57 +79,3 @@ pub const GLOBAL: &[Flag] = &[
     Flag::switch("warnings-as-errors", "A warning of the server makes the exit code 1."),
     Flag::switch("help", "Help for this command.").short('h'),
 ];
-
-/// The help of a command. `path` is `kubectl create secret`.
-pub fn help(command: &Command, path: &str) -> String {
-    let mut text = format!("{}\n", command.short);
-    if !command.aliases.is_empty() {
-        text += &format!("\nAliases:\n  {}\n", [&[command.name], command.aliases].concat().join(", "));
-    }
-    if !command.examples.is_empty() {
-        text += "\nExamples:\n";
-        for line in command.examples.lines() {
-            text += &format!("  {line}\n");
-        }
-    }
-    if !command.subcommands.is_empty() {
-        let mut headings: Vec<&str> = Vec::new();
-        for subcommand in command.subcommands {
-            if !headings.contains(&subcommand.group) && subcommand.group != "hidden" {
-                headings.push(subcommand.group);
-            }
-        }
-        let width = command.subcommands.iter().map(|command| command.name.len()).max().unwrap_or(0);
-        for heading in headings {
-            text += &format!("\n{}\n", if heading.is_empty() { "Available Commands:" } else { heading });
-            for subcommand in command.subcommands.iter().filter(|subcommand| subcommand.group == heading) {
-                text += &format!("  {:width$}  {}\n", subcommand.name, subcommand.short);
-            }
-        }
-    }
-    let mut flags: Vec<&Flag> = command.flags.iter().flat_map(|table| table.iter()).collect();
-    flags.sort_by_key(|flag| flag.name);
-    if !flags.is_empty() {
-        text += "\nOptions:\n";
-        for flag in flags {
-            text += &flag_help(flag);
-        }
-    }
-    let usage =
-        if command.subcommands.is_empty() || command.run.is_some() { command.usage } else { "[command] [options]" };
-    text += &format!("\nUsage:\n  {path} {usage}\n");
-    if !command.subcommands.is_empty() {
-        text += &format!("\nUse \"{path} <command> --help\" for more information about a given command.\n");
-    }
-    text + "Use \"kubectl options\" for a list of global command-line options (applies to all commands).\n"
-}
-
-pub fn flag_help(flag: &Flag) -> String {
-    let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_else(|| "    ".into());
-    let default = match flag.kind {
-        Kind::Text | Kind::Optional(_) => format!("'{}'", flag.default),
-        Kind::List | Kind::Array => "[]".into(),
-        Kind::Switch | Kind::Integer | Kind::Duration => flag.default.to_string(),
-    };
-    format!("    {short}--{}={default}:\n\t{}\n\n", flag.name, flag.help)
-}

@@ -43,7 +43,14 @@ pub fn read(path: &Path) -> Result<Value> {
                     Failure::message(format!("error loading config file {:?}: {error}", path.display().to_string()))
                 })?
                 .value;
-            Ok(if value.is_object() { value } else { json!({}) })
+            match value {
+                Value::Object(_) => Ok(value),
+                Value::Null => Ok(json!({})),
+                _ => Err(Failure::message(format!(
+                    "error loading config file {:?}: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}",
+                    path.display().to_string()
+                ))),
+            }
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(json!({})),
         Err(error) => Err(Failure::message(format!(
@@ -124,7 +131,8 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
         Some(entry) => entry["context"].clone(),
         None if context_name.is_empty() => Value::Null,
         None if given("context").is_some() => {
-            return Err(Failure::message(format!("context {context_name:?} does not exist")));
+            let text = format!("Error in configuration: context was not found for specified context: {context_name}");
+            return Err(Failure::Plain(text));
         }
         None => return Err(Failure::message(format!("context was not found for specified context: {context_name}"))),
     };
@@ -134,7 +142,7 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
         Some(name) => match named(&config, "clusters", name) {
             Some(entry) => entry["cluster"].clone(),
             None if given("cluster").is_some() => {
-                return Err(Failure::message(format!("cluster {name:?} does not exist")));
+                return Err(Failure::message(format!("no server found for cluster {name:?}")));
             }
             None => Value::Null,
         },
@@ -189,6 +197,12 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
         if flags.given("as-group") {
             user.insert("as-groups".into(), flags.list("as-group").into());
         }
+        // A file with a token may end with a line's end.
+        let token = user.get("tokenFile").and_then(Value::as_str).and_then(|file| std::fs::read_to_string(file).ok());
+        if let Some(token) = token {
+            user.remove("tokenFile");
+            user.insert("token".into(), token.trim().into());
+        }
         // An authentication provider that the file still names has no code any more, here or upstream.
         user.remove("auth-provider");
     }
@@ -207,8 +221,56 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
             None => "http://localhost:8080".into(),
         },
     };
-    let client = client_config(&server, &cluster, user, flags)?;
+    let user_name = user_name.unwrap_or_default();
+    check_user(&user_name, &user, flags)?;
+    let client = client_config(&server, &cluster_name.unwrap_or_default(), &cluster, user, flags)?;
     Ok(Settings { server, namespace, namespace_given: given("namespace").is_some(), client })
+}
+
+/// What upstream finds wrong with a user before anything is asked.
+fn check_user(name: &str, user: &Value, flags: &Parsed) -> Result<()> {
+    let text = |key: &str| user[key].as_str().unwrap_or_default();
+    let mut problems = Vec::new();
+    for (flag, short) in [("client-certificate", "client-cert"), ("client-key", "client-key")] {
+        if !text(flag).is_empty() && text(&format!("{flag}-data")).is_empty() {
+            let path = text(flag);
+            if let Err(error) = std::fs::metadata(path) {
+                let error = crate::failure::go_io_error(&error);
+                problems.push(format!("unable to read {short} {path} for {name} due to open {path}: {error}"));
+            }
+        }
+    }
+    let mut methods = Vec::new();
+    if flags.global("token").is_some() || (text("token") != "" && flags.global("username").is_some()) {
+        methods.push("token");
+    }
+    if flags.global("username").is_some() || (text("username") != "" && flags.global("token").is_some()) {
+        methods.push("basicAuth");
+    }
+    if methods.len() > 1 {
+        problems.push(format!(
+            "more than one authentication method found for {name}; found [{}], only one is allowed",
+            methods.join(" ")
+        ));
+    }
+    if user["exec"].is_object() && user["exec"]["interactiveMode"].as_str().is_none_or(str::is_empty) {
+        let version = user["exec"]["apiVersion"].as_str().unwrap_or_default();
+        if version == "client.authentication.k8s.io/v1" {
+            problems.push(format!("interactiveMode must be specified for {name} to use exec authentication plugin"));
+        }
+    }
+    let impersonates = ["as-uid", "as-groups", "as-user-extra"].iter().any(|key| !user[*key].is_null());
+    if text("as").is_empty() && impersonates {
+        problems.push(format!("requesting uid, groups or user-extra for {name} without impersonating a user"));
+    }
+    match &problems[..] {
+        [] => Ok(()),
+        [one] => Err(Failure::message(one.clone())),
+        many => {
+            let lines: String = many.iter().map(|problem| format!("\n* {problem}")).collect();
+            Err(Failure::Plain(format!("Error in configuration: {lines}")))
+        }
+    }
 }
 
 fn in_cluster() -> Option<(String, kube::Config)> {
@@ -224,7 +286,7 @@ fn override_with(value: &mut Value, flags: &Parsed, keys: &[&str]) {
     }
 }
 
-fn client_config(server: &str, cluster: &Value, user: Value, flags: &Parsed) -> Result<kube::Config> {
+fn client_config(server: &str, name: &str, cluster: &Value, user: Value, flags: &Parsed) -> Result<kube::Config> {
     let url: http::Uri = server
         .trim_end_matches('/')
         .parse()
@@ -236,14 +298,15 @@ fn client_config(server: &str, cluster: &Value, user: Value, flags: &Parsed) -> 
     config.write_timeout = None;
     config.accept_invalid_certs = cluster["insecure-skip-tls-verify"].as_bool().unwrap_or(false);
     config.tls_server_name = cluster["tls-server-name"].as_str().filter(|name| !name.is_empty()).map(str::to_string);
-    if let Some(proxy) = cluster["proxy-url"].as_str().filter(|proxy| !proxy.is_empty()) {
+    let proxy = cluster["proxy-url"].as_str().filter(|proxy| !proxy.is_empty()).map(str::to_string);
+    if let Some(proxy) = proxy.or_else(|| crate::proxy::of_environment(server)) {
         config.proxy_url = Some(proxy.parse().map_err(|error| Failure::message(format!("proxy-url: {error}")))?);
     }
     let authority = match (cluster["certificate-authority-data"].as_str(), cluster["certificate-authority"].as_str()) {
         (Some(data), _) if !data.is_empty() => Some(decode("certificate-authority-data", data)?),
         (_, Some(path)) if !path.is_empty() => Some(std::fs::read(path).map_err(|error| {
             Failure::message(format!(
-                "unable to read certificate-authority {path} due to open {path}: {}",
+                "unable to read certificate-authority {path} for {name} due to open {path}: {}",
                 crate::failure::go_io_error(&error)
             ))
         })?),
@@ -285,12 +348,13 @@ pub fn write(path: &Path, config: &Value) -> Result<()> {
         ("apiVersion", json!("v1")),
         ("kind", json!("Config")),
         ("preferences", json!({})),
-        ("clusters", json!([])),
-        ("contexts", json!([])),
-        ("users", json!([])),
+        ("clusters", Value::Null),
+        ("contexts", Value::Null),
+        ("users", Value::Null),
         ("current-context", json!("")),
     ] {
-        if config[key].is_null() {
+        let empty = config[key].is_null() || (default.is_null() && config[key].as_array().is_some_and(Vec::is_empty));
+        if empty {
             config[key] = default;
         }
     }
@@ -335,6 +399,6 @@ mod tests {
         assert_eq!(settings.client.auth_info.impersonate.as_deref(), Some("jane"));
         assert_eq!(settings.client.auth_info.impersonate_groups.map(|groups| groups.len()), Some(2));
         let refused = super::settings(&line("--context=none")).err().unwrap();
-        assert_eq!(refused.text(), "context \"none\" does not exist");
+        assert_eq!(refused.text(), "Error in configuration: context was not found for specified context: none");
     }
 }

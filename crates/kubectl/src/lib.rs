@@ -2,9 +2,11 @@
 
 mod flags;
 mod command;
+mod help;
 mod commands;
 mod session;
 mod config;
+mod proxy;
 mod resource;
 mod output;
 mod describe;
@@ -39,7 +41,7 @@ pub fn main(line: Vec<String>) -> i32 {
         Ok(flags) => flags,
         // Help is given even where the rest of the line makes no sense.
         Err(_) if line.iter().any(|word| word == "--help" || word == "-h") => {
-            terminal::out(&command::help(command, &path));
+            terminal::out(&help::of(command, &path));
             return 0;
         }
         Err(error) => {
@@ -48,13 +50,19 @@ pub fn main(line: Vec<String>) -> i32 {
         }
     };
     if flags.on("help") {
-        terminal::out(&command::help(command, &path));
+        terminal::out(&help::of(command, &path));
         return 0;
     }
     let Some(run) = command.run else {
         if flags.arguments.is_empty() {
-            terminal::out(&command::help(command, &path));
-            return 0;
+            // As upstream: most groups of commands count it as a mistake that none of them was named.
+            let text = help::of(command, &path);
+            match command.name {
+                "kubectl" | "certificate" => terminal::out(&text),
+                "rollout" => terminal::out(&text),
+                _ => terminal::err(&text),
+            }
+            return i32::from(!["kubectl", "certificate"].contains(&command.name));
         }
         terminal::errln(&format!(
             "error: unknown command {:?}\nSee '{path} -h' for help and examples",
@@ -88,6 +96,15 @@ pub fn main(line: Vec<String>) -> i32 {
             terminal::err(&text);
             code
         }
+    }
+}
+
+/// The help of the command that is called by that path, such as `kubectl config set`.
+pub(crate) fn help_of(path: &str) -> String {
+    let words: Vec<String> = path.split(' ').skip(1).map(str::to_string).collect();
+    match find(&commands::ROOT, &words) {
+        Found::Command(command, path, _) => help::of(command, &path),
+        Found::Unknown(_) => String::new(),
     }
 }
 
@@ -148,6 +165,7 @@ fn unknown_command(root: &Command, name: &str) -> String {
     if !similar.is_empty() {
         text += "\nDid you mean this?\n";
         similar.iter().for_each(|name| text += &format!("\t{name}\n"));
+        text += "\n";
     }
     text
 }
@@ -203,7 +221,9 @@ mod tests {
             let mut names: Vec<&str> = Vec::new();
             let mut letters: Vec<char> = Vec::new();
             for flag in command.flags.iter().flat_map(|table| table.iter()).chain(GLOBAL) {
-                assert!(!names.contains(&flag.name) || flag.name == "user", "{} --{}", command.name, flag.name);
+                // What all commands take may mean something else to one.
+                let shadows = GLOBAL.iter().any(|global| global.name == flag.name);
+                assert!(!names.contains(&flag.name) || shadows, "{} --{}", command.name, flag.name);
                 names.push(flag.name);
                 if let Some(letter) = flag.short {
                     assert!(!letters.contains(&letter), "{} -{letter}", command.name);

@@ -21,6 +21,9 @@ pub const JSON: &str = "application/json";
 /// A line of a watch or a log may be as long as the largest object, and not longer.
 const LINE_MAX: usize = 64 << 20;
 
+/// How often a URL of a manifest may lead to another.
+const REDIRECTS_MAX: usize = 10;
+
 pub struct Session {
     /// `kubectl create secret`.
     pub path: String,
@@ -29,6 +32,8 @@ pub struct Session {
     client: OnceCell<kube::Client>,
     warned: RefCell<BTreeSet<String>>,
     pub(crate) discovered: RefCell<Option<Vec<Mapping>>>,
+    /// Whether an object was printed already, from which the next is to be separated.
+    pub(crate) printed: std::cell::Cell<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -94,6 +99,7 @@ impl Session {
             client: OnceCell::new(),
             warned: RefCell::default(),
             discovered: RefCell::default(),
+            printed: Default::default(),
         }
     }
 
@@ -122,7 +128,7 @@ impl Session {
             let settings = self.settings()?;
             // Every TLS connection of the process uses the one provider that is compiled in.
             let _ = rustls::crypto::ring::default_provider().install_default();
-            let client = kube::Client::try_from(settings.client.clone()).map_err(|error| self.connection(&error))?;
+            let client = crate::proxy::client(settings.client.clone()).map_err(|error| self.connection(&error))?;
             let _ = self.client.set(client);
         }
         self.client.get().ok_or_else(|| Failure::message("no client"))
@@ -133,7 +139,7 @@ impl Session {
         let seconds = match text.parse::<u64>() {
             Ok(seconds) => seconds as f64,
             Err(_) => crate::flags::duration(text).ok_or_else(|| {
-                Failure::message("invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a corresponding time unit (e.g. 1s | 2m | 3h)".to_string())
+                Failure::message("Invalid timeout value. Timeout must be a single integer in seconds, or an integer followed by a corresponding time unit (e.g. 1s | 2m | 3h)".to_string())
             })?,
         };
         Ok(Some(seconds).filter(|seconds| *seconds > 0.0).map(Duration::from_secs_f64))
@@ -195,6 +201,45 @@ impl Session {
         let body = self.bytes(call).await?;
         serde_json::from_slice(&body)
             .map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
+    }
+
+    /// What stands under a URL, for manifests that are not on this machine.
+    pub async fn of_url(&self, url: &str) -> Result<Vec<u8>> {
+        let failed = |why: String| Failure::message(format!("unable to read URL {url:?}, {why}"));
+        let mut next = url.to_string();
+        for _ in 0..REDIRECTS_MAX {
+            let uri: http::Uri = next.parse().map_err(|error| {
+                Failure::message(format!("the URL passed to filename {url:?} is not valid: {error}"))
+            })?;
+            let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
+            let base = format!("{}://{authority}", uri.scheme_str().unwrap_or("https"));
+            let path = uri.path_and_query().map_or("/".to_string(), ToString::to_string);
+            let mut config = kube::Config::new(base.parse().map_err(|error| failed(format!("{error}")))?);
+            config.default_retry = false;
+            config.proxy_url = crate::proxy::of_environment(&base).and_then(|proxy| proxy.parse().ok());
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let client = crate::proxy::client(config).map_err(|error| failed(error.to_string()))?;
+            let request = http::Request::get(path).header("user-agent", user_agent()).body(Body::empty());
+            let request = request.map_err(|error| failed(error.to_string()))?;
+            let answer = client.send(request).await.map_err(|error| failed(error.to_string()))?;
+            let code = answer.status();
+            if let (true, Some(location)) = (code.is_redirection(), answer.headers().get("location")) {
+                let location = location.to_str().unwrap_or_default();
+                next = if location.contains("://") { location.to_string() } else { format!("{base}{location}") };
+                continue;
+            }
+            if !code.is_success() {
+                let reason = code.canonical_reason().unwrap_or_default();
+                return Err(failed(format!(
+                    "server reported {} {reason}, status code={}",
+                    code.as_u16(),
+                    code.as_u16()
+                )));
+            }
+            let body = answer.into_body().collect().await.map_err(|error| failed(error.to_string()))?;
+            return Ok(body.to_bytes().to_vec());
+        }
+        Err(failed("stopped after 10 redirects".into()))
     }
 
     /// The bytes of an answer as they come.

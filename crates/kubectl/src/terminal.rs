@@ -31,6 +31,12 @@ pub fn warn(text: &str) {
     errln(&format!("Warning: {text}"));
 }
 
+/// A line as upstream's logging library writes it, which some messages still come from.
+pub fn log(severity: char, place: &str, text: &str) {
+    let time = jiff::Zoned::now().strftime("%m%d %H:%M:%S.%6f").to_string();
+    errln(&format!("{severity}{time} {:7} {place}] {text}", std::process::id()));
+}
+
 /// Reads all of standard input.
 pub fn input() -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();

@@ -14,6 +14,7 @@ pub mod local_cluster;
 pub mod machine;
 pub mod server;
 pub mod session;
+pub mod side_by_side;
 pub mod watch;
 
 pub use agent::{Agent, Cluster};

@@ -98,7 +98,10 @@ fn run_on(file: &Path, start: impl Fn() -> anyhow::Result<Server>) -> anyhow::Re
     let update = std::env::var_os("UPDATE").is_some();
     let mut failures = String::new();
     let with_age = |program: PathBuf| (if kubectl::is_debians(&program) { Age::Old } else { Age::New }, program);
-    let ours = (Age::Ours, crate::server::binary()?);
+    let ours = match std::env::var_os("KUBECTL_BINARY") {
+        Some(program) => (Age::Ours, program.into()),
+        None => (Age::Ours, crate::server::binary()?),
+    };
     for (age, program) in programs.into_iter().map(with_age).chain([ours]) {
         if update && age != Age::New {
             continue;

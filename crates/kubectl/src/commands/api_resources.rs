@@ -41,13 +41,11 @@ const FLAGS: &[Flag] = &[
 async fn resources(session: &Session) -> Result<()> {
     let flags = &session.flags;
     if !session.arguments().is_empty() {
-        return session.usage(format!("unexpected arguments: {:?}", session.arguments()));
+        return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));
     }
     let output = flags.text("output");
     if !["", "wide", "name"].contains(&output) {
-        return Err(Failure::message(
-            format!("--output {output} is not available").replace(output, &format!("{output:?}")),
-        ));
+        return Err(Failure::message(format!("--output {output} is not available")));
     }
     let all = session.discovered(!flags.on("cached")).await?;
     let mut shown: Vec<Mapping> = Vec::new();
@@ -99,7 +97,7 @@ async fn resources(session: &Session) -> Result<()> {
 
 async fn versions(session: &Session) -> Result<()> {
     if !session.arguments().is_empty() {
-        return session.usage(format!("unexpected arguments: {:?}", session.arguments()));
+        return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));
     }
     let mut found: Vec<String> = Vec::new();
     let core = session.send(&Call::get("/api")).await?;

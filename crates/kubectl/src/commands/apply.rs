@@ -33,7 +33,7 @@ const FLAGS: &[Flag] = &[
         "background",
         "What happens to dependents: background, orphan or foreground.",
     ),
-    Flag::text("field-manager", "", "Who owns the fields that are set."),
+    Flag::text("field-manager", MANAGER, "Who owns the fields that are set."),
     Flag::switch("force", "Delete and create again where a change is refused."),
     Flag::switch("force-conflicts", "Take fields over from other managers."),
     Flag::integer("grace-period", "-1", "Seconds that a deleted object has to end."),
@@ -53,6 +53,12 @@ async fn run(session: &Session) -> Result<()> {
     if !query.has_files() {
         return Err(Failure::message("must specify one of -f and -k"));
     }
+    if !query.arguments.is_empty() {
+        return session.usage(format!("Unexpected args: [{}]", query.arguments.join(" ")));
+    }
+    if flags.on("all") && !query.selector.is_empty() {
+        return Err(Failure::message("cannot set --all and --selector at the same time"));
+    }
     let server_side = flags.on("server-side");
     if flags.on("force-conflicts") && !server_side {
         return Err(Failure::message("--force-conflicts only works with --server-side"));
@@ -64,6 +70,9 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message(
             "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector",
         ));
+    }
+    if flags.on("prune") {
+        super::prune::check_allowlist(session)?;
     }
     let change = Change::from(session)?;
     if change.local() && server_side {
@@ -168,7 +177,9 @@ const TRIES: usize = 5;
 async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
     let session = change.session;
     let wanted = change::with_last_applied(&info.object);
-    let during = |failure: Failure| failure.during("applying patch", &info.source);
+    if info.name.is_empty() {
+        return Err(Failure::message(format!("{}resource name may not be empty", retrieving(info))));
+    }
     let mut tries = 0;
     loop {
         let current = match session.send(&Call::get(info.path())).await {
@@ -185,23 +196,13 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
             }
             Err(failure) => {
                 return Err(match failure {
-                    Failure::Status { status, .. } => Failure::Status {
-                        prefix: format!(
-                            "error when retrieving current configuration of:\nResource: {:?}, GroupVersionKind: {:?}\nName: {:?}, Namespace: {:?}\nfrom server for: {:?}: ",
-                            format!("{}, Resource={}", info.mapping.api_version_with_slash(), info.mapping.plural),
-                            format!("{}, Kind={}", info.mapping.api_version_with_slash(), info.mapping.kind),
-                            info.name,
-                            info.namespace,
-                            info.source
-                        ),
-                        status,
-                    },
+                    Failure::Status { status, .. } => Failure::Status { prefix: retrieving(info), status },
                     other => other,
                 });
             }
         };
         let annotation = current["metadata"]["annotations"][LAST_APPLIED].as_str();
-        if annotation.is_none() {
+        if annotation.is_none() && tries == 0 {
             terminal::warn(&format!(
                 "resource {}/{} is missing the {LAST_APPLIED} annotation which is required by {} apply. {} apply should only be used on resources created declaratively by either {} create --save-config or {} apply. The missing annotation will be patched automatically.",
                 info.mapping.plural, info.name, "kubectl", "kubectl", "kubectl", "kubectl"
@@ -209,13 +210,18 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
         }
         let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
         let (patch, kind) = patch(info, &original, &wanted, &current);
-        if patch.as_object().is_some_and(serde_json::Map::is_empty) {
+        if patch.as_object().is_some_and(serde_json::Map::is_empty) && !change.local() {
             tell(change, info, "unchanged")?;
             return Ok(current);
         }
         if change.local() {
             tell(change, info, "configured")?;
-            return Ok(wanted);
+            // What is there stays what it is, with what the file says.
+            let mut shown = wanted.clone();
+            for key in ["creationTimestamp", "resourceVersion", "uid"] {
+                shown["metadata"][key] = current["metadata"][key].clone();
+            }
+            return Ok(shown);
         }
         match change.send(Call::patch(info.path(), kind, &patch), MANAGER).await {
             Ok(applied) => {
@@ -229,8 +235,41 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
                 tell(change, info, "configured")?;
                 return Ok(created);
             }
-            Err(failure) => return Err(during(failure)),
+            Err(failure) => return Err(patching(info, &patch, failure)),
         }
+    }
+}
+
+fn described(info: &Info) -> String {
+    let version = info.mapping.api_version_with_slash();
+    format!(
+        "Resource: {:?}, GroupVersionKind: {:?}\nName: {:?}, Namespace: {:?}",
+        format!("{version}, Resource={}", info.mapping.plural),
+        format!("{version}, Kind={}", info.mapping.kind),
+        info.name,
+        info.namespace
+    )
+}
+
+fn retrieving(info: &Info) -> String {
+    format!(
+        "error when retrieving current configuration of:\n{}\nfrom server for: {:?}: ",
+        described(info),
+        info.source
+    )
+}
+
+/// What was sent, to what, and what came of it.
+fn patching(info: &Info, patch: &Value, failure: Failure) -> Failure {
+    let prefix = format!(
+        "error when applying patch:\n{}\nto:\n{}\nfor: {source:?}: error when patching {source:?}: ",
+        output::json::compact(patch),
+        described(info),
+        source = info.source
+    );
+    match failure {
+        Failure::Status { status, .. } => Failure::Status { status, prefix },
+        other => other,
     }
 }
 

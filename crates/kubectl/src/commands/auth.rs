@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::change::{Change, DRY_RUN};
+use super::change::DRY_RUN;
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output::columns::Columns;
 use crate::output::{self, Format};
-use crate::resource::select::{FILES, Query};
+use crate::resource::select::FILES;
 use crate::session::{Call, Session};
 use crate::terminal;
 
@@ -42,7 +42,7 @@ static RECONCILE: Command = Command {
     short: "Reconcile rules for roles and bindings with what is in files.",
     usage: "-f FILENAME [options]",
     flags: &[RECONCILE_FLAGS, FILES, DRY_RUN, output::FLAGS],
-    run: Some(|session| Box::pin(reconcile(session))),
+    run: Some(|session| Box::pin(super::reconcile::run(session))),
     ..Command::EMPTY
 };
 
@@ -62,14 +62,13 @@ async fn can_i(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let namespace = if flags.on("all-namespaces") { "" } else { session.namespace()? };
     if flags.on("list") {
+        if !session.arguments().is_empty() {
+            return Err(Failure::message("list option must be specified with no arguments"));
+        }
         return list(session, namespace).await;
     }
     let (verb, what) = match session.arguments() {
-        [verb] if flags.text("subresource").is_empty() => (verb, ""),
         [verb, what] => (verb, what.as_str()),
-        [verb, what, name] => {
-            return can_i_one(session, namespace, verb, &format!("{what}/{name}")).await;
-        }
         _ => {
             return Err(Failure::message(
                 "you must specify two arguments: verb resource or verb resource/resourceName.\nSee 'kubectl auth can-i -h' for help and examples.",
@@ -82,6 +81,32 @@ async fn can_i(session: &Session) -> Result<()> {
 async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -> Result<()> {
     let flags = &session.flags;
     let mut spec = json!({});
+    let known = [
+        "*",
+        "get",
+        "delete",
+        "list",
+        "create",
+        "update",
+        "patch",
+        "watch",
+        "proxy",
+        "redirect",
+        "deletecollection",
+        "use",
+        "bind",
+        "approve",
+        "sign",
+        "escalate",
+        "impersonate",
+        "put",
+        "post",
+        "head",
+        "options",
+    ];
+    if !known.contains(&verb) {
+        terminal::errln(&format!("Warning: verb '{verb}' is not a known verb\n"));
+    }
     if what.starts_with('/') {
         spec["nonResourceAttributes"] = json!({"path": what, "verb": verb});
     } else {
@@ -197,7 +222,7 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
 
 /// Upstream sorts rules by what they look like when printed, and there the verbs come first.
 pub fn rule_order(((group, resource), urls, names, verbs): &RuleRow) -> String {
-    format!("[{}] {group} {resource} {names} {urls}", verbs.join(" "))
+    format!("[{}],[{group}],[{resource}],{names},{urls}", verbs.join(" "))
 }
 
 async fn whoami(session: &Session) -> Result<()> {
@@ -228,61 +253,4 @@ async fn whoami(session: &Session) -> Result<()> {
     }
     terminal::out(&Columns::table().align(&text));
     Ok(())
-}
-
-async fn reconcile(session: &Session) -> Result<()> {
-    let change = Change::from(session)?;
-    let (infos, failures) = session.local(&Query::from(session)).await?;
-    crate::failure::all(failures)?;
-    for info in infos {
-        if info.mapping.group != "rbac.authorization.k8s.io" {
-            return Err(Failure::message(format!(
-                "only rbac.authorization.k8s.io/v1 is supported: not {}",
-                info.mapping.kind
-            )));
-        }
-        let list = if info.mapping.kind.ends_with("Binding") { "subjects" } else { "rules" };
-        let remove =
-            session.flags.on(if list == "rules" { "remove-extra-permissions" } else { "remove-extra-subjects" });
-        let wanted = info.object[list].as_array().cloned().unwrap_or_default();
-        let reconciled = match session.send(&Call::get(info.path())).await {
-            Err(failure) if failure.is_not_found() => {
-                if change.local() {
-                    info.object.clone()
-                } else {
-                    change.send(Call::post(info.collection(), &info.object), "kubectl-auth-reconcile").await?
-                }
-            }
-            Err(failure) => return Err(failure),
-            Ok(mut live) => {
-                let mut items = if remove { Vec::new() } else { live[list].as_array().cloned().unwrap_or_default() };
-                for item in wanted {
-                    if !items.iter().any(|known| covers(known, &item)) {
-                        items.push(item);
-                    }
-                }
-                if live[list].as_array() == Some(&items) || change.local() {
-                    live
-                } else {
-                    live[list] = items.into();
-                    change.send(Call::put(info.path(), &live), "kubectl-auth-reconcile").await?
-                }
-            }
-        };
-        change.report(&info.shown(), &reconciled, "reconciled")?;
-    }
-    Ok(())
-}
-
-/// Does a rule or subject that is there already say what the other says?
-fn covers(known: &Value, wanted: &Value) -> bool {
-    if known == wanted {
-        return true;
-    }
-    ["verbs", "apiGroups", "resources", "nonResourceURLs", "resourceNames"].iter().all(|key| {
-        let wanted = wanted[*key].as_array().map(Vec::as_slice).unwrap_or_default();
-        let known = known[*key].as_array().map(Vec::as_slice).unwrap_or_default();
-        let all = known.iter().any(|item| item == "*") && *key != "resourceNames";
-        all || (wanted.iter().all(|item| known.contains(item)) && wanted.is_empty() == known.is_empty())
-    }) && known["verbs"].is_array()
 }

@@ -40,7 +40,7 @@ pub fn dry_run(session: &Session) -> Result<DryRun> {
         "client" => Ok(DryRun::Client),
         "server" => Ok(DryRun::Server),
         "unchanged" => {
-            terminal::errln("--dry-run is deprecated and can be replaced with --dry-run=client.");
+            terminal::log('W', "helpers.go:702", "--dry-run is deprecated and can be replaced with --dry-run=client.");
             Ok(DryRun::Client)
         }
         "true" => Ok(DryRun::Client),
@@ -60,6 +60,9 @@ pub struct Change<'a> {
 
 impl<'a> Change<'a> {
     pub fn from(session: &'a Session) -> Result<Change<'a>> {
+        if session.flags.has("validate") {
+            check_validate(session.flags.text("validate"))?;
+        }
         Ok(Change { session, format: Format::from(&session.flags, false)?, dry: dry_run(session)? })
     }
 
@@ -72,10 +75,8 @@ impl<'a> Change<'a> {
         if self.dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
-        let manager = match self.session.flags.text("field-manager") {
-            "" => manager,
-            given => given,
-        };
+        let given = self.session.flags.given("field-manager");
+        let manager = if given { self.session.flags.text("field-manager") } else { manager };
         call = call.with("fieldManager", manager);
         if self.session.flags.has("validate") {
             call = call.with("fieldValidation", validation(self.session.flags.text("validate")));
@@ -102,14 +103,25 @@ impl<'a> Change<'a> {
             Format::Name => terminal::outln(shown),
             format => {
                 let mut object = object.clone();
-                if !self.session.flags.on("show-managed-fields") {
+                if format.leaves_out_managed_fields() && !self.session.flags.on("show-managed-fields") {
                     output::without_managed_fields(&mut object);
                 }
-                terminal::out(&format.text(&object)?);
+                let first = self.session.printed.replace(true);
+                let separator = if first && matches!(format, Format::Yaml) { "---\n" } else { "" };
+                terminal::out(&format!("{separator}{}", format.text(&object)?));
             }
         }
         Ok(())
     }
+}
+
+fn check_validate(text: &str) -> Result<()> {
+    if ["strict", "true", "warn", "ignore", "false", ""].contains(&text) {
+        return Ok(());
+    }
+    Err(Failure::message(format!(
+        "invalid - validate option {text:?}; must be one of: strict (or true), warn, ignore (or false)"
+    )))
 }
 
 fn validation(text: &str) -> &'static str {

@@ -163,11 +163,25 @@ const GET_FLAGS: &[Flag] = &[
 ];
 const SET_FLAGS: &[Flag] = &[Flag::switch("set-raw-bytes", "The value is bytes, to be kept as base64.")];
 const CLUSTER_FLAGS: &[Flag] = &[
+    Flag::text("certificate-authority", "", "A file with the certificates of authorities."),
+    Flag::switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
+    Flag::text("server", "", "The address and port of the API server."),
+    Flag::text("tls-server-name", "", "The name the server's certificate must have."),
     Flag::switch("embed-certs", "Keep the certificate itself in the file."),
     Flag::text("proxy-url", "", "A proxy for this cluster."),
 ];
-const CONTEXT_FLAGS: &[Flag] = &[Flag::switch("current", "Change the current context.")];
+const CONTEXT_FLAGS: &[Flag] = &[
+    Flag::text("cluster", "", "The cluster of the context."),
+    Flag::switch("current", "Change the current context."),
+    Flag::text("namespace", "", "The namespace of the context."),
+    Flag::text("user", "", "The user of the context."),
+];
 const CREDENTIAL_FLAGS: &[Flag] = &[
+    Flag::text("client-certificate", "", "A file with the client's certificate."),
+    Flag::text("client-key", "", "A file with the client's key."),
+    Flag::text("password", "", "Password for basic authentication."),
+    Flag::text("token", "", "Bearer token."),
+    Flag::text("username", "", "Username for basic authentication."),
     Flag::switch("embed-certs", "Keep certificate and key in the file."),
     Flag::text("auth-provider", "", "An authentication provider, which no client knows any more."),
     Flag::array("auth-provider-arg", "Its arguments."),
@@ -185,17 +199,25 @@ const VIEW_FLAGS: &[Flag] = &[
     Flag::switch("raw", "Show bytes and secrets."),
     Flag::text("output", "yaml", "Output format.").short('o'),
     Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
+    Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
+    Flag::switch("show-managed-fields", "Not used: there are none here."),
 ];
 
 fn list(config: &Value, key: &str) -> Vec<Value> {
     config[key].as_array().cloned().unwrap_or_default()
 }
 
-fn one<'a>(session: &'a Session, what: &str) -> Result<&'a str> {
+fn one(session: &Session) -> Result<&str> {
     match session.arguments() {
         [name] => Ok(name),
-        _ => session.usage(format!("Unexpected args: {:?}", session.arguments()).replace("Unexpected args: []", what)),
+        _ => unexpected(session),
     }
+}
+
+/// Upstream shows the help and what it did not expect.
+fn unexpected<T>(session: &Session) -> Result<T> {
+    terminal::out(&crate::help_of(&session.path));
+    Err(Failure::message(format!("Unexpected args: [{}]", session.arguments().join(" "))))
 }
 
 /// The file that holds an entry, or the first one, where new entries go.
@@ -234,22 +256,29 @@ async fn current_context(session: &Session) -> Result<()> {
 }
 
 async fn delete_entry(session: &Session, key: &str, word: &str) -> Result<()> {
-    let name = one(session, &format!("You must specify a {word} name"))?;
+    if session.arguments().is_empty() {
+        terminal::out(&crate::help_of(&session.path));
+        return Ok(());
+    }
+    let name = one(session)?;
     let (file, mut config) = file_with(session, key, name)?;
+    let first = config::files(&session.flags).first().cloned().unwrap_or_else(|| file.clone());
+    let merged = config::merged(&session.flags)?;
     let mut entries = list(&config, key);
     let before = entries.len();
     entries.retain(|entry| entry["name"] != name);
     if entries.len() == before {
-        return Err(Failure::message(format!("cannot delete {word} {name}, not in {}", file.display())));
+        return Err(Failure::message(format!("cannot delete {word} {name}, not in {}", first.display())));
     }
-    if word == "context" && config["current-context"] == name {
+    if word == "context" && merged["current-context"] == name {
         terminal::errln(
             "warning: this removed your active context, use \"kubectl config use-context\" to select a different one",
         );
     }
     config[key] = entries.into();
     config::write(&file, &config)?;
-    terminal::outln(&format!("deleted {word} {name} from {}", file.display()));
+    // Upstream names the first file, wherever the entry stood.
+    terminal::outln(&format!("deleted {word} {name} from {}", first.display()));
     Ok(())
 }
 
@@ -291,7 +320,9 @@ async fn get_contexts(session: &Session) -> Result<()> {
     let wanted: Vec<String> = if session.arguments().is_empty() { known.clone() } else { session.arguments().to_vec() };
     let output = session.flags.text("output");
     if !["", "name", "wide"].contains(&output) {
-        return Err(Failure::message(format!("output must be one of '' or 'name': {output}")));
+        return Err(Failure::message(format!(
+            "--output {output} is not available in kubectl config get-contexts; resetting to default output format"
+        )));
     }
     let headers = !session.flags.on("no-headers") && output != "name";
     let mut text = if headers { "CURRENT\tNAME\tCLUSTER\tAUTHINFO\tNAMESPACE\n".to_string() } else { String::new() };
@@ -315,7 +346,7 @@ async fn get_contexts(session: &Session) -> Result<()> {
 
 async fn rename_context(session: &Session) -> Result<()> {
     let [old, new] = session.arguments() else {
-        return session.usage(format!("Unexpected args: {:?}", session.arguments()));
+        return unexpected(session);
     };
     let (file, mut config) = file_with(session, "contexts", old)?;
     let mut entries = list(&config, "contexts");
@@ -339,7 +370,7 @@ async fn rename_context(session: &Session) -> Result<()> {
 }
 
 async fn use_context(session: &Session) -> Result<()> {
-    let name = one(session, "you must specify a current-context")?;
+    let name = one(session)?;
     let merged = config::merged(&session.flags)?;
     if config::named(&merged, "contexts", name).is_none() {
         return Err(Failure::message(format!("no context exists with the name: {name:?}")));
@@ -395,6 +426,10 @@ fn put_file(session: &Session, value: &mut Value, key: &str, flag: &str) -> Resu
     let path = flags.text(flag);
     let data = format!("{key}-data");
     if flags.on("embed-certs") {
+        if let Err(error) = std::fs::metadata(path) {
+            let error = crate::failure::go_io_error(&error);
+            return Err(Failure::message(format!("could not stat {flag} file {path}: stat {path}: {error}")));
+        }
         let bytes = std::fs::read(path).map_err(|error| {
             Failure::message(format!(
                 "could not read {flag} data from {path}: open {path}: {}",
@@ -405,15 +440,24 @@ fn put_file(session: &Session, value: &mut Value, key: &str, flag: &str) -> Resu
         put(value, key, "");
     } else {
         let absolute = std::path::absolute(path).map(|path| path.display().to_string()).unwrap_or_else(|_| path.into());
-        put(value, key, if path.is_empty() { "" } else { &absolute });
+        // Upstream makes only the authority's path absolute.
+        let kept = if key.starts_with("client-") { path } else { &absolute };
+        put(value, key, if path.is_empty() { "" } else { kept });
         put(value, &data, "");
     }
     Ok(())
 }
 
 async fn set_cluster(session: &Session) -> Result<()> {
-    let name = one(session, "you must specify a cluster name")?;
+    let name = one(session)?;
     let flags = &session.flags;
+    let authority = flags.text("certificate-authority");
+    if flags.on("embed-certs") && authority.is_empty() {
+        return Err(Failure::message("you must specify a --certificate-authority to embed"));
+    }
+    if flags.on("insecure-skip-tls-verify") && !authority.is_empty() {
+        return Err(Failure::message("you cannot specify a certificate authority and insecure mode at the same time"));
+    }
     change(session, "clusters", "cluster", name, |cluster| {
         for key in ["server", "tls-server-name", "proxy-url"] {
             if flags.given(key) {
@@ -441,6 +485,7 @@ async fn set_context(session: &Session) -> Result<()> {
         ([name], false) => name.clone(),
         ([], true) if current.is_empty() => return Err(Failure::message("no current context is set")),
         ([], true) => current,
+        ([_, ..], true) => return Err(Failure::message("you cannot specify both a context name and --current")),
         _ => return Err(Failure::message("you must specify a non-empty context name or --current")),
     };
     let new = change(session, "contexts", "context", &name, |context| {
@@ -458,7 +503,7 @@ async fn set_context(session: &Session) -> Result<()> {
 }
 
 async fn set_credentials(session: &Session) -> Result<()> {
-    let name = one(session, "you must specify a user name")?;
+    let name = one(session)?;
     let flags = &session.flags;
     if flags.given("token") && (flags.given("username") || flags.given("password")) {
         return Err(Failure::message(
@@ -471,14 +516,30 @@ async fn set_credentials(session: &Session) -> Result<()> {
                 put(user, key, flags.text(key));
             }
         }
+        // One way to say who one is takes the place of the other.
+        if flags.given("token") {
+            put(user, "username", "");
+            put(user, "password", "");
+        } else if flags.given("username") || flags.given("password") {
+            put(user, "token", "");
+        }
+        if flags.given("auth-provider") {
+            user["auth-provider"] = json!({"name": flags.text("auth-provider"), "config": {}});
+        }
+        for argument in flags.list("auth-provider-arg") {
+            match argument.split_once('=') {
+                Some((key, value)) => user["auth-provider"]["config"][key] = value.into(),
+                None => {
+                    let key = argument.trim_end_matches('-');
+                    user["auth-provider"]["config"].as_object_mut().map(|config| config.remove(key));
+                }
+            }
+        }
         put_file(session, user, "client-certificate", "client-certificate")?;
         put_file(session, user, "client-key", "client-key")?;
         if flags.given("exec-command") {
             user["exec"]["command"] = flags.text("exec-command").into();
             user["exec"]["provideClusterInfo"] = flags.on("exec-provide-cluster-info").into();
-            if user["exec"]["interactiveMode"].is_null() {
-                user["exec"]["interactiveMode"] = "IfAvailable".into();
-            }
         }
         if flags.given("exec-api-version") {
             user["exec"]["apiVersion"] = flags.text("exec-api-version").into();
@@ -524,6 +585,14 @@ fn steps(config: &Value, property: &str) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
+fn check_property(property: &str) -> Result<()> {
+    let known = ["clusters", "contexts", "users", "current-context", "preferences"];
+    match property.split('.').next() {
+        Some(first) if known.contains(&first) => Ok(()),
+        _ => Err(Failure::message(format!("unable to parse {property} after [] at api.Config"))),
+    }
+}
+
 fn inner_key(list: &str) -> &'static str {
     match list {
         "clusters" => "cluster",
@@ -533,9 +602,11 @@ fn inner_key(list: &str) -> &'static str {
 }
 
 async fn set(session: &Session) -> Result<()> {
-    let [property, value] = session.arguments() else {
-        return session.usage(format!("Unexpected args: {:?}", session.arguments()));
-    };
+    let [property, value] = session.arguments() else { return unexpected(session) };
+    check_property(property)?;
+    if property.ends_with(".insecure-skip-tls-verify") && !["true", "false"].contains(&value.as_str()) {
+        return Err(Failure::message(format!("strconv.ParseBool: parsing {value:?}: invalid syntax")));
+    }
     let merged = config::merged(&session.flags)?;
     let steps = steps(&merged, property)?;
     let value: Value = match value.as_str() {
@@ -569,7 +640,8 @@ async fn set(session: &Session) -> Result<()> {
 }
 
 async fn unset(session: &Session) -> Result<()> {
-    let property = one(session, "you must specify a property")?;
+    let property = one(session)?;
+    check_property(property)?;
     let merged = config::merged(&session.flags)?;
     let steps = steps(&merged, property)?;
     match &steps[..] {
@@ -601,9 +673,50 @@ async fn unset(session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// The order of Go's fields, in which upstream writes JSON.
+const FIELD_ORDER: &[&str] = &[
+    "kind",
+    "apiVersion",
+    "preferences",
+    "clusters",
+    "users",
+    "contexts",
+    "current-context",
+    "name",
+    "cluster",
+    "server",
+    "tls-server-name",
+    "insecure-skip-tls-verify",
+    "certificate-authority",
+    "certificate-authority-data",
+    "proxy-url",
+    "user",
+    "client-certificate",
+    "client-certificate-data",
+    "client-key",
+    "client-key-data",
+    "token",
+    "tokenFile",
+    "as",
+    "username",
+    "password",
+    "auth-provider",
+    "exec",
+    "namespace",
+];
+
 async fn view(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let mut config = config::merged(flags)?;
+    if !session.arguments().is_empty() {
+        return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));
+    }
+    // A file that was named and is not there is empty here.
+    let mut config = match config::merged(flags) {
+        Err(_) if flags.given("kubeconfig") && !std::path::Path::new(flags.text("kubeconfig")).exists() => {
+            json!({"apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": ""})
+        }
+        config => config?,
+    };
     if flags.on("minify") {
         let current = match flags.global("context") {
             Some(context) => context.to_string(),
@@ -636,6 +749,7 @@ async fn view(session: &Session) -> Result<()> {
     }
     match Format::from(flags, false)? {
         Format::Yaml | Format::Human { .. } => terminal::out(&yaml::text(&config)),
+        Format::Json => terminal::outln(&crate::output::json::pretty_in_order(&config, FIELD_ORDER)),
         format => terminal::out(&format.text(&config)?),
     }
     Ok(())

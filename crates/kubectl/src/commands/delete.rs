@@ -62,7 +62,7 @@ async fn run(session: &Session) -> Result<()> {
     let dry = dry_run(session)?;
     let output = flags.text("output");
     if !output.is_empty() && output != "name" {
-        return session.usage(format!("unexpected -o output mode: {output}. We only support '-o name'"));
+        return Err(Failure::message(format!("unexpected -o output mode: {output}. We only support '-o name'")));
     }
     if flags.on("all") && !query.selector.is_empty() {
         return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
@@ -78,6 +78,13 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message("--force and --grace-period greater than 0 cannot be specified together"));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
+    let named = wanted.iter().any(|wanted| matches!(wanted, Wanted::Named { .. }));
+    if named && flags.on("all") {
+        return Err(Failure::message("name cannot be provided when a selector is specified"));
+    }
+    if named && query.all_namespaces {
+        return Err(Failure::message("a resource cannot be retrieved by name across all namespaces"));
+    }
     let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
     if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
@@ -210,9 +217,9 @@ fn tell(session: &Session, info: &Info, forced: bool, dry: DryRun) {
 }
 
 fn confirmed(infos: &[Info]) -> bool {
-    terminal::outln("You are about to delete the following resource(s):");
+    terminal::outln(&format!("You are about to delete the following {} resource(s):", infos.len()));
     infos.iter().for_each(|info| terminal::outln(&info.shown()));
-    terminal::out("Do you want to continue? [y/N]: ");
+    terminal::out("Do you want to continue? (y/n): ");
     let mut answer = String::new();
     let _ = std::io::stdin().read_line(&mut answer);
     answer.trim().eq_ignore_ascii_case("y")

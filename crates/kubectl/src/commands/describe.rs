@@ -27,10 +27,9 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let query = Query { chunk: session.flags.integer("chunk-size"), ..Query::from(session) };
     if query.arguments.is_empty() && !query.has_files() {
-        terminal::err(
-            "You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources.\n\n",
-        );
-        return Err(Failure::message("Required resource not specified."));
+        return Err(Failure::message(
+            "You must specify the type of resource to describe. Use \"kubectl api-resources\" for a complete list of supported resources.",
+        ));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
     let mut first = true;

@@ -39,30 +39,50 @@ async fn run(session: &Session) -> Result<()> {
     }
     let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
     crate::failure::all(failures).map_err(exit_two)?;
-    let folder = tempfile::Builder::new().prefix("diff-").tempdir()?;
-    let (live, merged) = (folder.path().join("LIVE"), folder.path().join("MERGED"));
-    std::fs::create_dir(&live)?;
-    std::fs::create_dir(&merged)?;
+    let folder = |name: &str| {
+        let number = std::process::id() as u64 * 1000
+            + u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1000;
+        let path = std::env::temp_dir().join(format!("{name}-{number}"));
+        std::fs::create_dir(&path).map(|()| Removed(path))
+    };
+    let (live, merged) = (folder("LIVE")?, folder("MERGED")?);
+    let (live, merged) = (&live.0, &merged.0);
     for info in infos {
         let (before, after) = both(session, &info).await.map_err(exit_two)?;
         let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
         let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
         let name = name.replace('/', "-");
-        let text = |object: &Value| if object.is_null() { String::new() } else { crate::output::yaml::text(object) };
+        // A secret that is not there is masked like one that is, and is then a null.
+        let absent = if info.mapping.is("", "secrets") { "null\n" } else { "" };
+        let text =
+            |object: &Value| if object.is_null() { absent.to_string() } else { crate::output::yaml::text(object) };
         std::fs::write(live.join(&name), text(&before))?;
         std::fs::write(merged.join(&name), text(&after))?;
     }
     let external = std::env::var("KUBECTL_EXTERNAL_DIFF").ok().filter(|program| !program.trim().is_empty());
     let program = external.unwrap_or_else(|| "diff -u -N".into());
     let mut words = program.split_whitespace();
-    let status = std::process::Command::new(words.next().unwrap_or("diff")).args(words).args([&live, &merged]).status();
+    let status = std::process::Command::new(words.next().unwrap_or("diff")).args(words).args([live, merged]).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => crate::exit(status.code().unwrap_or(2)),
         Err(error) => Err(exit_two(Failure::message(format!(
             "failed to run {program:?}: {}",
-            crate::failure::go_io_error(&error)
+            match error.kind() {
+                std::io::ErrorKind::NotFound => "executable file not found in $PATH".to_string(),
+                _ => crate::failure::go_io_error(&error),
+            }
         )))),
+    }
+}
+
+/// A folder that goes with this value.
+struct Removed(std::path::PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        // A folder that is left behind does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -97,7 +117,7 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
             session.send(&dry(Call::patch(info.path(), kind, &patch))).await?
         }
     };
-    for object in [&mut before, &mut after] {
+    for object in [&mut before, &mut after].into_iter().filter(|object| !object.is_null()) {
         if !flags.on("show-managed-fields") {
             output::without_managed_fields(object);
         }

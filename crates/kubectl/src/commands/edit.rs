@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output::{self, Format, json};
 use crate::resource::Info;
-use crate::resource::select::{FILES, Query, SELECTOR};
+use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
@@ -20,7 +20,7 @@ pub static COMMAND: Command = Command {
     short: "Edit a resource on the server.",
     examples: "kubectl edit svc/web\nKUBE_EDITOR=nano kubectl edit deployment/web",
     usage: "(RESOURCE/NAME | -f FILENAME) [options]",
-    flags: &[FLAGS, FILES, SELECTOR, VALIDATE, output::FLAGS],
+    flags: &[FLAGS, FILES, VALIDATE, output::FLAGS],
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY
 };
@@ -61,7 +61,9 @@ async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()>
     let as_json = matches!(format, Format::Json);
     let original =
         if as_json { format!("{}\n", json::pretty(&info.object)) } else { crate::output::yaml::text(&info.object) };
-    let mut header = HEADER.to_string();
+    // JSON has no comments.
+    let first = if as_json { "" } else { HEADER };
+    let mut header = first.to_string();
     let mut shown = original.clone();
     loop {
         let edited = in_editor(&format!("{header}{shown}"), if as_json { "json" } else { "yaml" })?;
@@ -75,11 +77,10 @@ async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()>
             return Ok(());
         }
         // The same text as before the failure: the user has given up.
-        if header != HEADER && body == shown {
+        if header != first && body == shown {
             let kept = keep(&edited)?;
-            return Err(Failure::Message(format!(
-                "Edit cancelled, no valid changes were saved.\nA copy of your changes has been stored to {kept:?}"
-            )));
+            terminal::errln(&format!("A copy of your changes has been stored to {kept:?}"));
+            return Err(Failure::message("Edit cancelled, no valid changes were saved."));
         }
         let failed = match machinery::codec::decode_yaml(body.as_bytes()) {
             Err(error) => format!("The edited file had a syntax error: {error}"),
@@ -104,7 +105,7 @@ async fn edit_one(session: &Session, info: &Info, format: &Format) -> Result<()>
             },
         };
         terminal::errln(&failed);
-        header = format!("{HEADER}{}#\n", failed.lines().map(|line| format!("# {line}\n")).collect::<String>());
+        header = format!("{first}{}#\n", failed.lines().map(|line| format!("# {line}\n")).collect::<String>());
         shown = body;
     }
 }
@@ -155,10 +156,19 @@ fn in_editor(text: &str, extension: &str) -> Result<String> {
         .unwrap_or_else(|| "vi".into());
     // The editor may come with arguments, as in EDITOR="code --wait".
     let command = format!("{editor} {}", shell_quoted(&file.path().display().to_string()));
-    let status = std::process::Command::new("sh").args(["-c", &command]).status()?;
+    let status = std::process::Command::new("sh")
+        .args([
+            "-c",
+            &format!("command -v {} >/dev/null 2>&1 || exit 127; {command}", editor.split(' ').next().unwrap_or("vi")),
+        ])
+        .status()?;
     if !status.success() {
         let code = status.code().unwrap_or(1);
-        return Err(Failure::message(format!("there was a problem with the editor {editor:?}: exit status {code}")));
+        return Err(Failure::message(match code {
+            // What a shell says of a program that is not there.
+            127 => format!("unable to launch the editor {editor:?}"),
+            _ => format!("there was a problem with the editor {editor:?}"),
+        }));
     }
     Ok(std::fs::read_to_string(file.path())?)
 }

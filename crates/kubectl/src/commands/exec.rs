@@ -7,7 +7,6 @@ use super::stream::{self, Streams};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
-use crate::resource::select::FILES;
 use crate::session::Session;
 use crate::terminal;
 
@@ -17,7 +16,7 @@ pub static EXEC: Command = Command {
     short: "Execute a command in a container.",
     examples: "kubectl exec web -- date\nkubectl exec -it web -c app -- sh",
     usage: "(POD | TYPE/NAME) [-c CONTAINER] [flags] -- COMMAND [args...] [options]",
-    flags: &[FLAGS, FILES],
+    flags: &[FLAGS, FILE],
     run: Some(|session| Box::pin(exec(session))),
     ..Command::EMPTY
 };
@@ -32,6 +31,7 @@ pub static ATTACH: Command = Command {
     ..Command::EMPTY
 };
 
+const FILE: &[Flag] = &[Flag::list("filename", "A file that names the pod.").short('f')];
 const FLAGS: &[Flag] = &[
     Flag::text("container", "", "The container.").short('c'),
     Flag::duration("pod-running-timeout", "1m0s", "How long to wait for a pod to run."),

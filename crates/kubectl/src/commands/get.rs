@@ -46,13 +46,14 @@ async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let query = Query { chunk: flags.integer("chunk-size"), ..Query::from(session) };
     if flags.given("raw") {
+        raw_alone(session)?;
         let bytes = session.bytes(&Call::get(flags.text("raw"))).await?;
         terminal::out_bytes(&bytes);
         return Ok(());
     }
     let watching = flags.on("watch") || flags.on("watch-only");
     if flags.on("output-watch-events") && !watching {
-        return session.usage("--output-watch-events option can only be used with --watch or --watch-only");
+        return Err(Failure::message("--output-watch-events option can only be used with --watch or --watch-only"));
     }
     if query.arguments.is_empty() && !query.has_files() {
         terminal::err(
@@ -60,11 +61,38 @@ async fn run(session: &Session) -> Result<()> {
         );
         return session.usage("Required resource not specified.\nUse \"kubectl explain <resource>\" for a detailed description of that resource (e.g. kubectl explain pods).");
     }
+    if flags.on("show-labels") && !["", "wide"].contains(&flags.text("output")) {
+        let output = flags.text("output");
+        return Err(Failure::message(format!("--show-labels option cannot be used with {output} printer")));
+    }
     let format = Format::from(flags, true)?;
     if watching {
         return super::watch::run(session, &query, &format).await;
     }
-    if format.is_human() { human(session, &query, &format).await } else { objects(session, &query, &format).await }
+    once(session, &query, &format).await
+}
+
+pub(super) async fn once(session: &Session, query: &Query, format: &Format) -> Result<()> {
+    if format.is_human() { human(session, query, format).await } else { objects(session, query, format).await }
+}
+
+/// A path is asked for as it is: nothing else may be asked for with it.
+fn raw_alone(session: &Session) -> Result<()> {
+    let flags = &session.flags;
+    let no = |text: &str| Err(Failure::message(text));
+    if flags.on("watch") || flags.on("watch-only") || flags.given("selector") {
+        return no("--raw may not be specified with other flags that filter the server request or alter the output");
+    }
+    if flags.given("output") {
+        return no("--raw and --output are mutually exclusive");
+    }
+    if !flags.arguments.is_empty() {
+        return no("arguments may not be passed when --raw is specified");
+    }
+    match flags.text("raw") {
+        path if path.starts_with('/') || path.contains("://") => Ok(()),
+        path => no(&format!("--raw must be a valid URL path: parse {path:?}: invalid URI for request")),
+    }
 }
 
 /// What the flags say of every table; the kind is added where several are shown.
@@ -171,7 +199,11 @@ pub(super) fn table_call(session: &Session, query: &Query, wanted: &Wanted) -> R
     if !query.subresource.is_empty() {
         path = format!("{path}/{}", query.subresource);
     }
-    let mut call = Call::get(path).accept(TABLE);
+    if !query.subresource.is_empty() && matches!(wanted, Wanted::List(_)) {
+        return Err(Failure::message("subresource cannot be used when bulk resources are specified"));
+    }
+    let accept = if session.flags.on("server-print") { TABLE } else { crate::session::JSON };
+    let mut call = Call::get(path).accept(accept);
     if !session.flags.text("sort-by").is_empty() {
         call = call.with("includeObject", "Object");
     }
@@ -192,10 +224,14 @@ async fn tables(session: &Session, query: &Query, wanted: &Wanted) -> Result<Vec
         if matches!(wanted, Wanted::List(_)) && chunk > 0 {
             call = call.with("limit", chunk.to_string()).with("continue", next.as_str());
         }
-        let answer = session.send(&call).await.map_err(|failure| match wanted {
-            Wanted::List(mapping) => unable(mapping, query, failure),
-            _ => failure,
-        })?;
+        let answer = match (session.send(&call).await, wanted) {
+            (Ok(answer), _) => answer,
+            (Err(failure), Wanted::List(mapping)) => return Err(unable(mapping, query, failure)),
+            (Err(failure), Wanted::Named { mapping, .. }) => {
+                return Err(session.or_no_namespace(mapping, failure).await);
+            }
+            (Err(failure), _) => return Err(failure),
+        };
         next = answer["metadata"]["continue"].as_str().unwrap_or_default().to_string();
         found.push(as_table(answer));
         if next.is_empty() {
@@ -215,6 +251,9 @@ async fn objects(session: &Session, query: &Query, format: &Format) -> Result<()
     let flags = &session.flags;
     let (wanted, mut failures) = session.wanted(query).await?;
     let single = wanted.len() == 1 && !matches!(wanted[0], Wanted::List(_));
+    if !query.subresource.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+        return Err(Failure::message("subresource cannot be used when bulk resources are specified"));
+    }
     let mut items = Vec::new();
     for wanted in wanted {
         match session.fetch(query, wanted).await {
@@ -235,7 +274,7 @@ async fn objects(session: &Session, query: &Query, format: &Format) -> Result<()
         1 if single => items.remove(0),
         _ => json!({"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}),
     };
-    if !flags.on("show-managed-fields") {
+    if format.leaves_out_managed_fields() && !flags.on("show-managed-fields") {
         output::without_managed_fields(&mut object);
     }
     terminal::out(&match format {

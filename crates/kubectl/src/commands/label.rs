@@ -89,6 +89,15 @@ async fn run(session: &Session, which: Which) -> Result<()> {
     if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
+    if flags.on("local") && !query.has_files() {
+        return Err(Failure::message(
+            "can only use local files by -f pod.yaml or --filename=pod.json when --local=true is set",
+        ));
+    }
+    let one = matches!(&wanted[..], [Wanted::Named { .. } | Wanted::Local(_)]);
+    if !one && flags.given("resource-version") {
+        return Err(Failure::message("--resource-version may only be used with a single resource"));
+    }
     for wanted in wanted {
         let infos = match (flags.on("local"), wanted) {
             (true, Wanted::Local(info)) => Ok(vec![info]),
@@ -98,7 +107,7 @@ async fn run(session: &Session, which: Which) -> Result<()> {
             Err(failure) => failures.push(failure),
             Ok(infos) => {
                 for info in infos {
-                    if let Err(failure) = update(&change, &info, which, &set, &removed).await {
+                    if let Err(failure) = update(&change, &info, which, &set, &removed, one).await {
                         failures.push(failure);
                     }
                 }
@@ -125,15 +134,24 @@ fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
         }
     }
     if let Some((key, _)) = set.iter().find(|(key, _)| removed.contains(key)) {
-        return Err(Failure::message(format!(
-            "can not both modify and remove {} {key:?} in the same command",
-            which.singular()
-        )));
+        return Err(Failure::message(match which {
+            Which::Labels => "can not both modify and remove a label in the same command".to_string(),
+            Which::Annotations => {
+                format!("can not both modify and remove the following annotation(s) in the same command: {key}")
+            }
+        }));
     }
     Ok((set, removed))
 }
 
-async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, removed: &[String]) -> Result<()> {
+async fn update(
+    change: &Change<'_>,
+    info: &Info,
+    which: Which,
+    set: &Pairs,
+    removed: &[String],
+    one: bool,
+) -> Result<()> {
     let flags = &change.session.flags;
     let old = info.object["metadata"][which.map()].as_object().cloned().unwrap_or_default();
     if !flags.on("overwrite") {
@@ -163,7 +181,9 @@ async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, rem
     }
     let outcome = match which {
         Which::Annotations => "annotated",
-        Which::Labels if changes.is_empty() => "not labeled",
+        // Labels that were not there at all are then there, if empty.
+        Which::Labels if changes.is_empty() && !old.is_empty() => "not labeled",
+        Which::Labels if changes.is_empty() => "labeled",
         Which::Labels if changes.values().all(Value::is_null) => "unlabeled",
         Which::Labels => "labeled",
     };
@@ -182,10 +202,14 @@ async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, rem
         if !flags.text("resource-version").is_empty() {
             patch["metadata"]["resourceVersion"] = flags.text("resource-version").into();
         }
-        object = change.send(Call::patch(info.path(), MERGE, &patch), flags.text("field-manager")).await?;
+        let patched = change.send(Call::patch(info.path(), MERGE, &patch), flags.text("field-manager")).await?;
+        // `label` shows what it made, `annotate` what the server made of it.
+        if which == Which::Annotations {
+            object = patched;
+        }
     }
     if flags.on("list") {
-        if change.format.is_human() {
+        if !one {
             terminal::outln(&format!(
                 "Listing {} for {}.{}/{}:",
                 which.map(),
@@ -196,7 +220,8 @@ async fn update(change: &Change<'_>, info: &Info, which: Which, set: &Pairs, rem
         }
         let empty = Map::new();
         for (key, value) in object["metadata"][which.map()].as_object().unwrap_or(&empty) {
-            terminal::outln(&format!("{key}={}", value.as_str().unwrap_or_default()));
+            let indent = if one { "" } else { " " };
+            terminal::outln(&format!("{indent}{key}={}", value.as_str().unwrap_or_default()));
         }
         return Ok(());
     }

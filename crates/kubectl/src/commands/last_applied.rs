@@ -23,7 +23,7 @@ pub static SET: Command = Command {
     name: "set-last-applied",
     short: "Set the annotation of what was applied last to the content of a file.",
     usage: "-f FILENAME [options]",
-    flags: &[SET_FLAGS, FILES, DRY_RUN, output::FLAGS],
+    flags: &[SET_FLAGS, FILE, DRY_RUN, output::FLAGS],
     run: Some(|session| Box::pin(set(session))),
     ..Command::EMPTY
 };
@@ -31,16 +31,17 @@ pub static EDIT: Command = Command {
     name: "edit-last-applied",
     short: "Edit the configuration that was applied last.",
     usage: "(RESOURCE/NAME | -f FILENAME) [options]",
-    flags: &[EDIT_FLAGS, FILES],
+    flags: &[EDIT_FLAGS, FILES, super::change::VALIDATE, output::FLAGS],
     run: Some(|session| Box::pin(edit(session))),
     ..Command::EMPTY
 };
 
 const VIEW_FLAGS: &[Flag] =
     &[Flag::text("output", "yaml", "yaml or json.").short('o'), Flag::switch("all", "All objects of the type.")];
+const FILE: &[Flag] = &[Flag::list("filename", "Files that were applied.").short('f')];
 const SET_FLAGS: &[Flag] = &[Flag::switch("create-annotation", "Also where there is none yet.")];
 const EDIT_FLAGS: &[Flag] = &[
-    Flag::text("output", "yaml", "yaml or json.").short('o'),
+    Flag::switch("windows-line-endings", "Lines end as on Windows."),
     Flag::text("field-manager", "kubectl-client-side-apply", "Who owns the fields that are set."),
 ];
 
@@ -53,12 +54,8 @@ async fn view(session: &Session) -> Result<()> {
     let (infos, failures) = session.infos(&Query::from(session)).await?;
     crate::failure::all(failures)?;
     for info in infos {
-        let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else {
-            return Err(Failure::message(format!(
-                "no last-applied-configuration annotation found on resource: {}",
-                info.name
-            )));
-        };
+        // Upstream says nothing of what was never applied.
+        let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else { continue };
         let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
         if format == "json" {
             terminal::outln(&go_json::pretty_with(&value, b"  "));

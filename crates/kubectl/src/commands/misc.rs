@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::command::{Command, GLOBAL, flag_help};
+use crate::command::{Command, GLOBAL};
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output::columns::Columns;
@@ -23,7 +23,7 @@ static DUMP: Command = Command {
     name: "dump",
     short: "Dump relevant information for debugging and diagnosis.",
     usage: "[flags] [options]",
-    flags: &[DUMP_FLAGS],
+    flags: &[DUMP_FLAGS, DUMP_OUTPUT],
     run: Some(|session| Box::pin(dump(session))),
     ..Command::EMPTY
 };
@@ -39,7 +39,7 @@ static APPROVE: Command = Command {
     name: "approve",
     short: "Approve a certificate signing request.",
     usage: "(-f FILENAME | NAME) [options]",
-    flags: &[FORCE, FILES],
+    flags: &[FORCE, FILES, crate::output::FLAGS],
     run: Some(|session| Box::pin(certificate(session, "Approved", "approved"))),
     ..Command::EMPTY
 };
@@ -47,7 +47,7 @@ static DENY: Command = Command {
     name: "deny",
     short: "Deny a certificate signing request.",
     usage: "(-f FILENAME | NAME) [options]",
-    flags: &[FORCE, FILES],
+    flags: &[FORCE, FILES, crate::output::FLAGS],
     run: Some(|session| Box::pin(certificate(session, "Denied", "denied"))),
     ..Command::EMPTY
 };
@@ -101,6 +101,11 @@ const DUMP_FLAGS: &[Flag] = &[
     Flag::text("output-directory", "", "A folder to write files to."),
     Flag::duration("pod-running-timeout", "20s", "Not used."),
 ];
+const DUMP_OUTPUT: &[Flag] = &[
+    Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
+    Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
+    Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
+];
 const FORCE: &[Flag] = &[Flag::switch("force", "Even where it was decided before.")];
 const TOP_FLAGS: &[Flag] = &[
     Flag::switch("no-headers", "No line with the names of columns."),
@@ -116,7 +121,17 @@ const POD_FLAGS: &[Flag] = &[
 ];
 const KUSTOMIZE_FLAGS: &[Flag] = &[
     Flag::text("output", "", "A file to write to.").short('o'),
+    Flag::switch("as-current-user", "Not used: no functions are run."),
+    Flag::switch("enable-alpha-plugins", "Not supported."),
     Flag::switch("enable-helm", "Not supported."),
+    Flag::array("env", "Not used: no functions are run.").short('e'),
+    Flag::array("helm-api-versions", "Not used."),
+    Flag::text("helm-command", "helm", "Not used."),
+    Flag::switch("helm-debug", "Not used."),
+    Flag::text("helm-kube-version", "", "Not used."),
+    Flag::array("mount", "Not used: no functions are run."),
+    Flag::switch("network", "Not used: no functions are run."),
+    Flag::text("network-name", "bridge", "Not used: no functions are run."),
     Flag::text("load-restrictor", "LoadRestrictionsRootOnly", "Whether files outside of the folder may be read."),
 ];
 
@@ -252,9 +267,17 @@ async fn certificate(session: &Session, kind: &str, word: &str) -> Result<()> {
                 json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastUpdateTime": now}),
             );
             object["status"]["conditions"] = conditions.into();
-            session.send(&Call::put(format!("{}/approval", info.path()), &object)).await?;
+            object = session.send(&Call::put(format!("{}/approval", info.path()), &object)).await?;
         }
-        terminal::outln(&format!("{} {word}", info.shown()));
+        match crate::output::Format::from(&session.flags, false)? {
+            crate::output::Format::Human { .. } => terminal::outln(&format!("{} {word}", info.shown())),
+            format => {
+                if format.leaves_out_managed_fields() && !session.flags.on("show-managed-fields") {
+                    crate::output::without_managed_fields(&mut object);
+                }
+                terminal::out(&format.text(&object)?);
+            }
+        }
     }
     Ok(())
 }
@@ -296,6 +319,7 @@ fn sort(session: &Session, rows: &mut [(String, i64, i64)]) -> Result<()> {
 const MIB: i64 = 1024 * 1024;
 
 async fn top_nodes(session: &Session) -> Result<()> {
+    sort(session, &mut [])?;
     let name = session.arguments().first().map(|name| format!("/{name}")).unwrap_or_default();
     let measured = metrics(session, format!("/apis/metrics.k8s.io/v1beta1/nodes{name}")).await?;
     if measured.is_empty() {
@@ -332,12 +356,19 @@ async fn top_nodes(session: &Session) -> Result<()> {
             of(used_memory, memory(all))
         );
     }
-    terminal::out(&Columns::table().align(&text));
+    terminal::out(&padded(&text));
     Ok(())
+}
+
+/// Upstream's writer pads the last column too.
+fn padded(text: &str) -> String {
+    let text: String = text.lines().map(|line| format!("{line}\t\n")).collect();
+    Columns::table().align(&text)
 }
 
 async fn top_pods(session: &Session) -> Result<()> {
     let flags = &session.flags;
+    sort(session, &mut [])?;
     let all = flags.on("all-namespaces");
     let name = session.arguments().first().map(|name| format!("/{name}")).unwrap_or_default();
     let path = match all {
@@ -383,15 +414,12 @@ async fn top_pods(session: &Session) -> Result<()> {
         let (cpu, memory): (i64, i64) = (rows.iter().map(|row| row.1).sum(), rows.iter().map(|row| row.2).sum());
         text += &format!("{empty}\t________\t________\n{empty}\t{cpu}m\t{}Mi\n", memory / MIB);
     }
-    terminal::out(&Columns::table().align(&text));
+    terminal::out(&padded(&text));
     Ok(())
 }
 
 async fn options(_: &Session) -> Result<()> {
-    terminal::outln("The following options can be passed to any command:\n");
-    let mut flags: Vec<&Flag> = GLOBAL.iter().filter(|flag| flag.name != "help").collect();
-    flags.sort_by_key(|flag| flag.name);
-    flags.iter().for_each(|flag| terminal::out(&flag_help(flag)));
+    terminal::out(&crate::help::of_global(GLOBAL));
     Ok(())
 }
 

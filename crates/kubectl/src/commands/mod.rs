@@ -23,6 +23,7 @@ mod edit;
 mod diff;
 mod nodes;
 pub mod auth;
+mod reconcile;
 mod api_resources;
 mod version;
 mod explain;
@@ -31,6 +32,7 @@ mod expose;
 mod run;
 mod set;
 mod port_forward;
+mod proxy;
 mod cp;
 mod debug;
 mod misc;
@@ -83,6 +85,7 @@ pub static ROOT: Command = Command {
         &exec::ATTACH,
         &exec::EXEC,
         &port_forward::COMMAND,
+        &proxy::COMMAND,
         &cp::COMMAND,
         &debug::COMMAND,
         &auth::COMMAND,

@@ -50,7 +50,7 @@ pub static TAINT: Command = Command {
     short: "Update the taints on one or more nodes.",
     examples: "kubectl taint nodes node-1 dedicated=db:NoSchedule\nkubectl taint nodes node-1 dedicated-",
     usage: "NODE NAME KEY_1=VAL_1:TAINT_EFFECT_1 ... KEY_N=VAL_N:TAINT_EFFECT_N [options]",
-    flags: &[TAINT_FLAGS, DRY_RUN, SELECTOR, output::FLAGS],
+    flags: &[TAINT_FLAGS, DRY_RUN, SELECTOR, super::change::VALIDATE, output::FLAGS],
     run: Some(|session| Box::pin(taint(session))),
     ..Command::EMPTY
 };
@@ -76,6 +76,9 @@ async fn nodes(session: &Session) -> Result<Vec<Info>> {
     let selector = session.flags.text("selector").to_string();
     if session.arguments().is_empty() && selector.is_empty() {
         return session.usage(format!("USAGE: {} NODE [flags]", session.path.trim_start_matches("kubectl ")));
+    }
+    if !session.arguments().is_empty() && !selector.is_empty() {
+        return session.usage("cannot specify both a node name and a --selector option");
     }
     let mut arguments = session.arguments().to_vec();
     if !arguments.iter().any(|argument| argument.contains('/')) {
@@ -154,7 +157,7 @@ async fn drain(session: &Session) -> Result<()> {
                 terminal::errln(&format!("error: {text}"));
                 terminal::errln("There are pending nodes to be drained:");
                 nodes[at..].iter().for_each(|node| terminal::errln(&format!(" {}", node.name)));
-                return Err(Failure::Message(
+                return Err(Failure::Plain(
                     text.split(" due to error: ")
                         .nth(1)
                         .unwrap_or(&text)
@@ -188,7 +191,7 @@ enum Verdict {
     Refuse(&'static str),
 }
 
-const UNMANAGED: &str = "cannot delete Pods that declare no controller (use --force to override)";
+const UNMANAGED: &str = "cannot delete cannot delete Pods that declare no controller (use --force to override)";
 const DAEMON: &str = "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)";
 const LOCAL: &str = "cannot delete Pods with local storage (use --delete-emptydir-data to override)";
 
@@ -289,7 +292,12 @@ async fn drain_one(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
             pod["metadata"]["name"].as_str().unwrap_or_default()
         );
         let word = if flags.on("disable-eviction") { "deleting" } else { "evicting" };
-        terminal::errln(&format!("{word} pod {shown}{}", dry_text(dry)));
+        // Whoever deletes instead of evicting hears of it once it is done.
+        match (flags.on("disable-eviction"), dry) {
+            (true, DryRun::No) => {}
+            (false, DryRun::No) => terminal::errln(&format!("{word} pod {shown}")),
+            _ => terminal::outln(&format!("{word} pod {shown}{}", dry_text(dry))),
+        }
         if dry == DryRun::No {
             evict(session, pod).await?;
         }
@@ -410,6 +418,27 @@ async fn taint(session: &Session) -> Result<()> {
         return Err(Failure::message("at least one taint update is required"));
     }
     let (added, removed) = parse_taints(taints)?;
+    let both = added.iter().find(|taint| {
+        removed
+            .iter()
+            .any(|gone| gone["key"] == taint["key"] && (gone["effect"].is_null() || gone["effect"] == taint["effect"]))
+    });
+    if let Some(taint) = both {
+        return Err(Failure::message(format!(
+            "can not both modify and remove the following taint(s) in the same command: {}={}",
+            taint["key"].as_str().unwrap_or_default(),
+            taint["effect"].as_str().unwrap_or_default()
+        )));
+    }
+    if let Some(kind) = resources.first().filter(|kind| !kind.contains('/')) {
+        let mapping = session.mapping(kind).await?;
+        if !mapping.is("", "nodes") {
+            return Err(Failure::message(format!(
+                "invalid resource type {}, only node types are supported",
+                mapping.plural
+            )));
+        }
+    }
     let query = Query {
         arguments: resources.to_vec(),
         selector: flags.text("selector").into(),
@@ -467,11 +496,17 @@ async fn taint_one(change: &Change<'_>, node: &Info, added: &[Value], removed: &
         _ => "modified",
     };
     let object = if change.local() {
-        node.object.clone()
+        let mut object = node.object.clone();
+        object["spec"]["taints"] = if taints.is_empty() { Value::Null } else { taints.into() };
+        object
     } else {
         let patch = json!({"metadata": {"resourceVersion": node.object["metadata"]["resourceVersion"]}, "spec": {"taints": if taints.is_empty() { Value::Null } else { taints.into() }}});
         change.send(Call::patch(node.path(), MERGE, &patch), "kubectl-taint").await?
     };
+    // Upstream does not say of a taint that the server only tried it.
+    let told =
+        Change { dry: DryRun::No, format: crate::output::Format::from(&change.session.flags, false)?, ..*change };
+    let change = if change.dry == DryRun::Server { &told } else { change };
     change.report(&node.shown(), &object, outcome)
 }
 

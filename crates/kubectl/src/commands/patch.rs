@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use super::change::{Change, DRY_RUN, JSON_PATCH, MERGE, STRATEGIC};
+use super::change::{Change, DRY_RUN, DryRun, JSON_PATCH, MERGE, STRATEGIC};
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
-use crate::output;
+use crate::output::{self, Format};
 use crate::resource::Info;
 use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
@@ -44,14 +44,20 @@ async fn run(session: &Session) -> Result<()> {
         ("", "") => {
             return Err(Failure::message("must specify --patch or --patch-file containing the contents of the patch"));
         }
+        (patch, file) if !patch.is_empty() && !file.is_empty() => {
+            return Err(Failure::message("cannot specify --patch and --patch-file together"));
+        }
         ("", file) => std::fs::read_to_string(file).map_err(|error| {
             Failure::message(format!("unable to read patch file: open {file}: {}", crate::failure::go_io_error(&error)))
         })?,
         (patch, _) => patch.to_string(),
     };
-    let patch: Value = machinery::codec::decode_yaml(text.as_bytes())
-        .map_err(|error| Failure::message(format!("unable to parse {text:?}: {error}")))?
-        .value;
+    let patch: Value = match machinery::codec::decode_yaml(text.as_bytes()) {
+        Ok(decoded) => decoded.value,
+        // What looks like JSON is the server's to judge.
+        Err(_) if text.trim_start().starts_with('{') && !flags.on("local") => Value::Null,
+        Err(error) => return Err(Failure::message(format!("unable to parse {text:?}: {error}"))),
+    };
     let query = Query { chunk: 500, subresource: String::new(), ..Query::from(session) };
     if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(
@@ -61,7 +67,7 @@ async fn run(session: &Session) -> Result<()> {
     let (infos, mut failures) =
         if flags.on("local") { session.local(&query).await? } else { named(session, &query).await? };
     for info in infos {
-        if let Err(failure) = patch_one(&change, &info, kind, &patch).await {
+        if let Err(failure) = patch_one(&change, &info, kind, &patch, &text).await {
             failures.push(failure);
         }
     }
@@ -85,7 +91,7 @@ async fn named(session: &Session, query: &Query) -> Result<(Vec<Info>, Vec<Failu
     Ok((infos, failures))
 }
 
-async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: &Value) -> Result<()> {
+async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: &Value, text: &str) -> Result<()> {
     let flags = &change.session.flags;
     let patched = if change.local() || flags.on("local") {
         let mut object = info.object.clone();
@@ -106,8 +112,17 @@ async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: 
         if !flags.text("subresource").is_empty() {
             path = format!("{path}/{}", flags.text("subresource"));
         }
-        change.send(Call::patch(path, kind, patch), flags.text("field-manager")).await?
+        let mut call = Call::patch(path, kind, patch);
+        if patch.is_null() {
+            call = call.with_body(text.as_bytes().to_vec(), kind);
+        }
+        change.send(call, flags.text("field-manager")).await?
     };
-    let unchanged = patched == info.object && flags.text("subresource").is_empty();
-    change.report(&info.shown(), &patched, if unchanged { "patched (no change)" } else { "patched" })
+    let of_subresource = !flags.text("subresource").is_empty();
+    let unchanged = patched == info.object && !of_subresource;
+    let shown = if of_subresource { output::name_of(&patched) } else { info.shown() };
+    let told = Change { dry: DryRun::No, format: Format::from(flags, false)?, ..*change };
+    // Upstream does not say of a patch that the server only tried it.
+    let change = if change.dry == DryRun::Server { &told } else { change };
+    change.report(&shown, &patched, if unchanged { "patched (no change)" } else { "patched" })
 }

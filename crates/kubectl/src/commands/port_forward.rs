@@ -25,7 +25,7 @@ pub static COMMAND: Command = Command {
 };
 
 const FLAGS: &[Flag] = &[
-    Flag::list("address", "Addresses to listen on: localhost, or addresses."),
+    Flag { default: "localhost", ..Flag::list("address", "Addresses to listen on: localhost, or addresses.") },
     Flag::duration("pod-running-timeout", "1m0s", "How long to wait for a pod to run."),
 ];
 

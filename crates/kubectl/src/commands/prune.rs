@@ -28,19 +28,32 @@ const KINDS: &[&str] = &[
     "apps/v1/StatefulSet",
 ];
 
+/// Before anything is applied.
+pub fn check_allowlist(session: &crate::session::Session) -> Result<()> {
+    match session.flags.list("prune-allowlist").iter().find(|kind| kind.split('/').count() != 3) {
+        None => Ok(()),
+        Some(kind) => Err(Failure::message(format!(
+            "invalid GroupVersionKind format: {kind}, please follow <group/version/kind>"
+        ))),
+    }
+}
+
 pub async fn prune(change: &Change<'_>, query: &Query, applied: &[Info]) -> Result<()> {
     let session = change.session;
     let allowed = session.flags.list("prune-allowlist");
+    if allowed.is_empty() {
+        terminal::log(
+            'W',
+            "prune.go:71",
+            "Deprecated: kubectl apply will no longer prune non-namespaced resources by default when used with the --namespace flag in a future release. To preserve the current behaviour, list the resources you want to target explicitly in the --prune-allowlist flag.",
+        );
+    }
     let kinds: Vec<String> =
         if allowed.is_empty() { KINDS.iter().map(|kind| kind.to_string()).collect() } else { allowed.clone() };
     let mut mappings: Vec<Mapping> = Vec::new();
     for kind in &kinds {
         let parts: Vec<&str> = kind.split('/').collect();
-        let [group, version, kind] = parts[..] else {
-            return Err(Failure::message(format!(
-                "invalid GroupVersionKind format: {kind}, please follow <group/version/kind>"
-            )));
-        };
+        let [group, version, kind] = parts[..] else { continue };
         let group = if group == "core" { "" } else { group };
         let version = if group.is_empty() { version.to_string() } else { format!("{group}/{version}") };
         if let Some(mapping) = session.mapping_of_kind(&version, kind).await? {

@@ -45,6 +45,13 @@ async fn run(session: &Session) -> Result<()> {
     if !query.has_files() {
         return Err(Failure::message("must specify one of -f and -k"));
     }
+    let force = session.flags.on("force");
+    if session.flags.integer("grace-period") >= 0 && !force {
+        return Err(Failure::message("--grace-period must have --force specified"));
+    }
+    if session.flags.seconds("timeout") != 0.0 && !force {
+        return Err(Failure::message("--timeout must have --force specified"));
+    }
     let change = Change::from(session)?;
     let (infos, mut failures) = session.local(&query).await?;
     if infos.is_empty() && failures.is_empty() {

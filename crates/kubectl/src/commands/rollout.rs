@@ -137,14 +137,20 @@ async fn patched(session: &Session, step: Step) -> Result<()> {
             Step::Restart if paused => Err("can't restart paused deployment (run rollout resume first)".to_string()),
             Step::Restart => {
                 let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let place = "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt";
+                if info.object.pointer(place).and_then(Value::as_str) == Some(now.as_str()) {
+                    return Err(Failure::message(format!(
+                        "failed to create patch for {}: if restart has already been triggered within the past second, please wait before attempting to trigger another",
+                        info.name
+                    )));
+                }
                 let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
                 Ok((json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}), "restarted"))
             }
         }
         .map_err(|text| {
             Failure::message(match step {
-                Step::Restart => format!("{kind} {:?} restart failed: {text}", info.name)
-                    .replace(&format!("{kind} {:?} restart failed: {kind}", info.name), &kind),
+                Step::Restart if paused => format!("{kind} {:?} {text}", info.name),
                 _ => text,
             })
         })?;

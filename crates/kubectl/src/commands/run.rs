@@ -33,6 +33,13 @@ const FLAGS: &[Flag] = &[
     Flag::switch("command", "What stands behind -- is the command, not its arguments."),
     Flag::array("env", "key=value."),
     Flag::switch("expose", "Make a service for it too."),
+    Flag::list("filename", "Not used.").short('f'),
+    Flag::switch("force", "With --rm: do not wait for the node."),
+    Flag::integer("grace-period", "-1", "With --rm: seconds that the pod has to end."),
+    Flag::text("kustomize", "", "Not used.").short('k'),
+    Flag::switch("recursive", "Not used.").short('R'),
+    Flag::duration("timeout", "0s", "Not used."),
+    Flag::switch("wait", "Not used."),
     Flag::text("field-manager", "kubectl-run", "Who owns the fields that are set."),
     Flag::text("image", "", "The image to run."),
     Flag::text("image-pull-policy", "", "Always, IfNotPresent or Never."),
@@ -89,6 +96,7 @@ async fn run(session: &Session) -> Result<()> {
     } else {
         change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
     };
+    let is_yaml = matches!(change.format, crate::output::Format::Yaml);
     let info = Info {
         mapping,
         namespace: namespace.clone(),
@@ -96,14 +104,21 @@ async fn run(session: &Session) -> Result<()> {
         object: created.clone(),
         source: String::new(),
     };
-    if flags.on("expose") && !change.local() {
+    if flags.on("expose") {
         let port: i64 = flags.text("port").parse().map_err(|_| Failure::message("--port must be a number"))?;
         let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"ports": [{"port": port, "protocol": "TCP", "targetPort": port}], "selector": created["metadata"]["labels"]}});
-        let made = change
-            .send(Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service), "kubectl-run")
-            .await?;
+        let made = if change.local() {
+            super::change::as_go_writes(service)
+        } else {
+            let call = Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service);
+            change.send(call, "kubectl-run").await?
+        };
         change.report(&format!("service/{name}"), &made, "created")?;
+        if is_yaml {
+            // Upstream's two printers both separate.
+            terminal::outln("---");
+        }
     }
     if !attach {
         if !flags.on("quiet") || !change.format.is_human() {
@@ -113,7 +128,8 @@ async fn run(session: &Session) -> Result<()> {
     }
     let ended = attached(session, &info).await;
     if flags.on("rm") {
-        let options = super::delete::options(session, -1)?;
+        let grace = if flags.on("force") { 0 } else { flags.integer("grace-period") };
+        let options = super::delete::options(session, grace)?;
         match session.send(&Call::delete(info.path(), &options)).await {
             Err(failure) if failure.is_not_found() => {}
             other => _ = other?,
@@ -127,7 +143,11 @@ async fn run(session: &Session) -> Result<()> {
 
 fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
     let flags = &session.flags;
-    let mut container = json!({"name": name, "image": flags.text("image")});
+    let image = flags.text("image");
+    if image.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
+        return Err(Failure::message(format!("Invalid image name {image:?}: invalid reference format")));
+    }
+    let mut container = json!({"name": name, "image": image});
     if !command.is_empty() {
         container[if flags.on("command") { "command" } else { "args" }] = json!(command);
     }
@@ -148,6 +168,10 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
             .map_err(|_| Failure::message(format!("strconv.Atoi: parsing {:?}: invalid syntax", flags.text("port"))))?;
         container["ports"] = json!([{"containerPort": port}]);
     }
+    let policy = flags.text("image-pull-policy");
+    if !["", "Always", "IfNotPresent", "Never"].contains(&policy) {
+        return session.usage(format!("invalid image pull policy: {policy}"));
+    }
     if !flags.text("image-pull-policy").is_empty() {
         container["imagePullPolicy"] = flags.text("image-pull-policy").into();
     }
@@ -167,7 +191,7 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
     }
     let restart = flags.text("restart");
     if !["Always", "OnFailure", "Never"].contains(&restart) {
-        return Err(Failure::message(format!("invalid restart policy: {restart}")));
+        return session.usage(format!("invalid restart policy: {restart}"));
     }
     let labels = match flags.text("labels") {
         "" => json!({"run": name}),
@@ -192,8 +216,7 @@ pub fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)
     if text.is_empty() {
         return Ok(object);
     }
-    let patch: Value = serde_json::from_str(text)
-        .map_err(|error| Failure::message(format!("invalid JSON in --overrides: {error}")))?;
+    let patch: Value = serde_json::from_str(text).map_err(|_| Failure::message("Invalid JSON Patch"))?;
     let changed = match session.flags.text("override-type") {
         "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(|error| error.to_string()),
         "json" => machinery::patch::json::apply(&mut object, &patch).map_err(|error| error.to_string()),

@@ -63,9 +63,7 @@ async fn scale(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.has_files() {
-        return Err(Failure::message(
-            "one or more resources must be specified as <resource> <name> or <resource>/<name>",
-        ));
+        return Err(Failure::message(super::NO_RESOURCES));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
     if !flags.on("all") && query.selector.is_empty() && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
@@ -144,6 +142,9 @@ async fn scale_one(change: &Change<'_>, info: &crate::resource::Info) -> Result<
 
 async fn autoscale(session: &Session) -> Result<()> {
     let flags = &session.flags;
+    if !flags.given("max") {
+        return Err(Failure::message("required flag(s) \"max\" not set"));
+    }
     if flags.integer("max") < 1 {
         return Err(Failure::message(
             "--max=MAXPODS is required and must be at least 1, max: -1".replace("-1", flags.text("max")),
@@ -165,6 +166,17 @@ async fn autoscale(session: &Session) -> Result<()> {
     let (infos, failures) = session.infos(&Query { chunk: 500, ..Query::from(session) }).await?;
     failure::all(failures)?;
     for info in infos {
+        let scalable = ["deployments", "replicasets", "replicationcontrollers", "statefulsets"];
+        let built_in =
+            api::KINDS.iter().any(|kind| kind.group == info.mapping.group && kind.plural == info.mapping.plural);
+        if built_in && !scalable.contains(&info.mapping.plural.as_str()) {
+            return Err(Failure::message(format!(
+                "cannot autoscale a {}: could not find scale subresource for {}, Resource={} in discovery information",
+                info.mapping.kind,
+                info.mapping.api_version_with_slash(),
+                info.mapping.plural
+            )));
+        }
         let mut metrics = Vec::new();
         let cpu = if flags.given("cpu-percent") && flags.integer("cpu-percent") >= 0 {
             format!("{}%", flags.integer("cpu-percent"))

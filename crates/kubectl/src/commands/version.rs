@@ -29,7 +29,7 @@ const KUSTOMIZE: &str = "v5.8.0";
 
 async fn run(session: &Session) -> Result<()> {
     if !session.arguments().is_empty() {
-        return session.usage(format!("extra arguments: {:?}", session.arguments()));
+        return Err(Failure::message(format!("extra arguments: [{}]", session.arguments().join(" "))));
     }
     let output = session.flags.text("output");
     if !["", "yaml", "json"].contains(&output) {

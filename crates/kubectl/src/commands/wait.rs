@@ -81,7 +81,9 @@ impl Until {
                 },
             };
         if value == Some("") {
-            return Err(Failure::message("jsonpath wait value cannot be empty"));
+            return Err(Failure::message(
+                "jsonpath wait has to have a value after equal sign, like --for=jsonpath='{.status.readyReplicas}'=3",
+            ));
         }
         let value = value.map(|value| value.trim_matches('\'').trim_matches('"').to_string());
         Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::message)?, value })
@@ -154,26 +156,40 @@ async fn run(session: &Session) -> Result<()> {
         return Err(Failure::message(super::NO_RESOURCES));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
+    let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
+    if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+        return Err(Failure::message("resource(s) were provided, but no name was specified"));
+    }
     let deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
     let creating = conditions.iter().any(|until| matches!(until, Until::Created));
     let deleting = conditions.iter().any(|until| matches!(until, Until::Deleted { .. }));
     let mut found = false;
+    let mut waited_for = Vec::new();
     for wanted in wanted {
         let infos = match wanted {
-            Wanted::Named { mapping, name } if creating || deleting => {
+            Wanted::Named { mapping, name } if deleting && !creating => {
+                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
+                // What is not there is gone already, and nothing needs to be said.
+                match session.send(&Call::get(mapping.object(&namespace, &name))).await {
+                    Err(failure) if failure.is_not_found() => Ok(Vec::new()),
+                    Err(failure) => Err(failure),
+                    Ok(object) => Ok(vec![Info { mapping, namespace, name, object, source: String::new() }]),
+                }
+            }
+            Wanted::Named { mapping, name } if creating => {
                 let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
                 Ok(vec![Info { mapping, namespace, name, object: Value::Null, source: String::new() }])
             }
             Wanted::Local(info) if creating || deleting => Ok(vec![info]),
             wanted => session.fetch(&query, wanted).await,
         };
-        let infos = match infos {
-            Ok(infos) => infos,
-            Err(failure) => {
-                failures.push(failure);
-                continue;
-            }
-        };
+        match infos {
+            Ok(infos) => waited_for.push(infos),
+            Err(failure) => failures.push(failure),
+        }
+    }
+    // All are looked at before the first is waited for: one may go while another is waited for.
+    for infos in waited_for {
         found |= !infos.is_empty();
         for info in infos {
             let mut object = Value::Null;
@@ -216,6 +232,10 @@ pub async fn one(session: &Session, info: &Info, until: &Until, limit: Option<Du
     // One look is always taken, whatever the limit.
     match tokio::time::timeout(limit.max(Duration::from_millis(500)), waiting).await {
         Ok(answer) => answer,
+        Err(_) if limit.is_zero() => {
+            Err(Failure::message(format!("condition not met for {}/{}", info.mapping.plural, info.name)))
+        }
+        Err(_) if matches!(until, Until::Created) => Err(Failure::message("timed out waiting for the condition")),
         Err(_) => Err(Failure::message(format!(
             "timed out waiting for the condition on {}/{}",
             info.mapping.plural, info.name
@@ -231,11 +251,12 @@ async fn look_and_watch(session: &Session, info: &Info, until: &Until) -> Result
             Err(failure) if failure.is_not_found() && matches!(until, Until::Deleted { .. }) => return Ok(Value::Null),
             Err(failure) => return Err(failure),
         };
-        let object = list["items"].as_array().and_then(|items| items.first());
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
+        let items = crate::resource::flatten(list);
+        let object = items.first();
         if until.met(object)? {
             return Ok(object.cloned().unwrap_or_default());
         }
-        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
         let call = Call::get(info.collection())
             .with("fieldSelector", field.as_str())
             .with("watch", "true")

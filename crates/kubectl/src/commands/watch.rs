@@ -23,8 +23,16 @@ async fn watch(session: &Session, query: &Query, format: &Format) -> Result<()> 
     let (wanted, failures) = session.wanted(query).await?;
     crate::failure::all(failures)?;
     let [wanted] = &wanted[..] else {
-        return Err(Failure::message("you may only specify a single resource type"));
+        if wanted.windows(2).any(|pair| mapping_of(&pair[0]) != mapping_of(&pair[1])) {
+            return Err(Failure::message("you may only specify a single resource type"));
+        }
+        // Several of one kind are shown once before it is said that they cannot be watched.
+        super::get::once(session, query, format).await?;
+        return Err(Failure::message("you may only watch a single resource or type of resource at a time"));
     };
+    if !session.flags.text("sort-by").is_empty() {
+        terminal::errln("warning: --watch requested, --sort-by will be ignored for watch events received");
+    }
     let mapping = mapping_of(wanted).clone();
     let mut call = table_call(session, query, wanted)?;
     if !format.is_human() {
@@ -100,10 +108,10 @@ impl Printer<'_> {
             return Ok(());
         }
         for mut object in crate::resource::flatten(object) {
-            if !self.session.flags.on("show-managed-fields") {
+            if self.format.leaves_out_managed_fields() && !self.session.flags.on("show-managed-fields") {
                 output::without_managed_fields(&mut object);
             }
-            if self.shape.events {
+            if self.shape.events && !matches!(self.format, Format::Name) {
                 object = json!({"type": event, "object": object});
             }
             let text = match self.format {

@@ -64,9 +64,6 @@ pub fn job(object: &Value) -> String {
 pub fn cron_job(object: &Value) -> String {
     let mut out = head(object) + &tags(object);
     out += &format!("Schedule:\t{}\n", text(object, "/spec/schedule"));
-    if !text(object, "/spec/timeZone").is_empty() {
-        out += &format!("Time Zone:\t{}\n", text(object, "/spec/timeZone"));
-    }
     out += &format!("Concurrency Policy:\t{}\n", text(object, "/spec/concurrencyPolicy"));
     out += &format!("Suspend:\t{}\n", title(&plain(&object["spec"]["suspend"])));
     let unset = |key: &str| match object["spec"][key].is_null() {

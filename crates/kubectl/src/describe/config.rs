@@ -51,8 +51,18 @@ pub async fn service_account(cx: &Context<'_>, object: &Value) -> Result<String>
             tokens.push(text(&secret, "/metadata/name").into());
         }
     }
-    let names =
-        |path: &str| items(object, path).iter().map(|entry| text(entry, "/name").to_string()).collect::<Vec<_>>();
+    let namespace = text(object, "/metadata/namespace");
+    let mut there: Vec<String> = Vec::new();
+    if let Ok(list) =
+        cx.session.send(&crate::session::Call::get(format!("/api/v1/namespaces/{namespace}/secrets"))).await
+    {
+        there = items(&list, "/items").iter().map(|secret| text(secret, "/metadata/name").to_string()).collect();
+    }
+    let marked = |name: &str| match there.iter().any(|known| known == name) {
+        true => name.to_string(),
+        false => format!("{name} (not found)"),
+    };
+    let names = |path: &str| items(object, path).iter().map(|entry| marked(text(entry, "/name"))).collect::<Vec<_>>();
     for (title, list) in [
         ("Image pull secrets", names("/imagePullSecrets")),
         ("Mountable secrets", names("/secrets")),
@@ -66,4 +76,47 @@ pub async fn service_account(cx: &Context<'_>, object: &Value) -> Result<String>
         }
     }
     Ok(out)
+}
+
+/// A request for a certificate: who asks for what, and what was decided.
+pub fn signing_request(object: &Value) -> String {
+    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &super::tags(object);
+    out += &format!("CreationTimestamp:\t{}\n", super::time(text(object, "/metadata/creationTimestamp")));
+    out += &format!("Requesting User:\t{}\n", text(object, "/spec/username"));
+    out += &format!("Signer:\t{}\n", text(object, "/spec/signerName"));
+    if object["spec"]["expirationSeconds"].is_number() {
+        let seconds = super::number(object, "/spec/expirationSeconds");
+        out += &format!("Requested Duration:\t{}h{}m{}s\n", seconds / 3600, seconds / 60 % 60, seconds % 60);
+    }
+    let has = |kind: &str| items(object, "/status/conditions").iter().any(|condition| condition["type"] == kind);
+    let mut status = if has("Denied") {
+        "Denied"
+    } else if has("Approved") {
+        "Approved"
+    } else {
+        "Pending"
+    }
+    .to_string();
+    if has("Failed") {
+        status += ",Failed";
+    }
+    if !text(object, "/status/certificate").is_empty() {
+        status += ",Issued";
+    }
+    out += &format!("Status:\t{status}\n");
+    // What the request itself says is inside of its encoding; the name is what people look for.
+    let subject = common_name(text(object, "/spec/request")).unwrap_or_default();
+    out + &format!("Subject:\n\tCommon Name:\t{subject}\n\tSerial Number:\t\n")
+}
+
+/// The common name of a request in PEM, in base64: the text behind its object identifier, 2.5.4.3.
+fn common_name(request: &str) -> Option<String> {
+    use base64::Engine;
+    let engine = base64::engine::general_purpose::STANDARD;
+    let pem = String::from_utf8(engine.decode(request).ok()?).ok()?;
+    let body: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+    let der = engine.decode(body).ok()?;
+    let at = der.windows(5).position(|bytes| bytes == [0x06, 0x03, 0x55, 0x04, 0x03])? + 5;
+    let length = usize::from(*der.get(at + 1)?);
+    String::from_utf8(der.get(at + 2..at + 2 + length)?.to_vec()).ok()
 }

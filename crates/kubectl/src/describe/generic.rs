@@ -65,6 +65,7 @@ fn words(key: &str) -> String {
     }
     match out.as_str() {
         "Api Version" => "API Version".into(),
+        "Api Groups" => "API Groups".into(),
         "Uid" => "UID".into(),
         _ => out,
     }

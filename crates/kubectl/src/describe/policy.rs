@@ -18,6 +18,7 @@ pub async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
         out += "\nResource Quotas\n";
         for quota in &quotas {
             out += &format!("  Name:\t{}\n", text(quota, "/metadata/name"));
+            out += &scopes(quota, "  ");
             out += "  Resource\tUsed\tHard\n  --------\t---\t---\n";
             for (resource, hard) in map(quota, "/status/hard") {
                 out += &format!("  {resource}\t{}\t{}\n", plain(&quota["status"]["used"][&resource]), plain(&hard));
@@ -71,12 +72,36 @@ pub fn limit_range(object: &Value) -> String {
     out + &limits(object, "")
 }
 
-pub fn quota(object: &Value) -> String {
-    let mut out = head(object);
-    let scopes: Vec<String> = items(object, "/spec/scopes").iter().map(plain).collect();
-    if !scopes.is_empty() {
-        out += &format!("Scopes:\t{}\n", scopes.join(", "));
+/// What a quota counts, with what that means.
+fn scopes(quota: &Value, indent: &str) -> String {
+    let scopes: Vec<String> = items(quota, "/spec/scopes").iter().map(plain).collect();
+    if scopes.is_empty() {
+        return String::new();
     }
+    let mut out = format!("{indent}Scopes:\t{}\n", scopes.join(", "));
+    for scope in &scopes {
+        let meaning = match scope.as_str() {
+            "Terminating" => {
+                "Matches all pods that have an active deadline. These pods have a limited lifespan on a node before being actively terminated by the system."
+            }
+            "NotTerminating" => {
+                "Matches all pods that do not have an active deadline. These pods usually include long running pods whose container command is not expected to terminate."
+            }
+            "BestEffort" => {
+                "Matches all pods that do not have resource requirements set. These pods have a best effort quality of service."
+            }
+            "NotBestEffort" => {
+                "Matches all pods that have at least one resource requirement set. These pods have a burstable or guaranteed quality of service."
+            }
+            _ => continue,
+        };
+        out += &format!("{} * {meaning}\n", indent.strip_prefix(' ').unwrap_or(indent));
+    }
+    out
+}
+
+pub fn quota(object: &Value) -> String {
+    let mut out = head(object) + &scopes(object, "");
     out += "Resource\tUsed\tHard\n--------\t----\t----\n";
     for (resource, hard) in map(object, "/status/hard") {
         out += &format!("{resource}\t{}\t{}\n", plain(&object["status"]["used"][&resource]), plain(&hard));
@@ -87,10 +112,6 @@ pub fn quota(object: &Value) -> String {
 pub fn role(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
     out += "PolicyRule:\n  Resources\tNon-Resource URLs\tResource Names\tVerbs\n  ---------\t-----------------\t--------------\t-----\n";
-    let listed = |value: &Value| {
-        let texts: Vec<String> = value.as_array().into_iter().flatten().map(plain).collect();
-        format!("[{}]", texts.join(" "))
-    };
     // One line for each resource, those with the same verbs and names together.
     let mut rows: Vec<crate::commands::auth::RuleRow> = Vec::new();
     for rule in items(object, "/rules") {
@@ -98,12 +119,17 @@ pub fn role(object: &Value) -> String {
         for group in items(rule, "/apiGroups") {
             for resource in items(rule, "/resources") {
                 let shown = (plain(group), plain(resource));
-                let names = listed(&rule["resourceNames"]);
-                match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
-                    Some(row) => {
-                        row.3.extend(verbs.iter().filter(|verb| !row.3.contains(verb)).cloned().collect::<Vec<_>>())
+                // A line for each name, where there are names.
+                let names: Vec<String> =
+                    items(rule, "/resourceNames").iter().map(|name| format!("[{}]", plain(name))).collect();
+                let names = if names.is_empty() { vec!["[]".to_string()] } else { names };
+                for names in names {
+                    match rows.iter_mut().find(|row| row.0 == shown && row.2 == names) {
+                        Some(row) => {
+                            row.3.extend(verbs.iter().filter(|verb| !row.3.contains(verb)).cloned().collect::<Vec<_>>())
+                        }
+                        None => rows.push((shown.clone(), "[]".into(), names, verbs.clone())),
                     }
-                    None => rows.push((shown, "[]".into(), names, verbs.clone())),
                 }
             }
         }
@@ -113,7 +139,12 @@ pub fn role(object: &Value) -> String {
     }
     rows.sort_by_key(crate::commands::auth::rule_order);
     for ((group, resource), urls, names, verbs) in rows {
-        let resource = if group.is_empty() { resource } else { format!("{resource}.{group}") };
+        // A subresource stands behind the group.
+        let resource = match (group.is_empty(), resource.split_once('/')) {
+            (true, _) => resource,
+            (false, Some((resource, inner))) => format!("{resource}.{group}/{inner}"),
+            (false, None) => format!("{resource}.{group}"),
+        };
         out += &format!("  {resource}\t{urls}\t{names}\t[{}]\n", verbs.join(" "));
     }
     out

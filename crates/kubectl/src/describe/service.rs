@@ -54,9 +54,7 @@ pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
         out += &format!("IP Family Policy:\t{}\n", text(object, "/spec/ipFamilyPolicy"));
     }
     let list = |path: &str| items(object, path).iter().map(plain).collect::<Vec<_>>().join(",");
-    if !items(object, "/spec/ipFamilies").is_empty() {
-        out += &format!("IP Families:\t{}\n", list("/spec/ipFamilies"));
-    }
+    out += &format!("IP Families:\t{}\n", or(&list("/spec/ipFamilies"), "<none>"));
     out += &format!("IP:\t{}\n", text(object, "/spec/clusterIP"));
     out += &format!("IPs:\t{}\n", or(&list("/spec/clusterIPs"), "<none>"));
     if !items(object, "/spec/externalIPs").is_empty() {
@@ -178,4 +176,26 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     }
     out += &super::annotations("Annotations", "", &map(object, "/metadata/annotations"));
     Ok(out)
+}
+
+/// The older form of a service's endpoints.
+pub fn endpoints_object(object: &Value) -> String {
+    let mut out = super::head(object) + &super::tags(object) + "Subsets:\n";
+    for subset in items(object, "/subsets") {
+        let addresses = |list: &str| {
+            let all: Vec<&str> = items(subset, list).iter().map(|address| text(address, "/ip")).collect();
+            all.join(",")
+        };
+        out += &format!("  Addresses:\t{}\n", or(&addresses("/addresses"), "<none>"));
+        out += &format!("  NotReadyAddresses:\t{}\n", or(&addresses("/notReadyAddresses"), "<none>"));
+        if !items(subset, "/ports").is_empty() {
+            out += "  Ports:\n    Name\tPort\tProtocol\n    ----\t----\t--------\n";
+            for port in items(subset, "/ports") {
+                let name = or(text(port, "/name"), "<unset>");
+                out += &format!("    {name}\t{}\t{}\n", plain(&port["port"]), text(port, "/protocol"));
+            }
+        }
+        out += "\n";
+    }
+    out
 }

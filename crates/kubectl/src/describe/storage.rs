@@ -86,7 +86,7 @@ pub fn volume(object: &Value) -> String {
     if terms.is_empty() {
         out += "Node Affinity:\t<none>\n";
     } else {
-        out += "Node Affinity:\n  Required Terms:\n";
+        out += "Node Affinity:\t\n  Required Terms:\t\n";
         for (at, term) in terms.iter().enumerate() {
             let expressions: Vec<String> = items(term, "/matchExpressions")
                 .iter()

@@ -176,6 +176,38 @@ pub async fn daemon_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     Ok(out + &pod_template(&object["spec"]["template"], &[]))
 }
 
+/// How fast an autoscaler may be.
+fn behavior(behavior: &Value) -> String {
+    if !behavior.is_object() {
+        return String::new();
+    }
+    let mut out = String::from("Behavior:\n");
+    for (title, key) in [("Scale Up", "scaleUp"), ("Scale Down", "scaleDown")] {
+        let rules = &behavior[key];
+        if !rules.is_object() {
+            continue;
+        }
+        out += &format!("  {title}:\n");
+        if rules["stabilizationWindowSeconds"].is_number() {
+            out += &format!("    Stabilization Window: {} seconds\n", number(rules, "/stabilizationWindowSeconds"));
+        }
+        let policies = items(rules, "/policies");
+        if policies.is_empty() {
+            continue;
+        }
+        out += &format!("    Select Policy: {}\n    Policies:\n", or(text(rules, "/selectPolicy"), "Max"));
+        for policy in policies {
+            out += &format!(
+                "      - Type: {}\tValue: {}\tPeriod: {} seconds\n",
+                text(policy, "/type"),
+                number(policy, "/value"),
+                number(policy, "/periodSeconds")
+            );
+        }
+    }
+    out
+}
+
 pub fn autoscaler(object: &Value) -> String {
     let mut out = head(object) + &tags(object) + &created(object);
     let target = &object["spec"]["scaleTargetRef"];
@@ -205,7 +237,18 @@ pub fn autoscaler(object: &Value) -> String {
                 );
             }
         } else {
-            out += &format!("  <type {kind}>\n");
+            let (inner, what) = match kind {
+                "Pods" => ("pods", "on pods".to_string()),
+                "Object" => {
+                    let of = &metric["object"]["describedObject"];
+                    ("object", format!("on {}/{}", text(of, "/kind"), text(of, "/name")))
+                }
+                _ => ("external", "(target average value)".to_string()),
+            };
+            let (now, target) = (&current[inner]["current"], &metric[inner]["target"]);
+            let value = |amounts: &Value| or(&plain(&amounts["averageValue"]), &plain(&amounts["value"])).to_string();
+            let name = text(&metric[inner], "/metric/name");
+            out += &format!("  {name:?} {what}:\t{} / {}\n", or(&value(now), "<unknown>"), value(target));
         }
     }
     let least = if object["spec"]["minReplicas"].is_null() {
@@ -214,6 +257,7 @@ pub fn autoscaler(object: &Value) -> String {
         plain(&object["spec"]["minReplicas"])
     };
     out += &format!("Min replicas:\t{least}\nMax replicas:\t{}\n", number(object, "/spec/maxReplicas"));
+    out += &behavior(&object["spec"]["behavior"]);
     out += &format!(
         "{} pods:\t{} current / {} desired\n",
         text(target, "/kind"),

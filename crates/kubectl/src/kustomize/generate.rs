@@ -23,7 +23,17 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
                         made.first_name
                     )));
                 }
-                ("replace", Some(old)) => *old = made,
+                ("replace", Some(old)) => {
+                    // What it was called and marked with stays; what it holds is new.
+                    let mut metadata = old.object["metadata"].clone();
+                    for list in ["labels", "annotations"] {
+                        for (key, value) in made.object["metadata"][list].as_object().into_iter().flatten() {
+                            metadata[list][key.as_str()] = value.clone();
+                        }
+                    }
+                    *old = Resource { object: made.object, hashed: old.hashed && made.hashed, ..old.clone() };
+                    old.object["metadata"] = metadata;
+                }
                 ("merge", Some(old)) => {
                     for list in ["data", "binaryData"] {
                         for (key, value) in made.object[list].as_object().into_iter().flatten() {

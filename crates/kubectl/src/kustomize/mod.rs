@@ -1,9 +1,11 @@
 //! Kustomizations: a folder that names manifests and what is to be changed in them. One pass collects resources, one
 //! after the other transforms them, in kustomize's own order.
 
+mod custom;
 mod generate;
 pub mod hash;
 mod rename;
+mod replace;
 mod transform;
 
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::failure::{Failure, Result};
 use crate::resource::{files, flatten};
+use crate::terminal;
 
 /// How deep folders may name each other.
 const DEPTH_MAX: usize = 50;
@@ -36,22 +39,48 @@ pub fn build(folder: &Path) -> Result<Vec<Value>> {
             here.display()
         )));
     }
-    let mut resources = collect(folder, 0)?;
+    let mut resources = collect(folder, &[], "Kustomization")?;
     rename::hashes(&mut resources);
     rename::references(&mut resources);
-    Ok(in_order(resources))
+    let kept = read(folder)?["sortOptions"]["order"] == "fifo";
+    Ok(if kept { resources.into_iter().map(|resource| resource.object).collect() } else { in_order(resources) })
 }
 
-fn collect(folder: &Path, depth: usize) -> Result<Vec<Resource>> {
-    collect_onto(folder, depth, Vec::new())
+fn collect(folder: &Path, above: &[PathBuf], kind: &str) -> Result<Vec<Resource>> {
+    collect_onto(folder, above, kind, Vec::new())
 }
 
 /// The resources of a folder; a component's changes also go to those that were there before.
-fn collect_onto(folder: &Path, depth: usize, before: Vec<Resource>) -> Result<Vec<Resource>> {
-    if depth > DEPTH_MAX {
-        return Err(Failure::message(format!("cycle detected: {}", folder.display())));
+fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resource>) -> Result<Vec<Resource>> {
+    let here = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+    if above.contains(&here) || above.len() > DEPTH_MAX {
+        return Err(Failure::message(format!(
+            "cycle detected: candidate root '{}' contains visited root '{}'",
+            here.display(),
+            here.display()
+        )));
     }
+    let above: Vec<PathBuf> = above.iter().cloned().chain([here.clone()]).collect();
     let kustomization = read(folder)?;
+    let is_component = kustomization["kind"] == "Component";
+    if is_component != (kind == "Component") {
+        return Err(Failure::message(match is_component {
+            true => format!("expected kind != 'Component' for path '{}'", here.display()),
+            false => format!("expected kind 'Component' for path '{}' but got 'Kustomization'", here.display()),
+        }));
+    }
+    for (old, new) in [
+        ("bases", "resources"),
+        ("commonLabels", "labels"),
+        ("patchesStrategicMerge", "patches"),
+        ("patchesJson6902", "patches"),
+    ] {
+        if !kustomization[old].is_null() {
+            terminal::errln(&format!(
+                "# Warning: '{old}' is deprecated. Please use '{new}' instead. Run 'kustomize edit fix' to update your Kustomization automatically."
+            ));
+        }
+    }
     let mut resources = before;
     for path in texts(&kustomization, "resources").into_iter().chain(texts(&kustomization, "bases")) {
         let place = folder.join(&path);
@@ -59,17 +88,85 @@ fn collect_onto(folder: &Path, depth: usize, before: Vec<Resource>) -> Result<Ve
             return Err(Failure::message(format!("resources from URLs are not supported: {path:?}")));
         }
         if place.is_dir() {
-            resources.extend(collect(&place, depth + 1)?);
+            let from = format!(
+                "accumulating resources: accumulation err='accumulating resources from '{path}': '{}' must resolve to a file': ",
+                shown(&place)
+            );
+            let found = collect(&place, &above, "Kustomization").map_err(|failure| within(&from, failure))?;
+            add(&mut resources, found)?;
         } else {
-            resources.extend(from_file(&place, &path)?);
+            let found = from_file(folder, &path)?;
+            add(&mut resources, found)?;
         }
     }
     generate::all(folder, &kustomization, &mut resources)?;
     for path in texts(&kustomization, "components") {
-        resources = collect_onto(&folder.join(path), depth + 1, resources)?;
+        let collected = collect_onto(&folder.join(&path), &above, "Component", resources);
+        resources = collected.map_err(|failure| {
+            Failure::message(format!("accumulating components: accumulateDirectory: \"{}\"", failure.text()))
+        })?;
     }
     transform::all(folder, &kustomization, &mut resources)?;
+    replace::all(folder, &kustomization, &mut resources)?;
     Ok(resources)
+}
+
+/// Only a folder's own failure to be built is told with the way to it.
+fn within(from: &str, failure: Failure) -> Failure {
+    match failure {
+        Failure::Message(text) => Failure::Message(format!("{from}{text}")),
+        other => other,
+    }
+}
+
+/// No two resources may have the same kind and name in the same namespace.
+fn add(resources: &mut Vec<Resource>, found: Vec<Resource>) -> Result<()> {
+    for resource in found {
+        let id = |resource: &Resource| {
+            let object = &resource.object;
+            (
+                object["apiVersion"].clone(),
+                object["kind"].clone(),
+                object["metadata"]["namespace"].clone(),
+                object["metadata"]["name"].clone(),
+            )
+        };
+        if resources.iter().any(|known| id(known) == id(&resource)) {
+            let object = &resource.object;
+            let version = object["apiVersion"].as_str().unwrap_or_default();
+            let (group, version) = version.split_once('/').unwrap_or(("[noGrp]", version));
+            return Err(Failure::message(format!(
+                "may not add resource with an already registered id: {}.{version}.{group}/{}.{}",
+                object["kind"].as_str().unwrap_or_default(),
+                object["metadata"]["name"].as_str().unwrap_or_default(),
+                object["metadata"]["namespace"].as_str().unwrap_or("[noNs]")
+            )));
+        }
+        resources.push(resource);
+    }
+    Ok(())
+}
+
+/// A file in or below the folder; a kustomization reads nothing else.
+pub(crate) fn read_inside(folder: &Path, path: &str) -> Result<Vec<u8>> {
+    let place = folder.join(path);
+    let missing = |place: &Path| {
+        let place = std::path::absolute(place).unwrap_or_else(|_| place.to_path_buf());
+        Failure::message(format!(
+            "evalsymlink failure on '{0}' : lstat {0}: no such file or directory",
+            place.display()
+        ))
+    };
+    let real = std::fs::canonicalize(&place).map_err(|_| missing(&place))?;
+    let root = std::fs::canonicalize(folder).map_err(|_| missing(folder))?;
+    if !real.starts_with(&root) {
+        return Err(Failure::message(format!(
+            "security; file '{}' is not in or below '{}'",
+            real.display(),
+            root.display()
+        )));
+    }
+    Ok(std::fs::read(&real)?)
 }
 
 fn read(folder: &Path) -> Result<Value> {
@@ -83,8 +180,27 @@ fn read(folder: &Path) -> Result<Value> {
             _ => format!("Found multiple kustomization files under: {}", shown(folder)),
         }));
     };
-    let decoded = machinery::codec::decode_yaml(&std::fs::read(file)?)
+    let bytes = std::fs::read(file)?;
+    if String::from_utf8_lossy(&bytes).trim().is_empty() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Err(Failure::message(format!("{name} is empty")));
+    }
+    let decoded = machinery::codec::decode_yaml(&bytes)
         .map_err(|error| Failure::message(format!("invalid Kustomization: {error}")))?;
+    for key in ["helmCharts", "helmChartInflationGenerator"] {
+        if !decoded.value[key].is_null() {
+            return Err(Failure::message(format!(
+                "{key}: must specify --enable-helm: charts are rendered by helm itself; run `helm template` and name its output under resources"
+            )));
+        }
+    }
+    for key in ["vars", "transformers", "validators", "generators", "configurations", "crds"] {
+        if !decoded.value[key].is_null() {
+            return Err(Failure::message(format!(
+                "invalid Kustomization: field {key:?} is not supported here; use patches, labels and replacements instead"
+            )));
+        }
+    }
     const KNOWN: &[&str] = &[
         "apiVersion",
         "kind",
@@ -109,6 +225,7 @@ fn read(folder: &Path) -> Result<Value> {
         "sortOptions",
         "buildMetadata",
         "openapi",
+        "replacements",
     ];
     for key in decoded.value.as_object().into_iter().flatten().map(|(key, _)| key) {
         if !KNOWN.contains(&key.as_str()) {
@@ -122,15 +239,21 @@ fn shown(folder: &Path) -> String {
     std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).display().to_string()
 }
 
-fn from_file(place: &Path, path: &str) -> Result<Vec<Resource>> {
-    if !place.is_file() {
-        return Err(Failure::message(format!(
-            "accumulating resources: accumulation err='accumulating resources from '{path}': open {}: no such file or directory'",
-            place.display()
-        )));
-    }
+fn from_file(folder: &Path, path: &str) -> Result<Vec<Resource>> {
+    let bytes = read_inside(folder, path).map_err(|failure| {
+        let place = std::path::absolute(folder.join(path)).unwrap_or_default();
+        let place = place.display();
+        let tail = match failure.text().contains("security;") {
+            true => format!("must build at directory: '{}': file is not directory", shown(&folder.join(path))),
+            false => format!("must build at directory: not a valid directory: evalsymlink failure on '{place}' : lstat {place}: no such file or directory"),
+        };
+        Failure::message(format!(
+            "accumulating resources: accumulation err='accumulating resources from '{path}': {}': {tail}",
+            failure.text()
+        ))
+    })?;
     let mut found = Vec::new();
-    for (_, document) in files::documents(&place.display().to_string(), &std::fs::read(place)?)? {
+    for (_, document) in files::documents(path, &bytes)? {
         for object in flatten(document) {
             let first_name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
             found.push(Resource { object, first_name, hashed: false });

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{Resource, pairs, texts};
+use super::{Resource, custom, pairs, texts};
 use crate::failure::{Failure, Result};
 
 pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
@@ -173,14 +173,26 @@ fn changed(image: &str, change: &Value) -> Option<String> {
 }
 
 fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
-    let read = |path: &str| {
-        std::fs::read_to_string(folder.join(path)).map_err(|error| {
-            Failure::message(format!("open {}: {}", folder.join(path).display(), crate::failure::go_io_error(&error)))
-        })
+    let read = |path: &str| -> Result<String> {
+        let bytes = super::read_inside(folder, path).map_err(|failure| {
+            Failure::message(format!(
+                "trouble configuring builtin PatchTransformer with config: `\npath: {path}\n`: failed to get the patch file from path({path}): {}",
+                failure.text()
+            ))
+        })?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    let mut all: Vec<(String, Value)> = Vec::new();
+    let schema = match kustomization["openapi"]["path"].as_str() {
+        None => Value::Null,
+        Some(path) => {
+            machinery::codec::decode_yaml(&super::read_inside(folder, path)?)
+                .map_err(|error| Failure::message(format!("{path}: {error}")))?
+                .value
+        }
+    };
+    let mut all: Vec<(String, Value, Value)> = Vec::new();
     for text in texts(kustomization, "patchesStrategicMerge") {
-        all.push((if folder.join(&text).is_file() { read(&text)? } else { text }, Value::Null));
+        all.push((if folder.join(&text).is_file() { read(&text)? } else { text }, Value::Null, Value::Null));
     }
     for key in ["patches", "patchesJson6902"] {
         for entry in kustomization[key].as_array().into_iter().flatten() {
@@ -189,18 +201,18 @@ fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
                 (None, Some(path)) => read(path)?,
                 _ => return Err(Failure::message("must specify one of patch and path in patches")),
             };
-            all.push((text, entry["target"].clone()));
+            all.push((text, entry["target"].clone(), entry["options"].clone()));
         }
     }
-    for (text, target) in all {
+    for (text, target, options) in all {
         for (_, patch) in crate::resource::files::documents("patch", text.as_bytes())? {
-            apply(resources, &patch, &target)?;
+            apply(resources, &patch, &target, &options, &schema)?;
         }
     }
     Ok(())
 }
 
-fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value) -> Result<()> {
+fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: &Value, schema: &Value) -> Result<()> {
     let operations = patch.is_array();
     let target = match (target.is_object(), operations) {
         (true, _) => target.clone(),
@@ -227,6 +239,7 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value) -> Result
             continue;
         }
         let kept = resource.object["metadata"]["name"].clone();
+        let (kind, api_version) = (resource.object["kind"].clone(), resource.object["apiVersion"].clone());
         let object = &mut resource.object;
         let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
@@ -235,31 +248,40 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value) -> Result
         } else {
             match api::schema::type_named(group, version, object["kind"].as_str().unwrap_or_default()) {
                 Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(|error| error.to_string()),
-                None => machinery::patch::merge::apply(object, patch).map_err(|error| error.to_string()),
+                None => match custom::definition(schema, group, version, &kind) {
+                    Some(definition) => {
+                        custom::merge(object, patch, definition, schema);
+                        Ok(())
+                    }
+                    None => machinery::patch::merge::apply(object, patch).map_err(|error| error.to_string()),
+                },
             }
         };
         done.map_err(Failure::message)?;
         if !operations {
             // The patch names its target by the name in the file; what it has become stays.
-            object["metadata"]["name"] = kept;
+            if options["allowNameChange"] != true {
+                object["metadata"]["name"] = kept;
+            }
+            if options["allowKindChange"] != true {
+                object["kind"] = kind;
+                object["apiVersion"] = api_version;
+            }
         }
     }
     if !found && !operations && target["name"].is_string() {
         return Err(Failure::message(format!(
-            "no resource matches strategic merge patch {:?}: no matches for Id {}.{}.{}/{}.[noNs]; failed to find unique target for patch",
-            format!(
-                "{}.{}/{}",
+            "no resource matches strategic merge patch \"{id}\": no matches for Id {id}; failed to find unique target for patch {id}",
+            id = format!(
+                "{}.{}.{}/{}.[noNs]",
                 patch["kind"].as_str().unwrap_or_default(),
-                patch["apiVersion"].as_str().unwrap_or_default(),
+                target["version"].as_str().unwrap_or_default(),
+                match target["group"].as_str().unwrap_or_default() {
+                    "" => "[noGrp]",
+                    group => group,
+                },
                 patch["metadata"]["name"].as_str().unwrap_or_default()
-            ),
-            patch["kind"].as_str().unwrap_or_default(),
-            target["version"].as_str().unwrap_or_default(),
-            match target["group"].as_str().unwrap_or_default() {
-                "" => "[noGrp]",
-                group => group,
-            },
-            patch["metadata"]["name"].as_str().unwrap_or_default()
+            )
         )));
     }
     for at in deleted.into_iter().rev() {
@@ -273,7 +295,7 @@ fn exact(value: &Value) -> Value {
 }
 
 /// Names and kinds of a target are patterns of whole words.
-fn selected(resource: &Resource, target: &Value) -> Result<bool> {
+pub(super) fn selected(resource: &Resource, target: &Value) -> Result<bool> {
     let object = &resource.object;
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", version));

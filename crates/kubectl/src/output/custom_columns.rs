@@ -7,7 +7,7 @@ use super::jsonpath::{self, Template};
 use crate::failure::{Failure, Result};
 
 pub struct CustomColumns {
-    columns: Vec<(String, Template)>,
+    columns: Vec<(String, std::result::Result<Template, String>)>,
 }
 
 impl CustomColumns {
@@ -19,7 +19,7 @@ impl CustomColumns {
                     "unexpected custom-columns spec: {part}, expected <header>:<json-path-expr>"
                 )));
             };
-            columns.push((header.to_string(), Template::relaxed(path).map_err(Failure::message)?));
+            columns.push((header.to_string(), Template::relaxed(path)));
         }
         Ok(CustomColumns { columns })
     }
@@ -28,7 +28,9 @@ impl CustomColumns {
     pub fn parse_file(text: &str) -> Result<CustomColumns> {
         let mut lines = text.lines();
         let (Some(headers), Some(paths)) = (lines.next(), lines.next()) else {
-            return Err(Failure::message("invalid format, missing newline"));
+            return Err(Failure::message(
+                "invalid template, missing spec line. Expected format is one line of space separated headers, one line of space separated column specs.",
+            ));
         };
         let (headers, paths): (Vec<&str>, Vec<&str>) =
             (headers.split_whitespace().collect(), paths.split_whitespace().collect());
@@ -49,9 +51,14 @@ impl CustomColumns {
             let names: Vec<&str> = self.columns.iter().map(|(header, _)| header.as_str()).collect();
             text += &format!("{}\n", names.join("\t"));
         }
+        if let Some(error) = self.columns.iter().find_map(|(_, path)| path.as_ref().err()) {
+            // Upstream reads the paths when the header is written already.
+            crate::terminal::out(&Columns::table().align(&text));
+            return Err(Failure::message(error.clone()));
+        }
         for item in crate::resource::flatten(object.clone()) {
             let mut cells = Vec::new();
-            for (_, template) in &self.columns {
+            for template in self.columns.iter().filter_map(|(_, path)| path.as_ref().ok()) {
                 let values = template.values(&item).map_err(Failure::message)?;
                 let texts: Vec<String> = values.into_iter().map(cell).collect();
                 cells.push(if texts.is_empty() { "<none>".into() } else { texts.join(",") });
@@ -70,7 +77,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// Maps and lists as Go's `%v` prints them.
-fn shown(value: &Value) -> String {
+pub fn shown(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),

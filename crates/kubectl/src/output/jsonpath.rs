@@ -6,6 +6,8 @@ use serde_json::Value;
 pub struct Template {
     source: String,
     parts: Vec<Part>,
+    /// A field that is not there is an error.
+    strict: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +51,11 @@ impl Template {
     pub fn parse(source: &str) -> Result<Template, String> {
         let mut parser = Parser { text: source, at: 0 };
         let (parts, _) = parser.parts(false)?;
-        Ok(Template { source: source.into(), parts })
+        Ok(Template { source: source.into(), parts, strict: false })
+    }
+
+    pub fn strict(self, strict: bool) -> Template {
+        Template { strict, ..self }
     }
 
     /// `{.a}`, `.a` and `a` for flags that name one field.
@@ -68,16 +74,23 @@ impl Template {
     /// The text for an object. What is not there is nothing.
     pub fn print(&self, root: &Value) -> Result<String, String> {
         let mut out = String::new();
+        if self.strict {
+            check_parts(&self.parts, root, root)?;
+        }
         print_parts(&self.parts, root, root, &mut out)?;
         Ok(out)
     }
 
     /// The values of each expression, for columns, sorting and waiting.
     pub fn values<'a>(&'a self, root: &'a Value) -> Result<Vec<&'a Value>, String> {
+        Ok(self.each_values(root)?.concat())
+    }
+
+    pub fn each_values<'a>(&'a self, root: &'a Value) -> Result<Vec<Vec<&'a Value>>, String> {
         let mut found = Vec::new();
         for part in &self.parts {
             if let Part::Path(steps) = part {
-                found.extend(walk(steps, root, vec![root])?);
+                found.push(walk(steps, root, vec![root])?);
             }
         }
         Ok(found)
@@ -101,6 +114,31 @@ fn print_parts(parts: &[Part], root: &Value, current: &Value, out: &mut String) 
                 for value in walk(steps, root, vec![current])? {
                     print_parts(inner, root, value, out)?;
                 }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Is every field there that is named?
+fn check_parts(parts: &[Part], root: &Value, current: &Value) -> Result<(), String> {
+    for part in parts {
+        let (Part::Path(steps) | Part::Range(steps, _)) = part else { continue };
+        let mut values = vec![current];
+        for step in steps {
+            let mut next = Vec::new();
+            for value in values {
+                let before = next.len();
+                apply(step, root, value, &mut next)?;
+                if let (Step::Field(name), true) = (step, next.len() == before) {
+                    return Err(format!("{name} is not found"));
+                }
+            }
+            values = next;
+        }
+        if let Part::Range(_, inner) = part {
+            for value in values {
+                check_parts(inner, root, value)?;
             }
         }
     }
@@ -280,11 +318,8 @@ impl Parser<'_> {
                     parts.push(Part::Text(rest.to_string()));
                 }
                 self.at = self.text.len();
-                return if in_range {
-                    Err("unexpected end of range, missing {end}".into())
-                } else {
-                    Ok((parts, false))
-                };
+                // A range that nothing ends goes to the end of the text.
+                return Ok((parts, false));
             };
             if open > 0 {
                 parts.push(Part::Text(rest[..open].to_string()));
@@ -477,6 +512,9 @@ impl Parser<'_> {
             }
             self.skip_space();
             if !self.take(")]") {
+                if let Some(letter @ '~') = self.peek() {
+                    return Err(format!("unrecognized character in action: U+{:04X} {letter:?}", letter as u32));
+                }
                 return Err("unterminated filter".into());
             }
             return Ok(Step::Filter(left, comparison));
@@ -489,9 +527,9 @@ impl Parser<'_> {
                     self.at += 1;
                     Step::All
                 }
-                Some(quote @ ('"' | '\'')) => {
+                Some('\'') => {
                     self.at += 1;
-                    Step::Field(self.quoted(quote)?)
+                    Step::Field(self.quoted('\'')?)
                 }
                 Some(_) => {
                     let end = self.rest().find([',', ']']).ok_or("unterminated array")?;
@@ -533,9 +571,6 @@ fn index(text: &str) -> Result<Step, String> {
     let parts: Vec<&str> = text.split(':').collect();
     match parts[..] {
         [one] if one.parse::<i64>().is_ok() => Ok(Step::Slice(number(one)?, None, Some(0))),
-        [one] if one.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_') && !one.is_empty() => {
-            Ok(Step::Field(one.into()))
-        }
         [from, to] => Ok(Step::Slice(number(from)?, number(to)?, None)),
         [from, to, by] => Ok(Step::Slice(number(from)?, number(to)?, number(by)?)),
         _ => Err(format!("invalid array index {text}")),

@@ -46,11 +46,20 @@ impl Format {
         let output = flags.text("output");
         let given = flags.text("template");
         let (name, argument) = output.split_once('=').unwrap_or((output, ""));
+        let lower = output.to_lowercase();
+        let name = match lower.as_str() {
+            "json" | "yaml" | "kyaml" | "name" => &lower,
+            // These take no argument.
+            _ if ["json", "yaml", "kyaml", "name", "wide"].contains(&name) && name != output => output,
+            _ => name,
+        };
+        let strict = flags.has("allow-missing-template-keys") && !flags.on("allow-missing-template-keys");
         let argument = if argument.is_empty() { given } else { argument };
+        let word = if name == "custom-columns-file" { "template" } else { "--template" };
         let from_file = |path: &str| {
-            std::fs::read_to_string(path).map(|text| text.trim_end_matches('\n').to_string()).map_err(|error| {
+            std::fs::read_to_string(path).map_err(|error| {
                 Failure::message(format!(
-                    "error reading template {path}, open {path}: {}",
+                    "error reading {word} {path}, open {path}: {}",
                     crate::failure::go_io_error(&error)
                 ))
             })
@@ -63,10 +72,12 @@ impl Format {
         };
         let path = |text: &str| {
             jsonpath::Template::parse(text)
+                .map(|template| template.strict(strict))
                 .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
         };
         let template = |text: &str| {
             template::Template::parse(text)
+                .map(|template| template.strict(strict))
                 .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
         };
         Ok(match name {
@@ -89,6 +100,9 @@ impl Format {
                 Format::CustomColumns(custom_columns::CustomColumns::parse(argument)?)
             }
             "custom-columns-file" if tables => {
+                if argument.is_empty() {
+                    return Err(Failure::message("custom-columns format specified but no custom columns given"));
+                }
                 Format::CustomColumns(custom_columns::CustomColumns::parse_file(&from_file(&need(argument)?)?)?)
             }
             _ => {
@@ -102,6 +116,11 @@ impl Format {
                 )));
             }
         })
+    }
+
+    /// Only whole objects are printed without who manages which field; templates may ask for it.
+    pub fn leaves_out_managed_fields(&self) -> bool {
+        matches!(self, Format::Yaml | Format::Json | Format::Kyaml)
     }
 
     pub fn is_human(&self) -> bool {
@@ -123,15 +142,17 @@ impl Format {
                 .print(object)
                 .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?,
             Format::JsonPathAsJson(template) => {
-                let values = template
-                    .values(object)
+                // Each expression is an array of its own.
+                let each = template
+                    .each_values(object)
                     .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?;
-                let values: Vec<Value> = values.into_iter().cloned().collect();
-                format!("{}\n", json::pretty(&Value::from(values)))
+                let owned = |values: Vec<&Value>| Value::from(values.into_iter().cloned().collect::<Vec<_>>());
+                each.into_iter().map(|values| format!("{}\n", json::pretty(&owned(values)))).collect()
             }
-            Format::Template(template) => template
-                .print(object)
-                .map_err(|error| Failure::message(format!("error executing template: {error}")))?,
+            Format::Template(template) => match template.print(object) {
+                Ok(text) => text,
+                Err(error) => return Err(template_failed(template.source(), &error, object)),
+            },
             Format::CustomColumns(columns) => columns.text(object, true)?,
         })
     }
@@ -144,15 +165,43 @@ fn explained(engine: &str, template: &str, error: &str, object: &Value) -> Strin
     )
 }
 
+/// What was asked and of what goes to standard output, as upstream does it.
+fn template_failed(template: &str, error: &str, object: &Value) -> Failure {
+    crate::terminal::out(&format!(
+        "Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\traw data was:\n\t\t{}\n\tobject given to template engine was:\n\t\t{}\n\n",
+        json::compact(object),
+        custom_columns::shown(object)
+    ));
+    Failure::message(format!("error executing template {template:?}: {error}"))
+}
+
+/// As Go's `%q` shows it.
+pub fn go_quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\n' => quoted.push_str("\\n"),
+            '\t' => quoted.push_str("\\t"),
+            '\r' => quoted.push_str("\\r"),
+            control if (control as u32) < 0x20 || control as u32 == 0x7f => {
+                quoted.push_str(&format!("\\x{:02x}", control as u32));
+            }
+            other => quoted.push(other),
+        }
+    }
+    quoted + "\""
+}
+
 /// As Go's `%#v` shows it.
 fn go_syntax(value: &Value) -> String {
     let joined = |texts: Vec<String>| texts.join(", ");
     match value {
         Value::Null => "interface {}(nil)".into(),
-        Value::String(text) => format!("{text:?}"),
+        Value::String(text) => go_quoted(text),
         Value::Array(items) => format!("[]interface {{}}{{{}}}", joined(items.iter().map(go_syntax).collect())),
         Value::Object(map) => {
-            let entries = map.iter().map(|(key, value)| format!("{key:?}:{}", go_syntax(value))).collect();
+            let entries = map.iter().map(|(key, value)| format!("{}:{}", go_quoted(key), go_syntax(value))).collect();
             format!("map[string]interface {{}}{{{}}}", joined(entries))
         }
         other => other.to_string(),
@@ -163,7 +212,7 @@ fn go_syntax(value: &Value) -> String {
 pub fn name_of(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
-    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    let name = object["metadata"]["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("<unknown>");
     match group {
         Some(group) if !group.is_empty() => format!("{kind}.{group}/{name}"),
         _ => format!("{kind}/{name}"),

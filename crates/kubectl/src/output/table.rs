@@ -16,6 +16,9 @@ pub struct Shape {
     pub events: bool,
 }
 
+/// As wide as the longest: MODIFIED.
+const EVENT_WIDTH: usize = 8;
+
 /// The lines of a table, cells between tabs.
 pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> String {
     let columns = table["columnDefinitions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -25,7 +28,7 @@ pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> St
     if with_header && shape.headers {
         let mut cells: Vec<String> = Vec::new();
         if shape.events {
-            cells.push("EVENT".into());
+            cells.push(format!("{:EVENT_WIDTH$}", "EVENT"));
         }
         if shape.namespace {
             cells.push("NAMESPACE".into());
@@ -41,7 +44,7 @@ pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> St
         let metadata = &row["object"]["metadata"];
         let mut cells: Vec<String> = Vec::new();
         if shape.events {
-            cells.push(event.into());
+            cells.push(format!("{event:EVENT_WIDTH$}"));
         }
         if shape.namespace {
             cells.push(metadata["namespace"].as_str().unwrap_or_default().into());

@@ -7,14 +7,16 @@ use serde_json::Value;
 use crate::failure::{Failure, Result};
 use crate::terminal;
 
+pub fn is_url(path: &str) -> bool {
+    path.starts_with("http://") || path.starts_with("https://")
+}
+
 /// Every document of the named files with the name it has in messages.
 pub fn read(paths: &[String], recursive: bool) -> Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     for path in paths {
         if path == "-" {
             found.extend(documents("STDIN", &terminal::input()?)?);
-        } else if path.starts_with("http://") || path.starts_with("https://") {
-            return Err(Failure::message(format!("reading manifests from URLs is not supported: {path:?}")));
         } else if path.contains(['*', '?', '[']) && !Path::new(path).exists() {
             let matched = glob(path);
             if matched.is_empty() {
@@ -106,6 +108,11 @@ pub fn documents(source: &str, bytes: &[u8]) -> Result<Vec<(String, Value)>> {
                 found.extend(values.into_iter().map(|value| (source.to_string(), value)));
                 continue;
             }
+        }
+        if document.starts_with('\t') {
+            return Err(Failure::message(format!(
+                "error parsing {source}: error converting YAML to JSON: yaml: found character that cannot start any token"
+            )));
         }
         let value = machinery::codec::decode_yaml(document.as_bytes())
             .map_err(|error| {

@@ -113,7 +113,10 @@ impl Session {
     pub async fn mapping(&self, text: &str) -> Result<Mapping> {
         match self.find_mapping(|mapping| matches(mapping, text)).await? {
             Some(found) => Ok(found),
-            None => Err(Failure::message(format!("the server doesn't have a resource type {text:?}"))),
+            None => {
+                let name = text.split('.').next().unwrap_or(text);
+                Err(Failure::message(format!("the server doesn't have a resource type {name:?}")))
+            }
         }
     }
 
@@ -208,7 +211,7 @@ impl Session {
         let host = server.split("://").nth(1).unwrap_or(server);
         let safe: String = host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '_' }).collect();
         let folder = match self.flags.text("cache-dir") {
-            "" => match std::env::var_os("KUBECACHEDIR").filter(|folder| !folder.is_empty()) {
+            "" | crate::command::CACHE => match std::env::var_os("KUBECACHEDIR").filter(|folder| !folder.is_empty()) {
                 Some(folder) => folder.into(),
                 None => crate::config::home().join(".kube/cache"),
             },

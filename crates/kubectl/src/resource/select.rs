@@ -132,6 +132,9 @@ impl Session {
                         }
                     }
                 }
+                if names.iter().any(String::is_empty) {
+                    return Err(Failure::message("resource name may not be empty"));
+                }
                 if names.is_empty() {
                     return Ok((mappings.into_iter().map(Wanted::List).collect(), Vec::new()));
                 }
@@ -179,7 +182,17 @@ impl Session {
 
     /// The objects of files. One whose kind the server does not know is a failure of its own.
     pub async fn local(&self, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
-        let mut documents = files::read(&query.files, query.recursive)?;
+        if !query.kustomize.is_empty() && !query.files.is_empty() {
+            return Err(Failure::message("only one of -f or -k can be specified"));
+        }
+        let mut documents = Vec::new();
+        for path in &query.files {
+            if files::is_url(path) {
+                documents.extend(files::documents(path, &self.of_url(path).await?)?);
+            } else {
+                documents.extend(files::read(std::slice::from_ref(path), query.recursive)?);
+            }
+        }
         if !query.kustomize.is_empty() {
             let built = crate::kustomize::build(std::path::Path::new(&query.kustomize))?;
             documents.extend(built.into_iter().map(|object| (query.kustomize.clone(), object)));
@@ -205,6 +218,11 @@ impl Session {
     }
 
     async fn local_info(&self, source: &str, mut object: Value) -> Result<Info> {
+        if !object.is_object() && self.flags.has("validate") {
+            return Err(Failure::message(format!(
+                "error validating {source:?}: error validating data: invalid object to validate; if you choose to ignore these errors, turn validation off with --validate=false"
+            )));
+        }
         let text = |key: &str| object[key].as_str().unwrap_or_default().to_string();
         let (kind, version) = (text("kind"), text("apiVersion"));
         if kind.is_empty() || version.is_empty() {
@@ -272,7 +290,10 @@ impl Session {
                 if !query.subresource.is_empty() {
                     path = format!("{path}/{}", query.subresource);
                 }
-                let object = self.send(&Call::get(path)).await?;
+                let object = match self.send(&Call::get(path)).await {
+                    Ok(object) => object,
+                    Err(failure) => return Err(self.or_no_namespace(&mapping, failure).await),
+                };
                 Ok(vec![Info { mapping, namespace, name, object, source: String::new() }])
             }
             Wanted::List(mapping) => {
@@ -280,6 +301,18 @@ impl Session {
                 let items = self.list(&mapping, &namespace, query).await?;
                 Ok(items.into_iter().map(|object| info_of(&mapping, object)).collect())
             }
+        }
+    }
+
+    /// An object that is not found may be missing because its namespace is.
+    pub async fn or_no_namespace(&self, mapping: &Mapping, failure: Failure) -> Failure {
+        let Ok(namespace) = self.namespace() else { return failure };
+        if !failure.is_not_found() || !mapping.namespaced || namespace.is_empty() {
+            return failure;
+        }
+        match self.send(&Call::get(format!("/api/v1/namespaces/{namespace}"))).await {
+            Err(missing) if missing.is_not_found() => missing,
+            _ => failure,
         }
     }
 

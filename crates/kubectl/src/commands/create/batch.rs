@@ -70,10 +70,10 @@ async fn from_cron_job(session: &Session, name: &str, from: &str) -> Result<Valu
         return Err(Failure::message("from must be an existing cronjob"));
     };
     let mapping = session.mapping(kind).await?;
+    let cron_job = session.send(&Call::get(mapping.object(session.namespace()?, source))).await?;
     if !mapping.is("batch", "cronjobs") {
         return Err(Failure::message("from must be an existing cronjob".to_string()));
     }
-    let cron_job = session.send(&Call::get(mapping.object(session.namespace()?, source))).await?;
     let template = &cron_job["spec"]["jobTemplate"];
     let mut annotations = template["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     annotations.insert("cronjob.kubernetes.io/instantiate".into(), "manual".into());

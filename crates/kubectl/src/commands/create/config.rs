@@ -29,7 +29,7 @@ const FLAGS: &[Flag] = &[
 
 async fn run(session: &Session) -> Result<()> {
     let mut name = name(session)?;
-    let content = content(session)?;
+    let content = content(session, "ConfigMap", &name)?;
     let (mut data, mut binary) = (Map::new(), Map::new());
     for (key, bytes) in content {
         match String::from_utf8(bytes) {
@@ -55,13 +55,23 @@ async fn run(session: &Session) -> Result<()> {
 }
 
 /// Keys and their bytes, from all flags together.
-pub fn content(session: &Session) -> Result<Vec<(String, Vec<u8>)>> {
+pub fn content(session: &Session, kind: &str, name: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let flags = &session.flags;
+    if flags.given("from-env-file") && (flags.given("from-file") || flags.given("from-literal")) {
+        return Err(Failure::message("from-env-file cannot be combined with from-file or from-literal"));
+    }
     let mut found: Vec<(String, Vec<u8>)> = Vec::new();
     let mut add = |key: String, bytes: Vec<u8>| {
+        if let Some(problem) = machinery::names::config_map_key(&key).first() {
+            return Err(Failure::message(format!("{key:?} is not a valid key name for a {kind}: {problem}")));
+        }
         if found.iter().any(|(known, _)| *known == key) {
-            return Err(Failure::message(format!(
-                "cannot add key {key}, another key by that name already exists in Data"
-            )));
+            return Err(Failure::message(match kind {
+                "ConfigMap" => format!(
+                    "cannot add key {key:?}, another key by that name already exists in Data for ConfigMap {name:?}"
+                ),
+                _ => format!("cannot add key {key}, another key by that name already exists"),
+            }));
         }
         found.push((key, bytes));
         Ok(())
@@ -123,14 +133,14 @@ pub fn environment(text: &str) -> Result<Vec<(String, String)>> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        match line.split_once('=') {
-            Some((key, value)) => found.push((key.to_string(), value.to_string())),
-            None => {
-                if let Ok(value) = std::env::var(line) {
-                    found.push((line.to_string(), value));
-                }
-            }
+        let (key, value) = match line.split_once('=') {
+            Some((key, value)) => (key, value.to_string()),
+            None => (line, std::env::var(line).unwrap_or_default()),
+        };
+        if let Some(problem) = machinery::names::env_var_name(key).first() {
+            return Err(Failure::message(format!("{key:?} is not a valid key name: {problem}")));
         }
+        found.push((key.to_string(), value));
     }
     Ok(found)
 }

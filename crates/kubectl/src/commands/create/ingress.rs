@@ -37,7 +37,10 @@ async fn run(session: &Session) -> Result<()> {
     }
     let mut metadata = super::metadata(&name);
     for annotation in flags.list("annotation") {
-        let (key, value) = annotation.split_once('=').unwrap_or((&annotation, ""));
+        let Some((key, value)) = annotation.split_once('=') else {
+            let text = format!("annotation {annotation} is invalid and should be in format key=[value]");
+            return Err(Failure::message(text));
+        };
         metadata["annotations"][key] = value.into();
     }
     let spec = spec(&rules, flags.text("class"), flags.text("default-backend"))?;
@@ -58,8 +61,10 @@ fn spec(rules: &[String], class: &str, backend: &str) -> Result<Value> {
     let mut secrets: Vec<(String, Vec<String>)> = Vec::new();
     for rule in rules {
         let (main, tls) = rule.split_once(',').map_or((rule.as_str(), None), |(main, tls)| (main, Some(tls)));
-        let (address, service) =
-            main.split_once('=').filter(|(address, _)| address.contains('/')).ok_or_else(|| {
+        let (address, service) = main
+            .split_once('=')
+            .filter(|(address, service)| address.contains('/') && service.contains(':'))
+            .ok_or_else(|| {
                 Failure::message(format!(
                     "rule {rule} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]"
                 ))

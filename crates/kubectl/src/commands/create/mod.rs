@@ -70,6 +70,9 @@ pub(super) const GENERATED: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
     if session.flags.given("raw") {
+        if query.files.is_empty() {
+            return Err(Failure::message("must specify one of -f and -k"));
+        }
         let [file] = &query.files[..] else {
             return session.usage("--raw can only use a single local file or stdin");
         };

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{DRY_RUN, GENERATED, VALIDATE, generated, name, required};
+use super::{DRY_RUN, GENERATED, VALIDATE, generated, name};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
@@ -127,7 +127,9 @@ async fn priority_class(session: &Session) -> Result<()> {
 async fn disruption_budget(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let name = name(session)?;
-    required(session, &["selector"])?;
+    if flags.text("selector").is_empty() {
+        return Err(Failure::message("a selector must be specified"));
+    }
     let (least, most) = (flags.text("min-available"), flags.text("max-unavailable"));
     if least.is_empty() && most.is_empty() {
         return Err(Failure::message("one of min-available or max-unavailable must be specified"));
@@ -136,6 +138,11 @@ async fn disruption_budget(session: &Session) -> Result<()> {
         return Err(Failure::message("min-available and max-unavailable cannot be both specified"));
     }
     let (key, value) = if least.is_empty() { ("maxUnavailable", most) } else { ("minAvailable", least) };
+    let share = value.strip_suffix('%').unwrap_or(value);
+    if share.is_empty() || !share.bytes().all(|byte| byte.is_ascii_digit()) {
+        let flag = if least.is_empty() { "max-unavailable" } else { "min-available" };
+        return Err(Failure::message(format!("invalid format specified for {flag}")));
+    }
     let amount: Value = value.parse::<i64>().map(Value::from).unwrap_or_else(|_| value.into());
     let object = json!({
         "apiVersion": "policy/v1",

@@ -8,6 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
+use crate::terminal;
 
 pub static ROLE: Command = Command {
     name: "role",
@@ -60,16 +61,42 @@ const SUBJECTS: &[Flag] = &[
 ];
 const ROLE_FLAG: &[Flag] = &[Flag::text("role", "", "The role that is bound.")];
 
+const RESOURCE_VERBS: &[&str] = &[
+    "*",
+    "get",
+    "delete",
+    "list",
+    "create",
+    "update",
+    "patch",
+    "watch",
+    "proxy",
+    "redirect",
+    "deletecollection",
+    "use",
+    "bind",
+    "approve",
+    "sign",
+    "escalate",
+    "impersonate",
+];
+const URL_VERBS: &[&str] = &["*", "get", "put", "post", "head", "options", "delete", "patch"];
+
 async fn role(session: &Session, kind: &str) -> Result<()> {
     let name = name(session)?;
     let flags = &session.flags;
     let mut object = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": {"name": name}});
     if !flags.text("aggregation-rule").is_empty() {
+        if ["non-resource-url", "verb", "resource", "resource-name"].iter().any(|flag| flags.given(flag)) {
+            return Err(Failure::message(
+                "aggregation rule must be specified without nonResourceURLs, verbs, resources or resourceNames",
+            ));
+        }
         let pairs = flags.text("aggregation-rule").split(',').filter_map(|pair| pair.split_once('='));
         let labels: serde_json::Map<String, Value> =
             pairs.map(|(key, value)| (key.to_string(), value.into())).collect();
         object["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": labels}]});
-        object["rules"] = json!([]);
+        object["rules"] = Value::Null;
         return generated(session, object, "").await;
     }
     let mut verbs: Vec<String> = Vec::new();
@@ -94,6 +121,14 @@ async fn role(session: &Session, kind: &str) -> Result<()> {
             "one of resource or nonResourceURL must be specified"
         }));
     }
+    if !resources.is_empty() {
+        for verb in verbs.iter().filter(|verb| !RESOURCE_VERBS.contains(&verb.as_str())) {
+            terminal::warn(&format!("'{verb}' is not a standard resource verb"));
+        }
+    }
+    if let (false, Some(verb)) = (urls.is_empty(), verbs.iter().find(|verb| !URL_VERBS.contains(&verb.as_str()))) {
+        return Err(Failure::message(format!("invalid verb: '{verb}' for nonResourceURL")));
+    }
     let mut rules: Vec<Value> = Vec::new();
     // One rule for each group, in the order the groups are named.
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
@@ -103,7 +138,7 @@ async fn role(session: &Session, kind: &str) -> Result<()> {
         let (group, plural) = if resource == "*" {
             (String::new(), "*".to_string())
         } else {
-            let mapping = session.mapping(resource).await?;
+            let mapping = session.mapping(resource).await.map_err(|failure| Failure::Plain(failure.text()))?;
             (mapping.group, mapping.plural)
         };
         let plural = subresource.map_or(plural.clone(), |subresource| format!("{plural}/{subresource}"));
@@ -136,7 +171,7 @@ async fn binding(session: &Session, kind: &str) -> Result<()> {
         return Err(Failure::message("exactly one of clusterrole or role must be specified"));
     }
     if kind == "ClusterRoleBinding" && cluster_role.is_empty() {
-        return Err(Failure::message("clusterrole must be specified"));
+        return Err(Failure::message("required flag(s) \"clusterrole\" not set"));
     }
     let (role_kind, role) = if role.is_empty() { ("ClusterRole", cluster_role) } else { ("Role", role) };
     let mut subjects: Vec<Value> = Vec::new();
@@ -148,7 +183,9 @@ async fn binding(session: &Session, kind: &str) -> Result<()> {
         subjects.push(json!({"kind": "Group", "apiGroup": group, "name": name}));
     }
     for account in flags.list("serviceaccount") {
-        let Some((namespace, name)) = account.split_once(':').filter(|(a, b)| !a.is_empty() && !b.is_empty()) else {
+        let Some((namespace, name)) =
+            account.split_once(':').filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(':'))
+        else {
             return Err(Failure::message("serviceaccount must be <namespace>:<name>"));
         };
         subjects.push(json!({"kind": "ServiceAccount", "namespace": namespace, "name": name}));

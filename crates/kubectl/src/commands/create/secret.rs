@@ -82,8 +82,8 @@ async fn finish(session: &Session, kind: &str, content: Vec<(String, Vec<u8>)>) 
 }
 
 async fn generic(session: &Session) -> Result<()> {
-    name(session)?;
-    finish(session, session.flags.text("type"), content(session)?).await
+    let name = name(session)?;
+    finish(session, session.flags.text("type"), content(session, "Secret", &name)?).await
 }
 
 async fn registry(session: &Session) -> Result<()> {
@@ -92,6 +92,8 @@ async fn registry(session: &Session) -> Result<()> {
     if flags.given("from-file") {
         let mut content = Vec::new();
         for source in flags.list("from-file") {
+            // The one key that such a secret has need not be named.
+            let source = if source.contains('=') { source } else { format!(".dockerconfigjson={source}") };
             content.extend(super::config::from_file(&source)?);
         }
         return finish(session, "kubernetes.io/dockerconfigjson", content).await;
@@ -104,7 +106,8 @@ async fn registry(session: &Session) -> Result<()> {
     let (user, password) = (flags.text("docker-username"), flags.text("docker-password"));
     let auth = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
     // In the order of Go's fields.
-    let mut entry = format!("{{\"username\":{},\"password\":{}", json!(user), json!(password));
+    let quoted = |text: &str| output::json::compact(&json!(text));
+    let mut entry = format!("{{\"username\":{},\"password\":{}", quoted(user), quoted(password));
     if !flags.text("docker-email").is_empty() {
         entry += &format!(",\"email\":{}", json!(flags.text("docker-email")));
     }
@@ -120,9 +123,16 @@ async fn tls(session: &Session) -> Result<()> {
     }
     let read = |flag: &str| {
         let path = session.flags.text(flag);
-        std::fs::read(path)
-            .map_err(|error| Failure::message(format!("open {path}: {}", crate::failure::go_io_error(&error))))
+        std::fs::read(path).map_err(|error| {
+            let error = crate::failure::go_io_error(&error);
+            Failure::message(format!("Cannot read file {path}, open {path}: {error}"))
+        })
     };
-    finish(session, "kubernetes.io/tls", vec![("tls.crt".into(), read("cert")?), ("tls.key".into(), read("key")?)])
-        .await
+    let (certificate, key) = (read("cert")?, read("key")?);
+    for (what, bytes) in [("certificate", &certificate), ("key", &key)] {
+        if !String::from_utf8_lossy(bytes).contains("-----BEGIN ") {
+            return Err(Failure::message(format!("tls: failed to find any PEM data in {what} input")));
+        }
+    }
+    finish(session, "kubernetes.io/tls", vec![("tls.crt".into(), certificate), ("tls.key".into(), key)]).await
 }

@@ -93,15 +93,12 @@ async fn run(session: &Session, kind: &str) -> Result<()> {
 fn port_spec(text: &str) -> Result<Value> {
     let (port, target) = text.split_once(':').unwrap_or((text, text));
     let number = |text: &str| -> Result<i64> {
-        text.parse::<i64>()
-            .map_err(|_| Failure::message(format!("strconv.Atoi: parsing {text:?}: invalid syntax")))
-            .and_then(|port| {
-                if (1..=65535).contains(&port) {
-                    Ok(port)
-                } else {
-                    Err(Failure::message(format!("invalid port: {text}")))
-                }
-            })
+        let why = match text.parse::<u64>() {
+            Ok(port @ 0..=65535) => return Ok(port as i64),
+            Ok(_) => "value out of range",
+            Err(_) => "invalid syntax",
+        };
+        Err(Failure::message(format!("strconv.ParseUint: parsing {text:?}: {why}")))
     };
     let target: Value = match target.parse::<i64>() {
         Ok(_) => number(target)?.into(),

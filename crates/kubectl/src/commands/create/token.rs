@@ -42,9 +42,14 @@ async fn run(session: &Session) -> Result<()> {
         request["spec"]["expirationSeconds"] = (seconds as i64).into();
     }
     let kind = flags.text("bound-object-kind");
+    for flag in ["bound-object-name", "bound-object-uid"] {
+        if kind.is_empty() && !flags.text(flag).is_empty() {
+            return Err(Failure::message(format!("--{flag} can only be set if --bound-object-kind is provided")));
+        }
+    }
     if !kind.is_empty() {
         if flags.text("bound-object-name").is_empty() {
-            return Err(Failure::message("--bound-object-name is required if --bound-object-kind is set"));
+            return Err(Failure::message("--bound-object-name is required if --bound-object-kind is provided"));
         }
         if !["Pod", "Secret", "Node"].contains(&kind) {
             return Err(Failure::message("supported --bound-object-kind values are Node, Pod, Secret"));

@@ -12,6 +12,14 @@ impl Template {
     pub fn print(&self, object: &Value) -> Result<String, String> {
         run::run(self, object)
     }
+
+    pub fn strict(self, strict: bool) -> Template {
+        Template { strict, ..self }
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ use serde_json::Value;
 pub struct Template {
     pub(super) nodes: Vec<Node>,
     pub(super) defined: Vec<(String, Vec<Node>)>,
+    pub(super) source: String,
+    /// A key that is not there is an error.
+    pub(super) strict: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -74,7 +77,7 @@ impl Template {
         let mut parser = Parser { pieces: pieces(source)?.into_iter(), defined: Vec::new() };
         let (nodes, end) = parser.nodes()?;
         match end {
-            None => Ok(Template { nodes, defined: parser.defined }),
+            None => Ok(Template { nodes, defined: parser.defined, source: source.into(), strict: false }),
             Some(word) => Err(format!("template: output:1: unexpected {{{{{word}}}}}")),
         }
     }

@@ -114,6 +114,18 @@ impl Scope<'_> {
         Ok(Flow::Next)
     }
 
+    /// Where keys must be there, what is missing is told with its place.
+    fn present(&self, found: Option<Value>, path: &[String]) -> Result<Option<Value>, String> {
+        let Some(last) = path.last().filter(|_| self.template.strict && found.is_none()) else { return Ok(found) };
+        let word = format!(".{}", path.join("."));
+        let at = self.template.source.find(&word).unwrap_or(0);
+        let line = self.template.source[..at].matches('\n').count() + 1;
+        let column = at - self.template.source[..at].rfind('\n').map_or(0, |end| end + 1);
+        Err(format!(
+            "template: output:{line}:{column}: executing \"output\" at <{word}>: map has no entry for key {last:?}"
+        ))
+    }
+
     /// None stands for no value at all.
     fn pipeline(&mut self, pipeline: &Pipeline, dot: &Value) -> Result<Option<Value>, String> {
         let mut last: Option<Option<Value>> = None;
@@ -160,11 +172,12 @@ impl Scope<'_> {
             Word::Dot => Some(dot.clone()),
             Word::Nil => None,
             Word::Literal(value) => Some(value.clone()),
-            Word::Field(path) => field(dot, path)?,
+            Word::Field(path) => self.present(field(dot, path)?, path)?,
             Word::Variable(name, path) => {
                 let known = self.variables.iter().rev().find(|(known, _)| known == name);
                 let (_, value) = known.ok_or_else(|| format!("undefined variable {name:?}"))?;
-                field(value, path)?
+                let found = field(value, path)?;
+                self.present(found, path)?
             }
             Word::Function(name) => function(name, Vec::new())?,
             Word::Group(pipeline, path) => match self.pipeline(pipeline, dot)? {
@@ -301,11 +314,11 @@ fn function(name: &str, arguments: Vec<Option<Value>>) -> Result<Option<Value>, 
                 .map_err(|error| format!("error calling base64decode: base64 decode failed: {error}"))?;
             String::from_utf8_lossy(&bytes).into_owned().into()
         }
-        "print" => joined("").into(),
+        "print" => printed(&arguments).into(),
         "println" => format!("{}\n", joined(" ")).into(),
         "printf" => printf(&text(0), &arguments[1.min(arguments.len())..]).into(),
         "html" => text(0).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&#34;").into(),
-        "js" => text(0).replace('\\', "\\\\").replace('\'', "\\'").replace('"', "\\\"").into(),
+        "js" => javascript(&text(0)).into(),
         "urlquery" => form_urlencoded::byte_serialize(text(0).as_bytes()).collect::<String>().into(),
         "eq" => arguments[1.min(arguments.len())..].iter().any(|other| same(&arguments[0], other)).into(),
         "ne" => (!same(&arguments[0], arguments.get(1).unwrap_or(&None))).into(),
@@ -322,6 +335,32 @@ fn function(name: &str, arguments: Vec<Option<Value>>) -> Result<Option<Value>, 
         }
         _ => return Err(format!("function {name:?} not defined")),
     }))
+}
+
+/// Between two values of which neither is a text stands a space.
+fn printed(arguments: &[Option<Value>]) -> String {
+    let is_text = |value: &Option<Value>| matches!(value, Some(Value::String(_)));
+    let mut out = String::new();
+    for (at, value) in arguments.iter().enumerate() {
+        if at > 0 && !is_text(value) && !is_text(&arguments[at - 1]) {
+            out.push(' ');
+        }
+        out.push_str(&value.as_ref().map_or("<nil>".into(), shown));
+    }
+    out
+}
+
+fn javascript(text: &str) -> String {
+    let mut out = String::new();
+    for letter in text.chars() {
+        match letter {
+            '\\' | '\'' | '"' => out.extend(['\\', letter]),
+            '<' | '>' | '&' | '=' => out.push_str(&format!("\\u{:04X}", letter as u32)),
+            control if (control as u32) < 0x20 => out.push_str(&format!("\\u{:04X}", control as u32)),
+            other => out.push(other),
+        }
+    }
+    out
 }
 
 fn same(left: &Option<Value>, right: &Option<Value>) -> bool {

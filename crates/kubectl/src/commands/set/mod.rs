@@ -1,23 +1,24 @@
 //! `kubectl set`: image, env, resources, selector, serviceaccount, subject.
 
+mod env;
+
 use serde_json::{Value, json};
 
-use super::change::{Change, DRY_RUN, STRATEGIC};
 use crate::command::Command;
+use crate::commands::change::{Change, DRY_RUN, STRATEGIC};
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
 use crate::output;
 use crate::resource::Info;
 use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
-use crate::terminal;
 
 pub static COMMAND: Command = Command {
     name: "set",
-    group: super::BEGINNER,
+    group: crate::commands::BEGINNER,
     short: "Set specific features on objects.",
     usage: "SUBCOMMAND [options]",
-    subcommands: &[&ENV, &IMAGE, &RESOURCES, &SELECTOR_OF, &SERVICE_ACCOUNT, &SUBJECT],
+    subcommands: &[&env::COMMAND, &IMAGE, &RESOURCES, &SELECTOR_OF, &SERVICE_ACCOUNT, &SUBJECT],
     ..Command::EMPTY
 };
 static IMAGE: Command = Command {
@@ -27,15 +28,6 @@ static IMAGE: Command = Command {
     usage: "(-f FILENAME | TYPE NAME) CONTAINER_NAME_1=CONTAINER_IMAGE_1 ... [options]",
     flags: &[COMMON, FILES, SELECTOR, DRY_RUN, output::FLAGS],
     run: Some(|session| Box::pin(image(session))),
-    ..Command::EMPTY
-};
-static ENV: Command = Command {
-    name: "env",
-    short: "Update environment variables on a pod template.",
-    examples: "kubectl set env deployment/web A=1 B-",
-    usage: "RESOURCE/NAME KEY_1=VAL_1 ... KEY_N=VAL_N [options]",
-    flags: &[COMMON, ENV_FLAGS, CONTAINERS, FILES, SELECTOR, DRY_RUN, output::FLAGS],
-    run: Some(|session| Box::pin(env(session))),
     ..Command::EMPTY
 };
 static RESOURCES: Command = Command {
@@ -51,7 +43,7 @@ static SELECTOR_OF: Command = Command {
     name: "selector",
     short: "Set the selector on a resource.",
     usage: "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version] [options]",
-    flags: &[COMMON, VERSION, FILES, DRY_RUN, output::FLAGS],
+    flags: &[COMMON, VERSION, SELECTOR_FILES, DRY_RUN, output::FLAGS],
     run: Some(|session| Box::pin(selector(session))),
     ..Command::EMPTY
 };
@@ -79,18 +71,13 @@ const COMMON: &[Flag] = &[
     Flag::switch("local", "Only work on the files, ask no server."),
 ];
 const CONTAINERS: &[Flag] = &[Flag::text("containers", "*", "Which containers; * stands for any letters.").short('c')];
-const ENV_FLAGS: &[Flag] = &[
-    Flag::array("env", "A variable, as key=value.").short('e'),
-    Flag::text("from", "", "A ConfigMap or Secret to take variables from, as type/name."),
-    Flag::list("keys", "Only these keys of it."),
-    Flag::switch("list", "Show the variables."),
-    Flag::on("overwrite", "Replace variables that are there."),
-    Flag::text("prefix", "", "What the names of taken variables begin with."),
-    Flag::switch("resolve", "With --list: show values of references."),
-];
 const RESOURCE_FLAGS: &[Flag] = &[
     Flag::text("limits", "", "Limits, as resource=quantity."),
     Flag::text("requests", "", "Requests, as resource=quantity."),
+];
+const SELECTOR_FILES: &[Flag] = &[
+    Flag::list("filename", "Files, folders or - for standard input.").short('f'),
+    Flag::on("recursive", "Look into folders of folders.").short('R'),
 ];
 const VERSION: &[Flag] = &[Flag::text("resource-version", "", "Only where the object has this version.")];
 const SUBJECT_FLAGS: &[Flag] = &[
@@ -103,7 +90,7 @@ const SUBJECT_FLAGS: &[Flag] = &[
 async fn chosen(session: &Session, arguments: &[String]) -> Result<(Vec<Info>, Vec<Failure>)> {
     let query = Query { arguments: arguments.to_vec(), chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.has_files() {
-        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+        return Err(Failure::message(crate::commands::NO_RESOURCES));
     }
     if session.flags.on("local") {
         return session.local(&query).await;
@@ -135,6 +122,13 @@ fn pod_spec(info: &mut Info) -> Option<&mut Value> {
     info.object.pointer_mut(path)
 }
 
+fn no_template(info: &Info) -> Failure {
+    Failure::message(format!(
+        "{}/{} the object is not a pod or does not have a pod template: *{}.{}",
+        info.mapping.plural, info.name, info.mapping.version, info.mapping.kind
+    ))
+}
+
 /// Sends what differs, and says so.
 async fn save(change: &Change<'_>, before: &Info, after: Info, outcome: &str) -> Result<()> {
     if before.object == after.object {
@@ -144,7 +138,7 @@ async fn save(change: &Change<'_>, before: &Info, after: Info, outcome: &str) ->
     let object = if local {
         after.object.clone()
     } else {
-        let (patch, kind) = super::apply::patch(before, &before.object, &after.object, &before.object);
+        let (patch, kind) = crate::commands::apply::patch(before, &before.object, &after.object, &before.object);
         change.send(Call::patch(after.path(), kind, &patch), "kubectl-set").await?
     };
     change.report(&after.shown(), &object, outcome)
@@ -175,24 +169,26 @@ async fn image(session: &Session) -> Result<()> {
     let arguments = session.arguments();
     let first = arguments.iter().position(|argument| argument.contains('=')).unwrap_or(arguments.len());
     let (resources, pairs) = arguments.split_at(first);
+    if resources.is_empty() && !session.flags.given("filename") {
+        return Err(Failure::message(crate::commands::NO_RESOURCES));
+    }
     if pairs.is_empty() {
+        session.wanted(&Query { arguments: resources.to_vec(), ..Query::from(session) }).await?;
         return Err(Failure::message("at least one image update is required"));
     }
     let (infos, mut failures) = chosen(session, resources).await?;
     for before in infos {
         let mut after = before.clone();
         let Some(spec) = pod_spec(&mut after) else {
-            failures.push(Failure::message(format!(
-                "{} {} does not have a pod template",
-                before.mapping.plural, before.name
-            )));
+            failures.push(no_template(&before));
             continue;
         };
         for pair in pairs {
             let (name, image) = pair.split_once('=').unwrap_or((pair, ""));
             let found = containers(spec, name);
             if found.is_empty() && name != "*" {
-                return Err(Failure::message(format!("unable to find container named {name:?}")));
+                failures.push(Failure::message(format!("unable to find container named {name:?}")));
+                continue;
             }
             found.into_iter().for_each(|container| container["image"] = image.into());
         }
@@ -203,145 +199,26 @@ async fn image(session: &Session) -> Result<()> {
     failure::all(failures)
 }
 
-async fn env(session: &Session) -> Result<()> {
-    let flags = &session.flags;
-    let change = Change::from(session)?;
-    let is_pair = |argument: &String| argument.contains('=') || argument.ends_with('-') || argument == "-";
-    let arguments = session.arguments();
-    let first = arguments.iter().position(is_pair).unwrap_or(arguments.len());
-    let (resources, pairs) = arguments.split_at(first);
-    let mut set: Vec<Value> = Vec::new();
-    let mut removed: Vec<String> = Vec::new();
-    for pair in pairs.iter().chain(&flags.list("env")) {
-        if pair == "-" {
-            let text = String::from_utf8_lossy(&terminal::input()?).into_owned();
-            for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
-                let (key, value) = line.split_once('=').unwrap_or((line, ""));
-                set.push(json!({"name": key, "value": value}));
-            }
-            continue;
-        }
-        match pair.split_once('=') {
-            Some((key, value)) => set.push(json!({"name": key, "value": value})),
-            None => removed.push(pair.trim_end_matches('-').into()),
-        }
-    }
-    set.extend(from(session).await?);
-    if set.is_empty() && removed.is_empty() && !flags.on("list") {
-        return session.usage("at least one environment variable must be provided");
-    }
-    let (infos, mut failures) = chosen(session, resources).await?;
-    for before in infos {
-        let mut after = before.clone();
-        let Some(spec) = pod_spec(&mut after) else { continue };
-        let found = containers(spec, flags.text("containers"));
-        if found.is_empty() {
-            terminal::errln(&format!(
-                "warning: {} does not have any containers matching {:?}",
-                before.shown(),
-                flags.text("containers")
-            ));
-            continue;
-        }
-        for container in found {
-            if flags.on("list") {
-                terminal::outln(&format!(
-                    "# {} {}, container {}",
-                    before.mapping.kind,
-                    before.name,
-                    container["name"].as_str().unwrap_or_default()
-                ));
-                for variable in container["env"].as_array().into_iter().flatten() {
-                    terminal::outln(&listed(variable));
-                }
-                continue;
-            }
-            let mut env = container["env"].as_array().cloned().unwrap_or_default();
-            for variable in &set {
-                match env.iter_mut().find(|known| known["name"] == variable["name"]) {
-                    Some(_) if !flags.on("overwrite") => {
-                        return Err(Failure::message(format!(
-                            "{} already has a value, and --overwrite is false",
-                            variable["name"].as_str().unwrap_or_default()
-                        )));
-                    }
-                    Some(known) => *known = variable.clone(),
-                    None => env.push(variable.clone()),
-                }
-            }
-            env.retain(|variable| !removed.iter().any(|name| variable["name"] == name.as_str()));
-            match env.is_empty() {
-                true => _ = container.as_object_mut().map(|container| container.remove("env")),
-                false => container["env"] = env.into(),
-            }
-        }
-        if !flags.on("list")
-            && let Err(failure) = save(&change, &before, after, "env updated").await
-        {
-            failures.push(failure);
-        }
-    }
-    failure::all(failures)
-}
-
-fn listed(variable: &Value) -> String {
-    let name = variable["name"].as_str().unwrap_or_default();
-    let from = &variable["valueFrom"];
-    if from.is_null() {
-        return format!("{name}={}", variable["value"].as_str().unwrap_or_default());
-    }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    let what = if from["configMapKeyRef"].is_object() {
-        format!("configmap {}, key {}", text(&from["configMapKeyRef"]["name"]), text(&from["configMapKeyRef"]["key"]))
-    } else if from["secretKeyRef"].is_object() {
-        format!("secret {}, key {}", text(&from["secretKeyRef"]["name"]), text(&from["secretKeyRef"]["key"]))
-    } else if from["resourceFieldRef"].is_object() {
-        format!("resource field {}", text(&from["resourceFieldRef"]["resource"]))
-    } else {
-        format!("field path {}", text(&from["fieldRef"]["fieldPath"]))
-    };
-    format!("# {name} from {what}")
-}
-
-/// A variable for each key of a ConfigMap or Secret.
-async fn from(session: &Session) -> Result<Vec<Value>> {
-    let flags = &session.flags;
-    let Some((kind, name)) = flags.text("from").split_once('/') else { return Ok(Vec::new()) };
-    let mapping = session.mapping(kind).await?;
-    let object = session.send(&Call::get(mapping.object(session.namespace()?, name))).await?;
-    let reference = match mapping.plural.as_str() {
-        "configmaps" => "configMapKeyRef",
-        "secrets" => "secretKeyRef",
-        _ => return Err(Failure::message(format!("unsupported resource specified in --from: {kind}"))),
-    };
-    let keys = flags.list("keys");
-    let mut found = Vec::new();
-    for key in object["data"].as_object().into_iter().flatten().map(|(key, _)| key) {
-        if !keys.is_empty() && !keys.contains(key) {
-            continue;
-        }
-        let shouted: String =
-            key.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
-        found.push(json!({"name": format!("{}{shouted}", flags.text("prefix")), "valueFrom": {reference: {"name": name, "key": key}}}));
-    }
-    Ok(found)
-}
-
 async fn resources(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let change = Change::from(session)?;
     if flags.text("limits").is_empty() && flags.text("requests").is_empty() {
-        return session.usage("you must specify an update to requests or limits (in the form of --requests/--limits)");
+        return Err(Failure::message(
+            "you must specify an update to requests or limits (in the form of --requests/--limits)",
+        ));
     }
     let amounts = |flag: &str| match flags.text(flag) {
         "" => Ok(Value::Null),
-        text => super::create::quantities(text),
+        text => crate::commands::create::quantities(text),
     };
     let (limits, requests) = (amounts("limits")?, amounts("requests")?);
     let (infos, mut failures) = chosen(session, session.arguments()).await?;
     for before in infos {
         let mut after = before.clone();
-        let Some(spec) = pod_spec(&mut after) else { continue };
+        let Some(spec) = pod_spec(&mut after) else {
+            failures.push(no_template(&before));
+            continue;
+        };
         let found = containers(spec, flags.text("containers"));
         if found.is_empty() {
             failures.push(Failure::message(format!("unable to find container named {}", flags.text("containers"))));
@@ -364,16 +241,18 @@ async fn resources(session: &Session) -> Result<()> {
 async fn selector(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
     let Some((expression, resources)) = session.arguments().split_last() else {
-        return session.usage("one or more resources must be specified as <resource> <name> or <resource>/<name>");
+        return Err(Failure::message("one selector is required"));
     };
-    let labels = super::expose::labels(expression)?;
+    equalities_only(expression)?;
+    let labels = crate::commands::expose::labels(expression)?;
     let (infos, mut failures) = chosen(session, resources).await?;
     for before in infos {
         let mut after = before.clone();
-        match before.mapping.plural.as_str() {
-            "services" => after.object["spec"]["selector"] = labels.clone().into(),
-            _ => after.object["spec"]["selector"] = json!({"matchLabels": labels}),
+        if before.mapping.plural != "services" {
+            failures.push(Failure::message("setting a selector is only supported for Services"));
+            continue;
         }
+        after.object["spec"]["selector"] = labels.clone().into();
         if !session.flags.text("resource-version").is_empty() {
             after.object["metadata"]["resourceVersion"] = session.flags.text("resource-version").into();
         }
@@ -390,15 +269,38 @@ async fn selector(session: &Session) -> Result<()> {
     failure::all(failures)
 }
 
+/// A Service knows no selector but labels that have a value.
+fn equalities_only(expression: &str) -> Result<()> {
+    let refused = |key: &str, operator: &str, values: &str| {
+        let text = format!("match expression [{{{key} {operator} [{values}]}}] not supported on this object");
+        Err(Failure::message(text))
+    };
+    if let Some((key, values)) = expression.split_once(" in (") {
+        return refused(key, "In", &values.trim_end_matches(')').replace(',', " "));
+    }
+    if let Some((key, values)) = expression.split_once(" notin (") {
+        return refused(key, "NotIn", &values.trim_end_matches(')').replace(',', " "));
+    }
+    match expression.split(',').find(|part| !part.contains('=')) {
+        Some(key) => {
+            refused(key.trim_start_matches('!'), if key.starts_with('!') { "DoesNotExist" } else { "Exists" }, "")
+        }
+        None => Ok(()),
+    }
+}
+
 async fn service_account(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
     let Some((account, resources)) = session.arguments().split_last() else {
-        return session.usage("serviceaccount is required");
+        return Err(Failure::message("serviceaccount is required"));
     };
     let (infos, mut failures) = chosen(session, resources).await?;
     for before in infos {
         let mut after = before.clone();
-        let Some(spec) = pod_spec(&mut after) else { continue };
+        let Some(spec) = pod_spec(&mut after) else {
+            failures.push(no_template(&before));
+            continue;
+        };
         spec["serviceAccountName"] = account.clone().into();
         spec.as_object_mut().map(|spec| spec.remove("serviceAccount"));
         let patch = json!({"spec": {"template": {"spec": {"serviceAccountName": account}}}});
@@ -437,6 +339,13 @@ async fn subject(session: &Session) -> Result<()> {
     let (infos, mut failures) = chosen(session, session.arguments()).await?;
     for before in infos {
         let mut after = before.clone();
+        if !["rolebindings", "clusterrolebindings"].contains(&before.mapping.plural.as_str()) {
+            failures.push(Failure::message(format!(
+                "{}/{} setting subjects is only supported for RoleBinding/ClusterRoleBinding",
+                before.mapping.plural, before.name
+            )));
+            continue;
+        }
         let mut subjects = before.object["subjects"].as_array().cloned().unwrap_or_default();
         for subject in &added {
             if !subjects.contains(subject) {
@@ -444,6 +353,9 @@ async fn subject(session: &Session) -> Result<()> {
             }
         }
         after.object["subjects"] = subjects.into();
+        if after.object == before.object {
+            continue;
+        }
         let object = if change.local() || flags.on("local") {
             after.object.clone()
         } else {
