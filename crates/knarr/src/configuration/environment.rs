@@ -6,8 +6,17 @@ use clap::{Arg, ArgAction, Command};
 const PREFIX: &str = "KNARR_";
 
 /// Components that run alone. They read no file, but their flags are variables as well.
-pub const ALONE: [&str; 6] =
-    ["kube-controller-manager", "kube-scheduler", "dns", "kube-proxy", "ingress", "hollow-nodes"];
+pub const ALONE: [&str; 9] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "cloud-controller-manager",
+    "kubelet",
+    "kube-proxy",
+    "dns",
+    "ingress",
+    "hollow-nodes",
+];
 
 /// What k3s calls the same thing. Its folder and its file are its own, so these two are not taken.
 const OF_K3S: [(&str, &str); 10] = [

@@ -19,6 +19,8 @@ use file::Settings;
 
 /// The commands that read a file.
 const WITH_FILE: [&str; 2] = ["server", "agent"];
+/// The command that takes their flags for a service.
+const INSTALL: &str = "install";
 /// Read where there is one and no other is named.
 const DEFAULT_FILE: &str = "/etc/knarr/config.yaml";
 const CONFIG: &str = "config";
@@ -31,11 +33,13 @@ pub fn command(command: Command) -> Command {
 
 fn describe(mut command: Command, is_set: impl Fn(&str) -> bool + Copy) -> Command {
     for name in WITH_FILE {
-        command = command.mut_subcommand(name, |one| {
+        let described = move |one: Command| {
             // As with k3s the last one counts; that of a file stands before all others.
             let one = one.arg(file_flag()).args(handed::flags(name)).args_override_self(true);
             environment::attach(environment::switches(one), is_set)
-        });
+        };
+        command = command.mut_subcommand(name, described);
+        command = command.mut_subcommand(INSTALL, |install| install.mut_subcommand(name, described));
     }
     for name in environment::ALONE {
         command = command.mut_subcommand(name, |one| environment::attach(one, is_set));

@@ -10,7 +10,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, ValueHint};
 
 /// What nobody but root may read.
-const SECRETS: &[&str] = &["KNARR_TOKEN"];
+const SECRETS: &[&str] = &["token", "agent-token"];
 const DATA_DIR: &str = "/var/lib/knarr";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Line {
 
 /// What `knarr server` or `knarr agent` takes.
 pub fn command_of(role: &str) -> Command {
-    let all = crate::Arguments::command();
+    let all = crate::configuration::command(crate::Arguments::command());
     all.find_subcommand(role).expect("the role is a command").clone()
 }
 
@@ -56,7 +56,7 @@ impl Line {
         let raw = matches.and_then(|matches| matches.get_raw(argument.get_id().as_str())).into_iter().flatten();
         for value in raw {
             let value = value.to_str().with_context(|| format!("--{long}: {value:?} is no text"))?;
-            if SECRETS.contains(&variable) {
+            if SECRETS.contains(&long) {
                 self.environment.push((variable.to_owned(), value.to_owned()));
                 continue;
             }
@@ -94,7 +94,8 @@ mod tests {
     fn read(words: &[&str], variables: &[(&str, &str)]) -> Line {
         let mut all = vec!["knarr", "install"];
         all.extend(words);
-        let matches = crate::Arguments::command().try_get_matches_from(all).unwrap();
+        let command = crate::configuration::command(crate::Arguments::command());
+        let matches = command.try_get_matches_from(all).unwrap();
         let matches = matches.subcommand_matches("install").unwrap();
         let role = if words.first() == Some(&"agent") { "agent" } else { "server" };
         let variable = |name: &str| variables.iter().find(|(one, _)| *one == name).map(|(_, value)| value.to_string());
@@ -105,7 +106,7 @@ mod tests {
     fn flags_stay_flags_and_secrets_do_not() {
         let line =
             read(&["server", "--cluster-init", "--token", "secret", "--node-label", "a=b,c=d", "--no-start"], &[]);
-        assert_eq!(line.words(), ["server", "--cluster-init", "--node-label=a=b,c=d"]);
+        assert_eq!(line.words(), ["server", "--cluster-init=true", "--node-label=a=b", "--node-label=c=d"]);
         assert_eq!(line.environment, [("KNARR_TOKEN".to_owned(), "secret".to_owned())]);
     }
 
