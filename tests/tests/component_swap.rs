@@ -139,7 +139,7 @@ fn approve_serving(kubectl: &Kubectl) -> bool {
     let columns = "-o=jsonpath={range .items[*]}{.metadata.name} {.spec.signerName}{\"\\n\"}{end}";
     let requests = kubectl.ok(&["get", "csr", columns]);
     let serving = requests.lines().filter_map(|line| line.strip_suffix(" kubernetes.io/kubelet-serving"));
-    serving.map(|name| kubectl.ok(&["certificate", "approve", name])).count() > 0
+    serving.inspect(|name| _ = kubectl.ok(&["certificate", "approve", name])).count() > 0
 }
 
 /// A Deployment and its Service.

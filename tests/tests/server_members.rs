@@ -40,7 +40,7 @@ fn a_server_whose_node_is_deleted_leaves_etcd() {
     eventually("the member is gone", || members(&all, 0).len() == 2);
     eventually("the Node is gone", || !kubectl.ok(&["get", "nodes", "-o", "name"]).contains("server-3"));
     eventually("its server has ended", || all.log(2).contains("no member of the cluster's etcd any more"));
-    let refused = all.servers[2].restart().err().expect("it does not start").to_string();
+    let refused = all.servers[2].restart().expect_err("it does not start").to_string();
     assert!(refused.contains("--cluster-reset") && refused.contains("--server"), "{refused}");
 
     // It does what it was told, and is one of them again.

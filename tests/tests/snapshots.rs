@@ -93,7 +93,7 @@ fn a_cluster_goes_back_to_a_snapshot_and_servers_join_again() {
     );
 
     // The other one knows that it is not of this world, and joins it.
-    let refused = all.servers[1].restart().err().expect("it does not start").to_string();
+    let refused = all.servers[1].restart().expect_err("it does not start").to_string();
     assert!(refused.contains("no member of the cluster's etcd any more"), "{refused}");
     std::fs::remove_dir_all(all.servers[1].data_dir().join("etcd")).unwrap();
     all.servers[1].restart().unwrap();

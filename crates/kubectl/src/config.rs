@@ -241,10 +241,10 @@ fn check_user(name: &str, user: &Value, flags: &Parsed) -> Result<()> {
         }
     }
     let mut methods = Vec::new();
-    if flags.global("token").is_some() || (text("token") != "" && flags.global("username").is_some()) {
+    if flags.global("token").is_some() || (!text("token").is_empty() && flags.global("username").is_some()) {
         methods.push("token");
     }
-    if flags.global("username").is_some() || (text("username") != "" && flags.global("token").is_some()) {
+    if flags.global("username").is_some() || (!text("username").is_empty() && flags.global("token").is_some()) {
         methods.push("basicAuth");
     }
     if methods.len() > 1 {

@@ -116,11 +116,11 @@ fn short(command: &Command, path: &str) -> String {
     // Where the parent's own text lists it, that is how it is called.
     let parent = path.rsplit_once(' ').map_or("kubectl", |(parent, _)| parent);
     let listed = Section::find(TEXTS, parent).and_then(|section| {
-        let line = section.head.lines().find_map(|line| {
+        let mut lines = section.head.lines().map(str::to_owned);
+        lines.find_map(|line| {
             let (name, rest) = line.strip_prefix("  ")?.split_once(' ')?;
             (name == command.name).then(|| rest.trim().to_string())
-        });
-        line
+        })
     });
     listed.unwrap_or_else(|| command.short.trim_end_matches('.').to_string())
 }
@@ -133,7 +133,8 @@ mod tests {
     fn every_command_has_upstreams_words() {
         fn check(command: &Command, path: &str) {
             let text = of(command, path);
-            assert!(text.contains("\nUsage:\n  kubectl"), "{path}: {text}");
+            // That one lists what all others take.
+            assert!(path == "kubectl options" || text.contains("\nUsage:\n  kubectl"), "{path}: {text}");
             for flag in command.flags.iter().flat_map(|table| table.iter()) {
                 assert!(text.contains(&format!("--{}=", flag.name)), "{path} --{}", flag.name);
             }

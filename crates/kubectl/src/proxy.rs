@@ -81,7 +81,7 @@ impl Tunnel {
         let line = answer.lines().next().unwrap_or_default();
         match line.split(' ').nth(1) {
             Some("200") => Ok(TokioIo::new(stream)),
-            _ => Err(other(line.splitn(2, ' ').nth(1).unwrap_or("the proxy gave no answer").to_string())),
+            _ => Err(other(line.split_once(' ').map_or("the proxy gave no answer", |(_, words)| words).to_string())),
         }
     }
 }

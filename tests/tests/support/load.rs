@@ -220,9 +220,12 @@ pub fn read(object: &Value) -> Acknowledged {
     Acknowledged { revision: number(&object["metadata"]["resourceVersion"]), value: number(&object["data"]["value"]) }
 }
 
+/// When a page was asked for, and what went wrong.
+type Asked = (Instant, Option<String>);
+
 /// Asks for a page again and again, each time on a connection of its own, and never twice for the same.
 pub struct Asker {
-    asked: Arc<Mutex<Vec<(Instant, Option<String>)>>>,
+    asked: Arc<Mutex<Vec<Asked>>>,
     stop: Arc<AtomicBool>,
 }
 

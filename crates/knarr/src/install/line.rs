@@ -65,7 +65,12 @@ impl Line {
                 ValueHint::AnyPath => std::path::absolute(value)?.to_string_lossy().into_owned(),
                 _ => value.to_owned(),
             };
-            self.flags.push(format!("--{long}={value}"));
+            // A switch that may have a value needs none for yes.
+            let is_switch = argument.get_num_args().is_some_and(|range| range.min_values() == 0);
+            self.flags.push(match is_switch && value == "true" {
+                true => format!("--{long}"),
+                false => format!("--{long}={value}"),
+            });
         }
         Ok(())
     }
@@ -106,7 +111,7 @@ mod tests {
     fn flags_stay_flags_and_secrets_do_not() {
         let line =
             read(&["server", "--cluster-init", "--token", "secret", "--node-label", "a=b,c=d", "--no-start"], &[]);
-        assert_eq!(line.words(), ["server", "--cluster-init=true", "--node-label=a=b", "--node-label=c=d"]);
+        assert_eq!(line.words(), ["server", "--cluster-init", "--node-label=a=b", "--node-label=c=d"]);
         assert_eq!(line.environment, [("KNARR_TOKEN".to_owned(), "secret".to_owned())]);
     }
 

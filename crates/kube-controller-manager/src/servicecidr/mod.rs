@@ -4,11 +4,14 @@
 mod plan;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use k8s_openapi::api::networking::v1::{IPAddress, ServiceCIDR};
+use kube::Api;
+use kube::api::ListParams;
 use parking_lot::Mutex;
-use reconcile::{Key, On, Plan, Rule, Work};
+use reconcile::{Key, Kind, On, Plan, Rule, Work};
 
 use crate::{Context, Controller};
 
@@ -66,10 +69,21 @@ impl Ending {
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let ranges = cx.cache::<ServiceCIDR>();
     let Some(range) = ranges.get(key) else { return Ok(Plan::nothing()) };
-    let in_use = || {
-        let others: Vec<_> =
-            ranges.list().into_iter().filter(|other| other.metadata.name != range.metadata.name).collect();
-        plan::is_needed(&range, &others, &cx.cache::<IPAddress>().list())
-    };
-    Ok(plan::plan(&range, in_use, cx.now()))
+    let mut needed = plan::is_needed(&range, &others(&range, ranges.list()), &cx.cache::<IPAddress>().list());
+    // A copy of the addresses that is late must not cost a Service its address.
+    if !needed && range.metadata.deletion_timestamp.is_some() {
+        needed = plan::is_needed(&range, &others(&range, listed(cx).await?), &listed(cx).await?);
+    }
+    Ok(plan::plan(&range, || needed, cx.now()))
+}
+
+fn others(range: &ServiceCIDR, all: Vec<Arc<ServiceCIDR>>) -> Vec<Arc<ServiceCIDR>> {
+    all.into_iter().filter(|other| other.metadata.name != range.metadata.name).collect()
+}
+
+/// All that there are now, as the server says.
+async fn listed<K: Kind>(cx: &Context) -> Result<Vec<Arc<K>>, reconcile::Error> {
+    let all = Api::<K>::all(cx.client.clone()).list(&ListParams::default()).await;
+    let all = all.map_err(|error| reconcile::Error::api("list what a range of Services holds", error))?;
+    Ok(all.items.into_iter().map(Arc::new).collect())
 }

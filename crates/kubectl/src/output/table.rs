@@ -133,7 +133,7 @@ mod tests {
         };
         assert_eq!(
             lines(&table, &all, true, "ADDED"),
-            "EVENT\tNAMESPACE\tNAME\tIP\tZ\tNONE\tLABELS\nADDED\tx\tpod/a\t1.2.3.4\t1\t\tapp=web,t/z=1\n"
+            "EVENT   \tNAMESPACE\tNAME\tIP\tZ\tNONE\tLABELS\nADDED   \tx\tpod/a\t1.2.3.4\t1\t\tapp=web,t/z=1\n"
         );
         assert_eq!(cell(&json!("a\nb")), "a...");
     }
