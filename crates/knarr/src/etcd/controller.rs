@@ -161,7 +161,7 @@ mod tests {
             metadata: ObjectMeta {
                 name: Some(name.into()),
                 finalizers: guarded.then(|| vec![FINALIZER.to_owned()]),
-                deletion_timestamp: deleted.then(|| Time(jiff::Timestamp::UNIX_EPOCH)),
+                deletion_timestamp: deleted.then_some(Time(jiff::Timestamp::UNIX_EPOCH)),
                 ..ObjectMeta::default()
             },
             ..Node::default()
