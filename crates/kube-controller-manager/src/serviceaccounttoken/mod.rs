@@ -3,6 +3,8 @@
 mod plan;
 mod sign;
 
+use std::time::Duration;
+
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use kube::Api;
@@ -10,6 +12,8 @@ use reconcile::{Error, Key, On, Plan, Rule, Work};
 
 use crate::{Context, Controller};
 
+/// By then the copy of the accounts has caught up.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const TOKENS: &str = "type=kubernetes.io/service-account-token";
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -39,11 +43,17 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let Some(name) = plan::account_of(&secret) else { return Ok(Plan::nothing()) };
     let signing = sign::TokenKey::from_pem(&pem.0).map_err(|why| Error::Other(format!("read the token key: {why}")))?;
     let mut account = cx.cache::<ServiceAccount>().get(&Key::new(&key.namespace, name));
-    if account.is_none() {
+    let is_unseen = account.is_none();
+    if is_unseen {
         // Deleting a token is final, so a copy that may lag is not enough to decide it.
         let accounts: Api<ServiceAccount> = Api::namespaced(cx.component_client().clone(), &key.namespace);
         let found = accounts.get_opt(name).await.map_err(|error| Error::api(format!("get {key}'s account"), error))?;
         account = found.map(Into::into);
     }
-    Ok(plan::plan(&signing, cx.settings.root_ca.as_deref(), &secret, account.as_deref()))
+    let mut plan = plan::plan(&signing, cx.settings.root_ca.as_deref(), &secret, account.as_deref());
+    // One that ends before the copy has ever shown it wakes nobody.
+    if is_unseen && account.is_some() {
+        plan.come_back(LOOK_AGAIN);
+    }
+    Ok(plan)
 }
