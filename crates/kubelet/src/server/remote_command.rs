@@ -14,6 +14,8 @@ use super::channel::{Incoming, Output};
 use super::spdy;
 use super::websocket::{Channels, Encoding, WebSocket};
 
+/// kubectl makes its streams once the connection stands, and loses what comes before.
+const HEAD_START: Duration = Duration::from_millis(20);
 /// How long a client may take to open all the streams it asked for.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 32 * 1024;
@@ -120,6 +122,7 @@ impl ClientStreams {
     }
 
     pub async fn over_websocket(socket: WebSocket, wanted: Wanted, protocol: Protocol) -> ClientStreams {
+        tokio::time::sleep(HEAD_START).await;
         let mut channels = Channels::new(socket, protocol.encoding);
         let mut streams = ClientStreams {
             stdin: wanted.stdin.then(|| channels.incoming(0)),
