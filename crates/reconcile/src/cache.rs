@@ -321,7 +321,12 @@ impl<K: Kind> Taker for Filling<K> {
                 self.listed.insert(Key::of(object.metadata()), Arc::new(object));
                 return Ok(revision);
             }
-            Change::Gone(_) => self.cache.remove(&Key::of(object.metadata())),
+            Change::Gone(_) => {
+                let key = Key::of(object.metadata());
+                // One that ends while all are listed is not to come back with the list.
+                self.listed.remove(&key);
+                self.cache.remove(&key);
+            }
             _ => self.cache.put(Arc::new(object)),
         }
         self.cache.advance(revision);
