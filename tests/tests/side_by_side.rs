@@ -63,6 +63,7 @@ themes! {
     kustomize: Api
     usage: Api
     discovery: Api
+    complete: Api
     auth: Api
     nodes: Api
     wait: Api

@@ -110,9 +110,14 @@ fn own(command: &Command, path: &str) -> Section<'static> {
     Section { head, meanings: Vec::new(), tail }
 }
 
+/// What a flag of a command is for.
+pub fn meaning(path: &str, flag: &Flag) -> String {
+    let known = [path, "kubectl options", "*"].map(|title| Section::find(TEXTS, title)?.meaning(flag.name));
+    known.into_iter().flatten().next().unwrap_or(flag.help).replace("\\n", "\n")
+}
+
 /// The one sentence a command is listed with.
-#[cfg(test)]
-fn short(command: &Command, path: &str) -> String {
+pub fn short(command: &Command, path: &str) -> String {
     // Where the parent's own text lists it, that is how it is called.
     let parent = path.rsplit_once(' ').map_or("kubectl", |(parent, _)| parent);
     let listed = Section::find(TEXTS, parent).and_then(|section| {

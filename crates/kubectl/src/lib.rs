@@ -3,6 +3,7 @@
 mod flags;
 mod command;
 mod help;
+mod complete;
 mod commands;
 mod session;
 mod config;
@@ -26,6 +27,9 @@ pub const VERSION: &str = concat!("v1.36.4+knarr", env!("CARGO_PKG_VERSION"));
 /// Runs a command line, without the program's own name, and answers with the exit code.
 pub fn main(line: Vec<String>) -> i32 {
     let root = &commands::ROOT;
+    if let Some((request, words)) = line.split_first().filter(|(word, _)| complete::is_request(word)) {
+        return complete::main(request, words);
+    }
     let (command, path, line) = match find(root, &line) {
         Found::Command(command, path, line) => (command, path, line),
         Found::Unknown(name) => {

@@ -348,7 +348,7 @@ pub fn go_architecture() -> &'static str {
 }
 
 /// The server's Status, or one made of the code where the body is none, in the words of upstream's client.
-fn refusal(code: u16, body: &[u8]) -> Value {
+pub fn refusal(code: u16, body: &[u8]) -> Value {
     if let Ok(status) = serde_json::from_slice::<Value>(body)
         && status["kind"] == "Status"
     {

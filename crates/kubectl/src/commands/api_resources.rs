@@ -47,24 +47,21 @@ async fn resources(session: &Session) -> Result<()> {
     if !["", "wide", "name"].contains(&output) {
         return Err(Failure::message(format!("--output {output} is not available")));
     }
-    let all = session.discovered(!flags.on("cached")).await?;
-    let mut shown: Vec<Mapping> = Vec::new();
-    for mapping in all {
-        let wanted = (!flags.given("api-group") || mapping.group == flags.text("api-group"))
+    if !["", "name", "kind"].contains(&flags.text("sort-by")) {
+        return Err(Failure::message("--sort-by accepts only name or kind"));
+    }
+    let mut shown = preferred(session, !flags.on("cached"), |mapping| {
+        (!flags.given("api-group") || mapping.group == flags.text("api-group"))
             && (!flags.given("namespaced") || mapping.namespaced == flags.on("namespaced"))
             && flags.list("verbs").iter().all(|verb| mapping.can(verb))
             && flags.list("categories").iter().all(|category| mapping.categories.contains(category))
-            && !mapping.verbs.is_empty();
-        // Only the preferred version of a resource is shown; it comes first.
-        let known = shown.iter().any(|known| known.group == mapping.group && known.plural == mapping.plural);
-        if wanted && !known {
-            shown.push(mapping);
-        }
-    }
+            && !mapping.verbs.is_empty()
+    })
+    .await?;
     match flags.text("sort-by") {
         "name" => shown.sort_by(|one, other| one.plural.cmp(&other.plural)),
         "kind" => shown.sort_by(|one, other| one.kind.cmp(&other.kind)),
-        _ => shown.sort_by(|one, other| (&one.group, &one.plural).cmp(&(&other.group, &other.plural))),
+        _ => {}
     }
     if output == "name" {
         shown.iter().for_each(|mapping| terminal::outln(&mapping.resource()));
@@ -93,6 +90,24 @@ async fn resources(session: &Session) -> Result<()> {
     }
     terminal::out(&Columns::table().align(&text));
     Ok(())
+}
+
+/// What is wanted in its preferred version, which comes first, sorted by group and name.
+async fn preferred(session: &Session, fresh: bool, wanted: impl Fn(&Mapping) -> bool) -> Result<Vec<Mapping>> {
+    let mut shown: Vec<Mapping> = Vec::new();
+    for mapping in session.discovered(fresh).await? {
+        let known = shown.iter().any(|known| known.group == mapping.group && known.plural == mapping.plural);
+        if wanted(&mapping) && !known {
+            shown.push(mapping);
+        }
+    }
+    shown.sort_by(|one, other| (&one.group, &one.plural).cmp(&(&other.group, &other.plural)));
+    Ok(shown)
+}
+
+/// What all resources with a verb are called, with their groups.
+pub async fn names(session: &Session, verb: &str) -> Result<Vec<String>> {
+    Ok(preferred(session, false, |mapping| mapping.can(verb)).await?.iter().map(Mapping::resource).collect())
 }
 
 async fn versions(session: &Session) -> Result<()> {

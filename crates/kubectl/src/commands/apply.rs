@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::upgrade;
 use super::change::{self, APPLY, Change, DRY_RUN, LAST_APPLIED, MERGE, STRATEGIC, VALIDATE};
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
@@ -139,14 +140,31 @@ async fn on_server(change: &Change<'_>, info: &Info) -> Result<Value> {
     let mut object = info.object.clone();
     // Who manages what is the server's own business.
     object["metadata"].as_object_mut().map(|metadata| metadata.remove("managedFields"));
-    let mut call = Call::patch(path, APPLY, &object);
+    let mut call = Call::patch(&path, APPLY, &object);
     if flags.on("force-conflicts") {
         call = call.with("force", "true");
     }
-    let applied = change.send(call, "kubectl").await.map_err(|failure| match failure.reason() {
-        "Conflict" => conflict(&failure),
-        _ => failure,
-    })?;
+    let mut applied =
+        change.send(call.clone(), SERVER_SIDE_MANAGER).await.map_err(|failure| match failure.reason() {
+            "Conflict" => conflict(&failure),
+            _ => failure,
+        })?;
+    let given = flags.given("field-manager");
+    let manager = if given { flags.text("field-manager") } else { SERVER_SIDE_MANAGER };
+    // It is looked at afterwards whether an apply of the old kind was before this one, so that the usual apply is one
+    // request. Whatever fails here is tried again by the next apply.
+    match upgrade::keep_annotation(change, info, &path, applied.clone(), manager).await {
+        Ok(object) => match upgrade::managers(change, info, object, manager).await {
+            Ok((object, false)) => applied = object,
+            // Once more, for fields that the old manager had and the file has not.
+            Ok((_, true)) => match change.send(call, SERVER_SIDE_MANAGER).await {
+                Ok(object) => applied = object,
+                Err(failure) => terminal::warn(&format!("failed to re-apply configuration after performing Server-Side Apply migration. This is non-fatal and will be retried next time you apply. Error: {}", failure.text())),
+            },
+            Err(failure) => terminal::warn(&format!("server rejected managed fields migration to Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}", failure.text())),
+        },
+        Err(failure) => terminal::warn(&format!("failed to migrate kubectl.kubernetes.io/last-applied-configuration for Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}", failure.text())),
+    }
     tell(change, info, "serverside-applied")?;
     Ok(applied)
 }
@@ -170,6 +188,9 @@ fn conflict(failure: &Failure) -> Failure {
 }
 
 const MANAGER: &str = "kubectl-client-side-apply";
+
+/// Who applies on the server, unless somebody else is named.
+pub const SERVER_SIDE_MANAGER: &str = "kubectl";
 
 /// How often a patch is made anew when somebody else was faster.
 const TRIES: usize = 5;

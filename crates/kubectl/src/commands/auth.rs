@@ -229,6 +229,11 @@ async fn whoami(session: &Session) -> Result<()> {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     let answer = session.send(&Call::post("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review)).await?;
     let format = Format::from(&session.flags, false)?;
+    if let Format::Json = format {
+        let order = &["kind", "apiVersion", "metadata", "username", "uid", "groups", "extra"];
+        terminal::outln(&crate::output::json::pretty_in_order(&answer, order));
+        return Ok(());
+    }
     if !format.is_human() {
         terminal::out(&format.text(&answer)?);
         return Ok(());

@@ -71,12 +71,16 @@ impl<'a> Change<'a> {
     }
 
     /// Adds what every write says of itself.
-    pub fn call(&self, mut call: Call, manager: &str) -> Call {
+    pub fn call(&self, call: Call, manager: &str) -> Call {
+        let given = self.session.flags.given("field-manager");
+        self.call_as(call, if given { self.session.flags.text("field-manager") } else { manager })
+    }
+
+    /// The same for a manager that no flag changes.
+    pub fn call_as(&self, mut call: Call, manager: &str) -> Call {
         if self.dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
-        let given = self.session.flags.given("field-manager");
-        let manager = if given { self.session.flags.text("field-manager") } else { manager };
         call = call.with("fieldManager", manager);
         if self.session.flags.has("validate") {
             call = call.with("fieldValidation", validation(self.session.flags.text("validate")));

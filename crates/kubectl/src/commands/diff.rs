@@ -10,6 +10,7 @@ use crate::output;
 use crate::resource::Info;
 use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
+use crate::terminal;
 
 pub static COMMAND: Command = Command {
     name: "diff",
@@ -32,6 +33,9 @@ const FLAGS: &[Flag] = &[
     Flag::switch("show-managed-fields", "Compare managedFields too."),
 ];
 
+/// How often a comparison is made anew when the object changed meanwhile.
+const TRIES: usize = 4;
+
 async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
     if !query.has_files() {
@@ -48,7 +52,26 @@ async fn run(session: &Session) -> Result<()> {
     let (live, merged) = (folder("LIVE")?, folder("MERGED")?);
     let (live, merged) = (&live.0, &merged.0);
     for info in infos {
-        let (before, after) = both(session, &info).await.map_err(exit_two)?;
+        let mut tries = 1;
+        let (before, after) = loop {
+            if tries == TRIES {
+                terminal::log(
+                    'W',
+                    "diff.go:723",
+                    &format!(
+                        "Object ({}, Kind={}: {}) keeps changing, diffing without lock",
+                        info.mapping.api_version_with_slash(),
+                        info.mapping.kind,
+                        info.name
+                    ),
+                );
+            }
+            match both(session, &info).await {
+                Ok(both) => break both,
+                Err(failure) if failure.reason() == "Conflict" && tries < TRIES => tries += 1,
+                Err(failure) => return Err(exit_two(failure)),
+            }
+        };
         let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
         let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
         let name = name.replace('/', "-");
@@ -107,26 +130,19 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
         }
         session.send(&call).await?
     } else {
-        let wanted = change::with_last_applied(&info.object);
+        let wanted = &info.object;
         if before.is_null() {
-            session.send(&dry(Call::post(info.collection(), &wanted))).await?
+            session.send(&dry(Call::post(info.collection(), wanted))).await?
         } else {
             let annotation = before["metadata"]["annotations"][change::LAST_APPLIED].as_str();
             let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
-            let (patch, kind) = super::apply::patch(info, &original, &wanted, &before);
+            let (patch, kind) = super::apply::patch(info, &original, wanted, &before);
             session.send(&dry(Call::patch(info.path(), kind, &patch))).await?
         }
     };
     for object in [&mut before, &mut after].into_iter().filter(|object| !object.is_null()) {
         if !flags.on("show-managed-fields") {
             output::without_managed_fields(object);
-        }
-        // The annotation repeats what the rest shows, and a secret's content is nobody's business.
-        if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
-            annotations.remove(change::LAST_APPLIED);
-            if annotations.is_empty() {
-                object["metadata"].as_object_mut().map(|metadata| metadata.remove("annotations"));
-            }
         }
     }
     if info.mapping.is("", "secrets") {

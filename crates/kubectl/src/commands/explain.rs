@@ -72,7 +72,9 @@ async fn run(session: &Session) -> Result<()> {
             Some(next) => shown = next,
             None => {
                 terminal::out(&out);
-                return Err(Failure::message(format!("field {field:?} does not exist")));
+                // Upstream names the end of the path, wherever on the way it ended.
+                let last = fields.last().unwrap_or(field);
+                return Err(Failure::message(format!("field {last:?} does not exist")));
             }
         }
     }
@@ -81,23 +83,15 @@ async fn run(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// `pods.spec.containers` is a resource and fields; the resource itself may hold dots: `deployments.v1.apps.spec`.
+/// `pods.spec.containers` is a resource and fields; where the resource is written in full, its group may follow it:
+/// `deployments.apps.spec`.
 async fn split(session: &Session, path: &str) -> Result<(crate::resource::mapping::Mapping, Vec<String>)> {
-    let parts: Vec<&str> = path.split('.').collect();
-    let fields =
-        |from: usize| parts[from..].iter().filter(|part| !part.is_empty()).map(|part| part.to_string()).collect();
-    let known = session.mapping(parts[0]).await.map_err(|failure| Failure::Plain(failure.text()));
-    for count in (2..=parts.len()).rev() {
-        // Only where the first word alone says nothing, or the rest is a group, is a longer name tried.
-        let name = parts[..count].join(".");
-        let grouped = api::KINDS.iter().any(|kind| !kind.group.is_empty() && name.ends_with(kind.group));
-        if (grouped || known.is_err())
-            && let Ok(mapping) = session.mapping(&name).await
-        {
-            return Ok((mapping, fields(count)));
-        }
-    }
-    Ok((known?, fields(1)))
+    let name = path.split('.').next().unwrap_or_default();
+    let mapping = session.mapping(name).await.map_err(|failure| Failure::Plain(failure.text()))?;
+    let full = mapping.resource();
+    let rest = path.strip_prefix(&full).filter(|rest| rest.is_empty() || rest.starts_with('.'));
+    let rest = rest.unwrap_or(&path[name.len()..]);
+    Ok((mapping, rest.split('.').filter(|part| !part.is_empty()).map(str::to_string).collect()))
 }
 
 /// A schema on the way, with what is said of it where it is used and where it is defined.

@@ -160,13 +160,36 @@ async fn cluster_info(session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// The fields of objects and lists in the order of upstream's types, which is that of the dump.
+const DUMP_ORDER: &[&str] = &[
+    "kind",
+    "apiVersion",
+    "metadata",
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "items",
+];
+
 async fn dump(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let folder = flags.text("output-directory");
     let yaml = flags.text("output") == "yaml";
     let show = |name: &str, object: &Value| -> Result<()> {
-        let text =
-            if yaml { crate::output::yaml::text(object) } else { format!("{}\n", crate::output::json::pretty(object)) };
+        let mut object = object.clone();
+        for item in object["items"].as_array_mut().into_iter().flatten() {
+            crate::output::without_managed_fields(item);
+        }
+        // All documents are of one stream, also when each goes to a file of its own.
+        let separator = if session.printed.replace(true) { "---\n" } else { "" };
+        let text = match yaml {
+            true => format!("{separator}{}", crate::output::yaml::text(&object)),
+            false => format!("{}\n", crate::output::json::pretty_in_order(&object, DUMP_ORDER)),
+        };
         write(folder, &format!("{name}.{}", if yaml { "yaml" } else { "json" }), &text)
     };
     show("nodes", &session.send(&Call::get("/api/v1/nodes")).await?)?;

@@ -5,6 +5,7 @@ mod watch;
 mod sort;
 mod create;
 mod apply;
+mod upgrade;
 mod last_applied;
 mod prune;
 mod delete;
@@ -13,7 +14,7 @@ mod describe;
 mod logs;
 mod exec;
 mod stream;
-mod pods;
+pub mod pods;
 mod rollout;
 mod scale;
 mod label;
@@ -24,7 +25,7 @@ mod diff;
 mod nodes;
 pub mod auth;
 mod reconcile;
-mod api_resources;
+pub mod api_resources;
 mod version;
 mod explain;
 mod config;
@@ -55,7 +56,7 @@ const SETTINGS: &str = "Settings Commands:";
 const OTHER: &str = "Other Commands:";
 const OTHER_BASIC: &str = TROUBLE;
 /// Not shown.
-const HIDDEN: &str = "hidden";
+pub const HIDDEN: &str = "hidden";
 
 pub static ROOT: Command = Command {
     name: "kubectl",
@@ -105,7 +106,6 @@ pub static ROOT: Command = Command {
         &plugin::COMMAND,
         &version::COMMAND,
         &misc::OPTIONS,
-        &completion::COMPLETE,
     ],
     ..Command::EMPTY
 };

@@ -295,7 +295,7 @@ async fn drain_one(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
         // Whoever deletes instead of evicting hears of it once it is done.
         match (flags.on("disable-eviction"), dry) {
             (true, DryRun::No) => {}
-            (false, DryRun::No) => terminal::errln(&format!("{word} pod {shown}")),
+            (false, DryRun::No) => terminal::outln(&format!("{word} pod {shown}")),
             _ => terminal::outln(&format!("{word} pod {shown}{}", dry_text(dry))),
         }
         if dry == DryRun::No {

@@ -45,13 +45,21 @@ pub fn run(line: &[String]) -> Option<i32> {
     None
 }
 
-fn on_path(name: &str) -> Option<PathBuf> {
+pub fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| executable(file))
 }
 
 fn executable(file: &std::path::Path) -> bool {
     std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+/// The file names of all plugins, wherever on the PATH.
+pub fn names() -> Vec<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let files = std::env::split_paths(&path).flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    let names = files.filter(|entry| executable(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("kubectl-")).collect()
 }
 
 async fn list(session: &Session) -> Result<()> {

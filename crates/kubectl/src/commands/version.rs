@@ -27,6 +27,22 @@ const FLAGS: &[Flag] = &[
 
 const KUSTOMIZE: &str = "v5.8.0";
 
+const FIELD_ORDER: &[&str] = &[
+    "major",
+    "minor",
+    "emulationMajor",
+    "emulationMinor",
+    "minCompatibilityMajor",
+    "minCompatibilityMinor",
+    "gitVersion",
+    "gitCommit",
+    "gitTreeState",
+    "buildDate",
+    "goVersion",
+    "compiler",
+    "platform",
+];
+
 async fn run(session: &Session) -> Result<()> {
     if !session.arguments().is_empty() {
         return Err(Failure::message(format!("extra arguments: [{}]", session.arguments().join(" "))));
@@ -55,8 +71,12 @@ async fn run(session: &Session) -> Result<()> {
         }
     }
     match output {
-        "json" => terminal::outln(&go_json::pretty_with(&all, b"  ")),
-        "yaml" => terminal::out(&crate::output::yaml::text(&all)),
+        "json" => {
+            // With two spaces, not with the four that objects have.
+            let text = go_json::pretty_in_order(&all, FIELD_ORDER);
+            text.lines().for_each(|line| terminal::outln(&line.replace("    ", "  ")));
+        }
+        "yaml" => terminal::outln(&crate::output::yaml::text(&all)),
         _ => {
             terminal::outln(&format!("Client Version: {}", crate::VERSION));
             terminal::outln(&format!("Kustomize Version: {KUSTOMIZE}"));
@@ -66,7 +86,7 @@ async fn run(session: &Session) -> Result<()> {
         }
     }
     if let Some(skew) = skew(&all["serverVersion"]) {
-        terminal::warn(&skew);
+        terminal::errln(&format!("WARNING: {skew}"));
     }
     failed.map_or(Ok(()), Err)
 }

@@ -155,7 +155,7 @@ impl Session {
     async fn discover(&self) -> Result<Vec<Mapping>> {
         let mut found = Vec::new();
         for path in ["/api", "/apis"] {
-            let answer = self.send(&Call::get(path).accept(AGGREGATED)).await?;
+            let answer = self.send(&Call::get(path).accept(AGGREGATED)).await.map_err(unread)?;
             if answer["kind"] == "APIGroupDiscoveryList" {
                 found.extend(aggregated(&answer));
             } else {
@@ -218,6 +218,17 @@ impl Session {
             folder => folder.into(),
         };
         Ok(folder.join("discovery").join(safe).join("resources.json"))
+    }
+}
+
+/// Upstream's client does not read why discovery was refused.
+fn unread(failure: Failure) -> Failure {
+    match failure {
+        Failure::Status { status, .. } => {
+            let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or_default();
+            Failure::status(crate::session::refusal(code, b"unknown"))
+        }
+        other => other,
     }
 }
 
