@@ -54,6 +54,7 @@ themes! {
     formats: Api
     create: Api
     apply: Api
+    applyset: Api
     change: Api
     delete: Api
     set: Api

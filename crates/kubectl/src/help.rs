@@ -63,6 +63,8 @@ pub fn of_global(flags: &[Flag]) -> String {
 
 fn options(mut flags: Vec<&Flag>, section: &Section) -> String {
     let common = Section::find(TEXTS, "*").unwrap_or_default();
+    // What has no words is not shown.
+    flags.retain(|flag| !flag.help.is_empty());
     flags.sort_by_key(|flag| flag.name);
     let mut text = String::new();
     for flag in flags {
@@ -140,7 +142,7 @@ mod tests {
             let text = of(command, path);
             // That one lists what all others take.
             assert!(path == "kubectl options" || text.contains("\nUsage:\n  kubectl"), "{path}: {text}");
-            for flag in command.flags.iter().flat_map(|table| table.iter()) {
+            for flag in command.flags.iter().flat_map(|table| table.iter()).filter(|flag| !flag.help.is_empty()) {
                 assert!(text.contains(&format!("--{}=", flag.name)), "{path} --{}", flag.name);
             }
             for inner in command.subcommands.iter().filter(|inner| inner.group != "hidden") {

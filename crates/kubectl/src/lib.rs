@@ -4,6 +4,7 @@ mod flags;
 mod command;
 mod help;
 mod complete;
+mod kuberc;
 mod commands;
 mod session;
 mod config;
@@ -30,6 +31,13 @@ pub fn main(line: Vec<String>) -> i32 {
     if let Some((request, words)) = line.split_first().filter(|(word, _)| complete::is_request(word)) {
         return complete::main(request, words);
     }
+    let line = match kuberc::apply(line) {
+        Ok(line) => line,
+        Err(error) => {
+            terminal::errln(&format!("error occurred while applying preferences {error}"));
+            return 1;
+        }
+    };
     let (command, path, line) = match find(root, &line) {
         Found::Command(command, path, line) => (command, path, line),
         Found::Unknown(name) => {

@@ -114,7 +114,11 @@ impl Session {
 
     pub fn settings(&self) -> Result<&Settings> {
         if self.settings.get().is_none() {
-            let _ = self.settings.set(config::settings(&self.flags)?);
+            let settings = config::settings(&self.flags)?;
+            if let Some(program) = settings.client.auth_info.exec.as_ref().and_then(|exec| exec.command.as_ref()) {
+                crate::kuberc::may_run(program).map_err(Failure::message)?;
+            }
+            let _ = self.settings.set(settings);
         }
         self.settings.get().ok_or_else(|| Failure::message("no settings"))
     }
@@ -253,9 +257,13 @@ impl Session {
             let Some((_, quoted)) = header.split_once('"') else { continue };
             let quoted = quoted.trim_end();
             let text = quoted.strip_suffix('"').unwrap_or(quoted).replace("\\\"", "\"").replace("\\\\", "\\");
-            if self.warned.borrow_mut().insert(text.clone()) {
-                terminal::warn(&text);
-            }
+            self.warn_once(&text);
+        }
+    }
+
+    pub fn warn_once(&self, text: &str) {
+        if self.warned.borrow_mut().insert(text.to_string()) {
+            terminal::warn(text);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::applyset::{self, ApplySet};
 use super::upgrade;
 use super::change::{self, APPLY, Change, DRY_RUN, LAST_APPLIED, MERGE, STRATEGIC, VALIDATE};
 use crate::command::Command;
@@ -28,6 +29,7 @@ pub static COMMAND: Command = Command {
 
 const FLAGS: &[Flag] = &[
     Flag::switch("all", "With --prune: everything that was applied."),
+    Flag::text("applyset", "", ""),
     Flag::optional(
         "cascade",
         "background",
@@ -67,7 +69,31 @@ async fn run(session: &Session) -> Result<()> {
     if flags.on("force") && server_side {
         return Err(Failure::message("--force cannot be used with --server-side"));
     }
-    if flags.on("prune") && !flags.on("all") && query.selector.is_empty() {
+    if flags.given("applyset") && !applyset::enabled() {
+        return Err(Failure::Plain("error: unknown flag: --applyset\nSee 'kubectl apply --help' for usage.".into()));
+    }
+    let mut set = match flags.text("applyset") {
+        "" => None,
+        reference => Some(ApplySet::from(session, reference).await?),
+    };
+    if let Some(set) = &set {
+        if !flags.on("prune") {
+            return Err(Failure::message("--applyset requires --prune"));
+        }
+        set.check(session).await?;
+        if flags.on("force") {
+            return Err(Failure::message("--force cannot be used with --prune"));
+        }
+        for (flag, given) in [
+            ("all", flags.on("all")),
+            ("selector", !query.selector.is_empty()),
+            ("prune-allowlist", flags.given("prune-allowlist")),
+        ] {
+            if given {
+                return Err(Failure::message(format!("--{flag} is incompatible with --applyset")));
+            }
+        }
+    } else if flags.on("prune") && !flags.on("all") && query.selector.is_empty() {
         return Err(Failure::message(
             "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector",
         ));
@@ -81,9 +107,13 @@ async fn run(session: &Session) -> Result<()> {
             "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)",
         ));
     }
-    let (infos, mut failures) = session.local(&query).await?;
+    let (mut infos, mut failures) = session.local(&query).await?;
     if infos.is_empty() && failures.is_empty() {
         return Err(Failure::message("no objects passed to apply"));
+    }
+    if let Some(set) = &mut set {
+        infos.iter_mut().try_for_each(|info| set.add_label(info))?;
+        set.begin(&change, &infos).await?;
     }
     let mut done = Vec::new();
     for info in infos {
@@ -104,7 +134,10 @@ async fn run(session: &Session) -> Result<()> {
         print_objects(&change, &done)?;
     }
     if flags.on("prune") && failures.is_empty() {
-        super::prune::prune(&change, &query, &done).await?;
+        match &set {
+            Some(set) => set.prune(&change, &done).await?,
+            None => super::prune::prune(&change, &query, &done).await?,
+        }
     }
     failure::all(failures)
 }

@@ -122,7 +122,11 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
         Err(failure) if failure.is_not_found() => Value::Null,
         Err(failure) => return Err(failure),
     };
-    let dry = |call: Call| call.with("dryRun", "All").with("fieldManager", flags.text("field-manager"));
+    let manager = match flags.on("server-side") && !flags.given("field-manager") {
+        true => super::apply::SERVER_SIDE_MANAGER,
+        false => flags.text("field-manager"),
+    };
+    let dry = |call: Call| call.with("dryRun", "All").with("fieldManager", manager);
     let mut after = if flags.on("server-side") {
         let mut call = dry(Call::patch(info.path(), APPLY, &info.object));
         if flags.on("force-conflicts") {
@@ -130,13 +134,17 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
         }
         session.send(&call).await?
     } else {
-        let wanted = &info.object;
+        // The annotation of an apply is not compared; that there are annotations is.
+        let mut wanted = info.object.clone();
+        if !wanted["metadata"]["annotations"].is_object() {
+            wanted["metadata"]["annotations"] = serde_json::json!({});
+        }
         if before.is_null() {
-            session.send(&dry(Call::post(info.collection(), wanted))).await?
+            session.send(&dry(Call::post(info.collection(), &info.object))).await?
         } else {
             let annotation = before["metadata"]["annotations"][change::LAST_APPLIED].as_str();
             let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
-            let (patch, kind) = super::apply::patch(info, &original, wanted, &before);
+            let (patch, kind) = super::apply::patch(info, &original, &wanted, &before);
             session.send(&dry(Call::patch(info.path(), kind, &patch))).await?
         }
     };

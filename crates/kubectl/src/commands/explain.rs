@@ -284,33 +284,14 @@ fn fields<'a>(
     out
 }
 
-/// Words in lines of eighty letters. Paragraphs stay apart.
+/// Words in lines of eighty letters. The text's own lines and the space before them stay.
 fn wrapped(text: &str, indent: usize) -> String {
     let pad = " ".repeat(indent);
     let width = 80 - indent;
     let mut out = String::new();
-    let mut paragraph = String::new();
-    let mut paragraphs: Vec<String> = Vec::new();
-    for line in text.trim_end().split('\n') {
-        if line.trim().is_empty() {
-            paragraphs.push(std::mem::take(&mut paragraph));
-        } else {
-            if !paragraph.is_empty() {
-                paragraph.push(' ');
-            }
-            paragraph.push_str(line.trim_end());
-        }
-    }
-    paragraphs.push(paragraph);
-    for (at, paragraph) in paragraphs.iter().enumerate() {
-        if at > 0 {
-            out += &format!("{pad}\n");
-        }
-        if paragraph.is_empty() {
-            continue;
-        }
+    for paragraph in text.trim_end().split('\n') {
         let mut line = String::new();
-        for word in words(paragraph) {
+        for word in words(paragraph.trim_end()) {
             if !line.trim_end().is_empty() && line.chars().count() + word.trim_end().chars().count() > width {
                 out += &format!("{pad}{}\n", line.trim_end());
                 line.clear();

@@ -8,6 +8,7 @@ mod apply;
 mod upgrade;
 mod last_applied;
 mod prune;
+mod applyset;
 mod delete;
 mod wait;
 mod describe;

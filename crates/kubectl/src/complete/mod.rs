@@ -187,7 +187,7 @@ fn flag_names(command: &Command, path: &str, given: &Parsed, last: &str) -> Vec<
     let again = |flag: &Flag| !given.given(flag.name) || matches!(flag.kind, Kind::List | Kind::Array);
     let sorted = |mut flags: Vec<&'static Flag>| {
         flags.sort_by_key(|flag| flag.name);
-        flags.into_iter().filter(|flag| again(flag)).collect::<Vec<_>>()
+        flags.into_iter().filter(|flag| !flag.help.is_empty() && again(flag)).collect::<Vec<_>>()
     };
     let own: Vec<&'static Flag> = command.flags.iter().flat_map(|table| table.iter()).collect();
     let own_names: Vec<&str> = own.iter().map(|flag| flag.name).collect();

@@ -112,11 +112,30 @@ impl Session {
     /// The mapping of what a user wrote, or upstream's complaint.
     pub async fn mapping(&self, text: &str) -> Result<Mapping> {
         match self.find_mapping(|mapping| matches(mapping, text)).await? {
-            Some(found) => Ok(found),
+            Some(found) => {
+                self.warn_of_others(&found, text);
+                Ok(found)
+            }
             None => {
                 let name = text.split('.').next().unwrap_or(text);
                 Err(Failure::message(format!("the server doesn't have a resource type {name:?}")))
             }
+        }
+    }
+
+    /// A short name that several resources have is worth a word.
+    fn warn_of_others(&self, found: &Mapping, text: &str) {
+        if !found.short_names.iter().any(|short| short == text) {
+            return;
+        }
+        let built_in = api::KINDS.iter().map(|kind| from_kind(kind));
+        let mut others: Vec<String> = built_in
+            .filter(|kind| kind.group != found.group && kind.short_names.iter().any(|short| short == text))
+            .map(|kind| kind.resource())
+            .collect();
+        others.dedup();
+        for other in others {
+            self.warn_once(&format!("short name {text:?} could also match lower priority resource {other}"));
         }
     }
 
