@@ -62,7 +62,11 @@ pub const GLOBAL: &[Flag] = &[
     Flag::switch("disable-compression", "Do not ask the server to compress."),
     Flag::switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
     Flag::text("kubeconfig", "", "The kubeconfig file to use."),
-    Flag::text("kuberc", "", "Path to the kuberc file to use for preferences. This can be disabled by exporting KUBECTL_KUBERC=false feature gate or turning off the feature KUBERC=off."),
+    Flag::text(
+        "kuberc",
+        "",
+        "Path to the kuberc file to use for preferences. This can be disabled by exporting KUBECTL_KUBERC=false feature gate or turning off the feature KUBERC=off.",
+    ),
     Flag::duration("log-flush-frequency", "5s", "Not used: nothing is kept back."),
     Flag::switch("match-server-version", "Require the server's version to be the client's."),
     Flag::text("namespace", "", "The namespace of this request.").short('n'),

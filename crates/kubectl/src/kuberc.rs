@@ -87,9 +87,10 @@ fn load(named: Option<String>) -> Result<Option<Preference>, String> {
     let variable = std::env::var("KUBERC").ok().filter(|value| !value.is_empty());
     if variable.as_deref() == Some("off") {
         return match named {
-            Some(_) => Err(
-                "kuberc error disabling kuberc via KUBERC=off and passing kuberc flag are mutually exclusive".into()
-            ),
+            Some(_) => {
+                Err("kuberc error disabling kuberc via KUBERC=off and passing kuberc flag are mutually exclusive"
+                    .into())
+            }
             None => Ok(None),
         };
     }
@@ -99,19 +100,20 @@ fn load(named: Option<String>) -> Result<Option<Preference>, String> {
         Ok(bytes) => bytes,
         Err(error) if explicitly.is_none() && error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            return unusable(&path, explicitly.is_some(), &format!(
-                "open {}: {}",
-                path.display(),
-                crate::failure::go_io_error(&error)
-            ));
+            return unusable(
+                &path,
+                explicitly.is_some(),
+                &format!("open {}: {}", path.display(), crate::failure::go_io_error(&error)),
+            );
         }
     };
     match parse(&bytes) {
         Some(preference) => Ok(Some(preference)),
-        None => unusable(&path, explicitly.is_some(), &format!(
-            "no valid preferences found in {:?}, use --v=5 to see errors",
-            path.display().to_string()
-        )),
+        None => unusable(
+            &path,
+            explicitly.is_some(),
+            &format!("no valid preferences found in {:?}, use --v=5 to see errors", path.display().to_string()),
+        ),
     }
 }
 
@@ -279,7 +281,8 @@ mod tests {
     #[test]
     fn defaults_and_aliases_become_words() {
         let preference = parse(FILE.as_bytes()).unwrap();
-        let check = |line: &str, whole: &str| assert_eq!(worked_in(&preference, words(line)), Ok(words(whole)), "{line}");
+        let check =
+            |line: &str, whole: &str| assert_eq!(worked_in(&preference, words(line)), Ok(words(whole)), "{line}");
         check("get pods", "get pods --output=wide");
         check("get pods -oyaml", "get pods -oyaml");
         check("get pods --output yaml", "get pods --output yaml");
@@ -311,10 +314,7 @@ mod tests {
             wrong("aliases: [{name: a-b, command: get}]"),
             "invalid alias name, can only include alphabetical characters"
         );
-        assert_eq!(
-            wrong("aliases: [{name: a, command: get}, {name: a, command: get}]"),
-            "duplicate alias name a"
-        );
+        assert_eq!(wrong("aliases: [{name: a, command: get}, {name: a, command: get}]"), "duplicate alias name a");
         assert_eq!(
             wrong("defaults: [{command: get, options: [{name: -o, default: x}]}]"),
             "flag name -o should be in long form without dashes"
@@ -323,9 +323,11 @@ mod tests {
             wrong("defaults: [{command: get, options: [{name: nope, default: x}]}]"),
             "invalid flag nope for command get"
         );
-        assert!(wrong("defaults: [{command: get, options: [{name: watch, default: x}]}]").starts_with(
-            "could not apply override value x to flag watch in command get err: invalid argument \"x\""
-        ));
+        assert!(
+            wrong("defaults: [{command: get, options: [{name: watch, default: x}]}]").starts_with(
+                "could not apply override value x to flag watch in command get err: invalid argument \"x\""
+            )
+        );
         assert_eq!(explicit(&words("get --kuberc=")).unwrap_err(), "kuberc file is not found");
         assert_eq!(explicit(&words("get -- --kuberc=x")), Ok(None));
     }

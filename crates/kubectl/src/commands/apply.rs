@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::applyset::{self, ApplySet};
-use super::upgrade;
 use super::change::{self, APPLY, Change, DRY_RUN, LAST_APPLIED, MERGE, STRATEGIC, VALIDATE};
+use super::upgrade;
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
@@ -192,11 +192,20 @@ async fn on_server(change: &Change<'_>, info: &Info) -> Result<Value> {
             // Once more, for fields that the old manager had and the file has not.
             Ok((_, true)) => match change.send(call, SERVER_SIDE_MANAGER).await {
                 Ok(object) => applied = object,
-                Err(failure) => terminal::warn(&format!("failed to re-apply configuration after performing Server-Side Apply migration. This is non-fatal and will be retried next time you apply. Error: {}", failure.text())),
+                Err(failure) => terminal::warn(&format!(
+                    "failed to re-apply configuration after performing Server-Side Apply migration. This is non-fatal and will be retried next time you apply. Error: {}",
+                    failure.text()
+                )),
             },
-            Err(failure) => terminal::warn(&format!("server rejected managed fields migration to Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}", failure.text())),
+            Err(failure) => terminal::warn(&format!(
+                "server rejected managed fields migration to Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}",
+                failure.text()
+            )),
         },
-        Err(failure) => terminal::warn(&format!("failed to migrate kubectl.kubernetes.io/last-applied-configuration for Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}", failure.text())),
+        Err(failure) => terminal::warn(&format!(
+            "failed to migrate kubectl.kubernetes.io/last-applied-configuration for Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}",
+            failure.text()
+        )),
     }
     tell(change, info, "serverside-applied")?;
     Ok(applied)

@@ -77,7 +77,8 @@ impl ApplySet {
             problems.push("namespace is required to use namespace-scoped ApplySet".to_string());
         }
         if !self.is_built_in() {
-            let call = Call::get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").with("labelSelector", PARENT_TYPE);
+            let call =
+                Call::get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions").with("labelSelector", PARENT_TYPE);
             let list = session.send(&call).await?;
             let mut definitions = list["items"].as_array().into_iter().flatten();
             if !definitions.any(|definition| definition["metadata"]["name"] == self.parent.resource()) {
@@ -172,7 +173,9 @@ impl ApplySet {
         };
         for kind in kinds.split(',').filter(|kind| !kind.is_empty()) {
             let mapping = session.mapping(kind).await.map_err(|_| {
-                parsing(format!("could not find mapping for kind in {KINDS:?} annotation: no matches for kind {kind:?}"))
+                parsing(format!(
+                    "could not find mapping for kind in {KINDS:?} annotation: no matches for kind {kind:?}"
+                ))
             })?;
             self.before.kinds.insert(group_kind(&mapping), mapping);
         }
@@ -282,7 +285,8 @@ mod tests {
 
     #[test]
     fn ids_are_those_of_other_tools() {
-        let parent = Mapping { kind: "Secret".into(), version: "v1".into(), plural: "secrets".into(), ..Mapping::default() };
+        let parent =
+            Mapping { kind: "Secret".into(), version: "v1".into(), plural: "secrets".into(), ..Mapping::default() };
         let set = ApplySet {
             parent,
             name: "set1".into(),

@@ -123,10 +123,10 @@ const KUSTOMIZE_FLAGS: &[Flag] = &[
     Flag::text("output", "", "A file to write to.").short('o'),
     Flag::switch("as-current-user", "Not used: no functions are run."),
     Flag::switch("enable-alpha-plugins", "Not supported."),
-    Flag::switch("enable-helm", "Not supported."),
+    Flag::switch("enable-helm", "Let helm render charts."),
     Flag::array("env", "Not used: no functions are run.").short('e'),
     Flag::array("helm-api-versions", "Not used."),
-    Flag::text("helm-command", "helm", "Not used."),
+    Flag::text("helm-command", "helm", "The program that renders charts."),
     Flag::switch("helm-debug", "Not used."),
     Flag::text("helm-kube-version", "", "Not used."),
     Flag::array("mount", "Not used: no functions are run."),
@@ -452,7 +452,9 @@ async fn kustomize(session: &Session) -> Result<()> {
         [folder] => folder,
         _ => return Err(Failure::message("specify one path to kustomization.yaml")),
     };
-    let objects = crate::kustomize::build(std::path::Path::new(folder))?;
+    let flags = &session.flags;
+    let helm = flags.on("enable-helm").then(|| flags.text("helm-command").to_string());
+    let objects = crate::kustomize::build_with(std::path::Path::new(folder), helm)?;
     let texts: Vec<String> = objects.iter().map(crate::output::yaml::text).collect();
     let text = texts.join("---\n");
     match session.flags.text("output") {

@@ -57,8 +57,10 @@ fn executable(file: &std::path::Path) -> bool {
 /// The file names of all plugins, wherever on the PATH.
 pub fn names() -> Vec<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let files = std::env::split_paths(&path).flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
-    let names = files.filter(|entry| executable(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok());
+    let files =
+        std::env::split_paths(&path).flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());
+    let names =
+        files.filter(|entry| executable(&entry.path())).filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name.starts_with("kubectl-")).collect()
 }
 

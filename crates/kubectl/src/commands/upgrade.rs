@@ -16,7 +16,13 @@ const ANNOTATION_MANAGER: &str = "kubectl-last-applied";
 const TRIES: usize = 5;
 
 /// The object with the annotation in good hands.
-pub async fn keep_annotation(change: &Change<'_>, info: &Info, path: &str, applied: Value, manager: &str) -> Result<Value> {
+pub async fn keep_annotation(
+    change: &Change<'_>,
+    info: &Info,
+    path: &str,
+    applied: Value,
+    manager: &str,
+) -> Result<Value> {
     let Some(text) = applied["metadata"]["annotations"][LAST_APPLIED].as_str() else { return Ok(applied) };
     // Only the manager everybody has keeps the annotation up to date on the server.
     if manager != SERVER_SIDE_MANAGER || !owners(&applied, "Apply").is_empty() {
@@ -59,14 +65,17 @@ fn owners(object: &Value, operation: &str) -> Vec<String> {
         let annotation = &entry["fieldsV1"]["f:metadata"]["f:annotations"][format!("f:{LAST_APPLIED}")];
         entry["operation"] == operation && annotation.is_object()
     };
-    let mut names: Vec<String> = entries.filter(owns).filter_map(|entry| Some(entry["manager"].as_str()?.into())).collect();
+    let mut names: Vec<String> =
+        entries.filter(owns).filter_map(|entry| Some(entry["manager"].as_str()?.into())).collect();
     names.sort();
     names.dedup();
     names
 }
 
 fn is(entry: &Value, manager: &str, operation: &str) -> bool {
-    entry["manager"] == manager && entry["operation"] == operation && entry["subresource"].as_str().unwrap_or_default().is_empty()
+    entry["manager"] == manager
+        && entry["operation"] == operation
+        && entry["subresource"].as_str().unwrap_or_default().is_empty()
 }
 
 /// The entries with those of the old managers joined into the new one's; nothing where that changes nothing.
@@ -129,10 +138,9 @@ mod tests {
 
     #[test]
     fn the_old_manager_goes_into_the_new_one() {
-        let entry = |manager: &str, operation: &str, key: &str| {
-            json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsV1": {"f:data": {key: {}}}})
-        };
-        let entries = json!([entry("kubectl", "Apply", "f:a"), entry("old", "Update", "f:b"), entry("x", "Update", "f:c")]);
+        let entry = |manager: &str, operation: &str, key: &str| json!({"manager": manager, "operation": operation, "apiVersion": "v1", "fieldsV1": {"f:data": {key: {}}}});
+        let entries =
+            json!([entry("kubectl", "Apply", "f:a"), entry("old", "Update", "f:b"), entry("x", "Update", "f:c")]);
         let after = upgraded(&entries, &["old".into()], "kubectl").unwrap();
         assert_eq!(after[0]["fieldsV1"], json!({"f:data": {"f:a": {}, "f:b": {}}}));
         assert_eq!(after.as_array().unwrap().len(), 2);

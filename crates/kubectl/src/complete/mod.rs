@@ -146,7 +146,11 @@ fn unreadable(words: &[String], error: &str) -> Answer {
 /// The flag whose value is being written, with what of it is there, and the words without that flag.
 /// Where the line names a flag the command does not have, that name.
 type Value<'a> = Option<(&'static Flag, &'a str)>;
-fn value_of<'a>(command: &'static Command, words: &[String], last: &'a str) -> Result<(Vec<String>, Value<'a>), String> {
+fn value_of<'a>(
+    command: &'static Command,
+    words: &[String],
+    last: &'a str,
+) -> Result<(Vec<String>, Value<'a>), String> {
     let known = |name: &str| {
         let mut all = command.flags.iter().flat_map(|table| table.iter()).chain(GLOBAL);
         let mut letters = name.chars();
@@ -212,7 +216,10 @@ fn names_of(command: &Command, path: &str, flag: &Flag, last: &str) -> Vec<Strin
 fn required(command: &Command, path: &str, given: &Parsed, last: &str) -> Vec<String> {
     let own = || command.flags.iter().flat_map(|table| table.iter());
     let wanted = table::required(path).iter().filter(|name| !given.given(name));
-    wanted.flat_map(|name| own().filter(move |flag| flag.name == *name)).flat_map(|flag| names_of(command, path, flag, last)).collect()
+    wanted
+        .flat_map(|name| own().filter(move |flag| flag.name == *name))
+        .flat_map(|flag| names_of(command, path, flag, last))
+        .collect()
 }
 
 fn subcommands(command: &Command, path: &str, last: &str, plugins: &[plugins::Plugin]) -> Vec<String> {
@@ -270,7 +277,10 @@ mod tests {
             let Found::Command(command, found, rest) = crate::find(&ROOT, &line) else { panic!("{path}") };
             assert_eq!((found.as_str(), rest.len()), (path, 0));
             for name in table::required(path) {
-                assert!(command.flags.iter().flat_map(|table| table.iter()).any(|flag| flag.name == *name), "{path} --{name}");
+                assert!(
+                    command.flags.iter().flat_map(|table| table.iter()).any(|flag| flag.name == *name),
+                    "{path} --{name}"
+                );
             }
         }
     }

@@ -22,8 +22,11 @@ pub fn all() -> Vec<Plugin> {
 
 /// The next words of all plugins that begin with these.
 pub fn under(plugins: &[Plugin], words: &[String]) -> Vec<String> {
-    let mut found: Vec<&String> =
-        plugins.iter().filter(|plugin| plugin.starts_with(words)).filter_map(|plugin| plugin.get(words.len())).collect();
+    let mut found: Vec<&String> = plugins
+        .iter()
+        .filter(|plugin| plugin.starts_with(words))
+        .filter_map(|plugin| plugin.get(words.len()))
+        .collect();
     found.dedup();
     found.into_iter().map(|word| format!("{word}\tThe command {word} is a plugin installed by the user")).collect()
 }

@@ -9,16 +9,8 @@ use crate::resource::select::Query;
 use crate::session::{Call, Session};
 
 /// What holds pods, as one can name it instead of a pod.
-const WITH_PODS: &[&str] = &[
-    "daemonsets",
-    "deployments",
-    "pods",
-    "jobs",
-    "replicasets",
-    "replicationcontrollers",
-    "services",
-    "statefulsets",
-];
+const WITH_PODS: &[&str] =
+    &["daemonsets", "deployments", "pods", "jobs", "replicasets", "replicationcontrollers", "services", "statefulsets"];
 
 pub async fn of(session: &Session, source: Source, last: &str) -> Answer {
     let arguments = session.arguments();
@@ -60,7 +52,8 @@ async fn types(session: &Session, last: &str) -> Vec<String> {
 
 async fn resources(session: &Session, allowed: &[&str], repeat: bool, last: &str) -> Answer {
     let arguments = session.arguments();
-    let without = |found: Vec<String>, known: &[String]| found.into_iter().filter(|name| !known.contains(name)).collect();
+    let without =
+        |found: Vec<String>, known: &[String]| found.into_iter().filter(|name| !known.contains(name)).collect();
     if let Some(kind) = arguments.first().filter(|word| !word.contains('/')) {
         let found = if repeat || arguments.len() == 1 { names(session, kind, last).await } else { Vec::new() };
         return (without(found, &arguments[1..]), directive::NO_FILES);
@@ -123,7 +116,8 @@ async fn copied(session: &Session, last: &str) -> Vec<String> {
         let names = pods.filter_map(|pod| pod["metadata"]["name"].as_str()).filter(|name| name.starts_with(begun));
         return names.map(|name| format!("{namespace}/{name}:")).collect();
     }
-    let mut found: Vec<String> = names(session, "namespace", last).await.iter().map(|name| format!("{name}/")).collect();
+    let mut found: Vec<String> =
+        names(session, "namespace", last).await.iter().map(|name| format!("{name}/")).collect();
     found.extend(names(session, "pod", last).await.iter().map(|name| format!("{name}:")));
     if last.is_empty() {
         found.extend(["./".to_string(), "/".into()]);

@@ -9,7 +9,10 @@ pub enum Source {
     /// Files with these endings.
     Endings(&'static [&'static str]),
     /// `TYPE NAME...` or `TYPE/NAME...`; of these types, or of all where none is named.
-    Resources { types: &'static [&'static str], repeat: bool },
+    Resources {
+        types: &'static [&'static str],
+        repeat: bool,
+    },
     /// The name of one object of a type.
     Name(&'static str),
     /// A pod, or what has pods.

@@ -43,6 +43,37 @@ fn merge_items(old: &mut Vec<Value>, items: &[Value], name: &str, definition: &V
     }
 }
 
+/// Kustomize puts the items of a patch before the others of a list, in the patch's order.
+pub fn patched_first(object: &mut Value, patch: &Value) {
+    match (object, patch) {
+        (Value::Object(map), Value::Object(changes)) => {
+            for (key, change) in changes {
+                if let Some(inner) = map.get_mut(key) {
+                    patched_first(inner, change);
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(changes)) => {
+            let all_have = |key: &&&str| !changes.is_empty() && changes.iter().all(|item| !item[**key].is_null());
+            let Some(key) = KEYS.iter().find(all_have) else { return };
+            let mut first = Vec::new();
+            for change in changes {
+                let Some(at) = items.iter().position(|item| item[*key] == change[*key]) else { continue };
+                let mut item = items.remove(at);
+                patched_first(&mut item, change);
+                first.push(item);
+            }
+            first.append(items);
+            *items = first;
+        }
+        _ => {}
+    }
+}
+
+/// By which items of lists are known, the surest first.
+const KEYS: &[&str] =
+    &["name", "mountPath", "devicePath", "containerPort", "port", "ip", "key", "topologyKey", "uid", "type"];
+
 fn resolved<'a>(definition: &'a Value, schema: &'a Value) -> &'a Value {
     match definition["$ref"].as_str().and_then(|path| path.strip_prefix("#/definitions/")) {
         Some(name) => &schema["definitions"][name],
@@ -62,7 +93,10 @@ mod tests {
             "properties": {"spec": {"properties": {"list": {"type": "array", "x-kubernetes-patch-merge-key": "name"}}}}}}});
         let definition = definition(&schema, "e.com", "v1", &json!("Thing")).unwrap();
         let mut object = json!({"spec": {"list": [{"name": "a", "v": 1}, {"name": "b", "v": 2}], "other": [1]}});
-        merge(&mut object, &json!({"spec": {"list": [{"name": "b", "v": 3}], "other": [2]}}), definition, &schema);
+        let patch = json!({"spec": {"list": [{"name": "b", "v": 3}], "other": [2]}});
+        merge(&mut object, &patch, definition, &schema);
         assert_eq!(object, json!({"spec": {"list": [{"name": "a", "v": 1}, {"name": "b", "v": 3}], "other": [2]}}));
+        patched_first(&mut object, &patch);
+        assert_eq!(object["spec"]["list"], json!([{"name": "b", "v": 3}, {"name": "a", "v": 1}]));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use base64::Engine;
 use serde_json::{Map, Value, json};
 
-use super::{Resource, texts};
+use super::{Origin, Resource, texts};
 use crate::failure::{Failure, Result};
 
 pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
@@ -42,11 +42,16 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
                     }
                     old.hashed |= made.hashed;
                 }
-                (behavior, _) => {
+                (_, None) => {
+                    // Upstream prints its own insides here, an address among them.
                     return Err(Failure::message(format!(
-                        "id {kind}/{} does not exist; cannot {behavior}",
-                        made.first_name
+                        "merging from generator &{{0x0 <nil>}}: id resid.ResId{{Gvk:resid.Gvk{{Group:\"\", Version:\"v1\", Kind:{kind:?}, isClusterScoped:false}}, Name:{:?}, Namespace:{:?}}} does not exist; cannot merge or replace",
+                        made.first_name,
+                        made.object["metadata"]["namespace"].as_str().unwrap_or_default()
                     )));
+                }
+                (other, Some(_)) => {
+                    return Err(Failure::message(format!("unknown behavior {other:?} of a generator")));
                 }
             }
         }
@@ -88,7 +93,9 @@ fn one(folder: &Path, kustomization: &Value, generator: &Value, kind: &str) -> R
         }
     }
     let hashed = general["disableNameSuffixHash"] != true && own["disableNameSuffixHash"] != true;
-    Ok(Resource { object, first_name: name, hashed })
+    let file = std::fs::canonicalize(folder).unwrap_or_default().join("kustomization.yaml");
+    let generator = Some(if kind == "Secret" { "SecretGenerator" } else { "ConfigMapGenerator" });
+    Ok(Resource { object, first_name: name, hashed, origin: Origin { file, generator } })
 }
 
 fn encoded(bytes: &[u8]) -> String {

@@ -2,11 +2,16 @@
 //! after the other transforms them, in kustomize's own order.
 
 mod custom;
+mod fields;
 mod generate;
 pub mod hash;
+mod helm;
+mod operations;
+mod plugins;
 mod rename;
 mod replace;
 mod transform;
+mod vars;
 
 use std::path::{Path, PathBuf};
 
@@ -28,9 +33,32 @@ pub(crate) struct Resource {
     pub first_name: String,
     /// Made by a generator here; its name gets the content's hash.
     pub hashed: bool,
+    pub origin: Origin,
+}
+
+/// Where a resource comes from: a file, or a generator of a kustomization.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origin {
+    pub file: PathBuf,
+    pub generator: Option<&'static str>,
+}
+
+/// What kustomizations at any depth say for the end, when all names are known.
+#[derive(Default)]
+struct Later {
+    /// The program that renders charts, where one may be run.
+    helm: Option<String>,
+    vars: Vec<Value>,
+    var_places: Vec<Value>,
+    references: Vec<Value>,
 }
 
 pub fn build(folder: &Path) -> Result<Vec<Value>> {
+    build_with(folder, None)
+}
+
+/// The same with a program that renders charts.
+pub fn build_with(folder: &Path, helm: Option<String>) -> Result<Vec<Value>> {
     if !folder.is_dir() {
         let here = std::env::current_dir().unwrap_or_default().join(folder);
         return Err(Failure::message(format!(
@@ -39,19 +67,61 @@ pub fn build(folder: &Path) -> Result<Vec<Value>> {
             here.display()
         )));
     }
-    let mut resources = collect(folder, &[], "Kustomization")?;
+    let mut later = Later { helm, ..Later::default() };
+    let mut resources = collect(folder, &[], "Kustomization", &mut later)?;
     rename::hashes(&mut resources);
-    rename::references(&mut resources);
-    let kept = read(folder)?["sortOptions"]["order"] == "fifo";
-    Ok(if kept { resources.into_iter().map(|resource| resource.object).collect() } else { in_order(resources) })
+    rename::references(&mut resources, &later.references);
+    vars::resolve(&later.vars, &later.var_places, &mut resources)?;
+    let kustomization = read(folder)?;
+    metadata(folder, &kustomization, &mut resources);
+    let options = &kustomization["sortOptions"];
+    match options["order"].as_str() {
+        Some("fifo") => Ok(resources.into_iter().map(|resource| resource.object).collect()),
+        None | Some("legacy" | "") => Ok(in_order(resources, &options["legacySortOptions"])),
+        Some(_) => Err(Failure::message("the field 'sortOptions.order' must be one of [fifo, legacy]")),
+    }
 }
 
-fn collect(folder: &Path, above: &[PathBuf], kind: &str) -> Result<Vec<Resource>> {
-    collect_onto(folder, above, kind, Vec::new())
+/// What `buildMetadata` asks for: where each resource came from, and who built it.
+fn metadata(folder: &Path, kustomization: &Value, resources: &mut [Resource]) {
+    let wanted = texts(kustomization, "buildMetadata");
+    let root = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+    for resource in resources {
+        if wanted.iter().any(|word| word == "originAnnotations") {
+            let path = relative(&root, &resource.origin.file);
+            let text = match resource.origin.generator {
+                None => format!("path: {path}\n"),
+                Some(kind) => format!("configuredIn: {path}\nconfiguredBy:\n  apiVersion: builtin\n  kind: {kind}\n"),
+            };
+            resource.object["metadata"]["annotations"]["config.kubernetes.io/origin"] = text.into();
+        }
+        if wanted.iter().any(|word| word == "managedByLabel") {
+            resource.object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "kustomize-(devel)".into();
+        }
+    }
+}
+
+/// The way from one folder to a file, over their common parent.
+fn relative(from: &Path, to: &Path) -> String {
+    let (from, to): (Vec<_>, Vec<_>) = (from.components().collect(), to.components().collect());
+    let common = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+    let up = std::iter::repeat_n("..".to_string(), from.len() - common);
+    let down = to[common..].iter().map(|part| part.as_os_str().to_string_lossy().into_owned());
+    up.chain(down).collect::<Vec<_>>().join("/")
+}
+
+fn collect(folder: &Path, above: &[PathBuf], kind: &str, later: &mut Later) -> Result<Vec<Resource>> {
+    collect_onto(folder, above, kind, Vec::new(), later)
 }
 
 /// The resources of a folder; a component's changes also go to those that were there before.
-fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resource>) -> Result<Vec<Resource>> {
+fn collect_onto(
+    folder: &Path,
+    above: &[PathBuf],
+    kind: &str,
+    before: Vec<Resource>,
+    later: &mut Later,
+) -> Result<Vec<Resource>> {
     let here = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
     if above.contains(&here) || above.len() > DEPTH_MAX {
         return Err(Failure::message(format!(
@@ -81,8 +151,28 @@ fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resour
             ));
         }
     }
+    if !kustomization["vars"].is_null() {
+        terminal::errln(
+            "# Warning: 'vars' is deprecated. Please use 'replacements' instead. [EXPERIMENTAL] Run 'kustomize edit fix' to update your Kustomization automatically.",
+        );
+    }
+    // What goes wrong from here on goes wrong inside of this folder.
+    let inside = above.len() > 1;
+    accumulated(&here, &above, &kustomization, before, later).map_err(|failure| match inside {
+        true => within(&format!("recursed accumulation of path '{}': ", here.display()), failure),
+        false => failure,
+    })
+}
+
+fn accumulated(
+    folder: &Path,
+    above: &[PathBuf],
+    kustomization: &Value,
+    before: Vec<Resource>,
+    later: &mut Later,
+) -> Result<Vec<Resource>> {
     let mut resources = before;
-    for path in texts(&kustomization, "resources").into_iter().chain(texts(&kustomization, "bases")) {
+    for path in texts(kustomization, "resources").into_iter().chain(texts(kustomization, "bases")) {
         let place = folder.join(&path);
         if path.starts_with("http://") || path.starts_with("https://") {
             return Err(Failure::message(format!("resources from URLs are not supported: {path:?}")));
@@ -92,23 +182,53 @@ fn collect_onto(folder: &Path, above: &[PathBuf], kind: &str, before: Vec<Resour
                 "accumulating resources: accumulation err='accumulating resources from '{path}': '{}' must resolve to a file': ",
                 shown(&place)
             );
-            let found = collect(&place, &above, "Kustomization").map_err(|failure| within(&from, failure))?;
+            let found = collect(&place, above, "Kustomization", later).map_err(|failure| within(&from, failure))?;
             add(&mut resources, found)?;
         } else {
             let found = from_file(folder, &path)?;
             add(&mut resources, found)?;
         }
     }
-    generate::all(folder, &kustomization, &mut resources)?;
-    for path in texts(&kustomization, "components") {
-        let collected = collect_onto(&folder.join(&path), &above, "Component", resources);
+    let config = configurations(folder, kustomization)?;
+    later.vars.extend(fields::list(kustomization, "vars"));
+    later.var_places.extend(fields::list(&config, "varReference"));
+    later.references.extend(fields::list(&config, "nameReference"));
+    generate::all(folder, kustomization, &mut resources)?;
+    helm::all(folder, kustomization, later.helm.as_deref(), &mut resources)?;
+    plugins::generators(folder, kustomization, &mut resources)?;
+    for path in texts(kustomization, "components") {
+        let collected = collect_onto(&folder.join(&path), above, "Component", resources, later);
         resources = collected.map_err(|failure| {
-            Failure::message(format!("accumulating components: accumulateDirectory: \"{}\"", failure.text()))
+            Failure::message(format!("accumulating components: accumulateDirectory: {:?}", failure.text()))
         })?;
     }
-    transform::all(folder, &kustomization, &mut resources)?;
-    replace::all(folder, &kustomization, &mut resources)?;
+    transform::all(folder, kustomization, &config, &mut resources)?;
+    replace::all(folder, kustomization, &mut resources)?;
+    plugins::transformers(folder, kustomization, &mut resources)?;
     Ok(resources)
+}
+
+/// All files of `configurations` as one: lists of field specs by what they are for.
+fn configurations(folder: &Path, kustomization: &Value) -> Result<Value> {
+    let mut all = Map::new();
+    for path in texts(kustomization, "crds") {
+        // Definitions only add references of their own, which are written as configurations today; they must be there.
+        read_inside(folder, &path).map_err(|failure| {
+            let named = texts(kustomization, "crds").join(" ");
+            Failure::message(format!("loading CRDs [{named}]: {}", failure.text()))
+        })?;
+    }
+    for path in texts(kustomization, "configurations") {
+        for (_, document) in files::documents(&path, &read_inside(folder, &path)?)? {
+            for (key, specs) in document.as_object().into_iter().flatten() {
+                let list = all.entry(key.clone()).or_insert_with(|| Value::Array(Vec::new()));
+                if let (Some(list), Some(specs)) = (list.as_array_mut(), specs.as_array()) {
+                    list.extend(specs.iter().cloned());
+                }
+            }
+        }
+    }
+    Ok(all.into())
 }
 
 /// Only a folder's own failure to be built is told with the way to it.
@@ -187,20 +307,6 @@ fn read(folder: &Path) -> Result<Value> {
     }
     let decoded = machinery::codec::decode_yaml(&bytes)
         .map_err(|error| Failure::message(format!("invalid Kustomization: {error}")))?;
-    for key in ["helmCharts", "helmChartInflationGenerator"] {
-        if !decoded.value[key].is_null() {
-            return Err(Failure::message(format!(
-                "{key}: must specify --enable-helm: charts are rendered by helm itself; run `helm template` and name its output under resources"
-            )));
-        }
-    }
-    for key in ["vars", "transformers", "validators", "generators", "configurations", "crds"] {
-        if !decoded.value[key].is_null() {
-            return Err(Failure::message(format!(
-                "invalid Kustomization: field {key:?} is not supported here; use patches, labels and replacements instead"
-            )));
-        }
-    }
     const KNOWN: &[&str] = &[
         "apiVersion",
         "kind",
@@ -226,10 +332,31 @@ fn read(folder: &Path) -> Result<Value> {
         "buildMetadata",
         "openapi",
         "replacements",
+        "vars",
+        "transformers",
+        "validators",
+        "generators",
+        "configurations",
+        "crds",
+        "helmCharts",
+        "helmChartInflationGenerator",
+        "helmGlobals",
     ];
     for key in decoded.value.as_object().into_iter().flatten().map(|(key, _)| key) {
         if !KNOWN.contains(&key.as_str()) {
             return Err(Failure::message(format!("invalid Kustomization: json: unknown field {key:?}")));
+        }
+    }
+    for key in ["commonLabels", "commonAnnotations"] {
+        let kind = |value: &Value| match value {
+            Value::Bool(_) => Some("bool"),
+            Value::Number(_) => Some("number"),
+            _ => None,
+        };
+        if let Some(kind) = decoded.value[key].as_object().and_then(|pairs| pairs.values().find_map(kind)) {
+            return Err(Failure::message(format!(
+                "invalid Kustomization: json: cannot unmarshal {kind} into Go struct field Kustomization.{key} of type string"
+            )));
         }
     }
     Ok(decoded.value)
@@ -256,7 +383,8 @@ fn from_file(folder: &Path, path: &str) -> Result<Vec<Resource>> {
     for (_, document) in files::documents(path, &bytes)? {
         for object in flatten(document) {
             let first_name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
-            found.push(Resource { object, first_name, hashed: false });
+            let file = std::fs::canonicalize(folder.join(path)).unwrap_or_default();
+            found.push(Resource { object, first_name, hashed: false, origin: Origin { file, generator: None } });
         }
     }
     Ok(found)
@@ -271,7 +399,7 @@ fn pairs(value: &Value) -> Map<String, Value> {
 }
 
 /// What others stand on comes first, as kubectl has always built them.
-fn in_order(mut resources: Vec<Resource>) -> Vec<Value> {
+fn in_order(mut resources: Vec<Resource>, options: &Value) -> Vec<Value> {
     const FIRST: &[&str] = &[
         "Namespace",
         "ResourceQuota",
@@ -299,6 +427,11 @@ fn in_order(mut resources: Vec<Resource>) -> Vec<Value> {
     const LAST: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
     let rank = |object: &Value| {
         let kind = object["kind"].as_str().unwrap_or_default();
+        let place = |list: &str| options[list].as_array()?.iter().position(|known| *known == kind);
+        if options.is_object() {
+            let first = place("orderFirst").map(|at| at as i64 - 1000);
+            return first.or_else(|| place("orderLast").map(|at| at as i64 + 1000)).unwrap_or(0);
+        }
         let first = FIRST.iter().position(|known| *known == kind).map(|at| at as i64 - 1000);
         first.or_else(|| LAST.iter().position(|known| *known == kind).map(|at| at as i64 + 1000)).unwrap_or(0)
     };

@@ -39,7 +39,8 @@ const PLACES: &[(&str, &str, &str)] = &[
     ("IngressClass", "spec", "ingressClassName"),
 ];
 
-pub fn references(resources: &mut [Resource]) {
+/// `more` are the references that configurations name.
+pub fn references(resources: &mut [Resource], more: &[Value]) {
     let names: Vec<(String, String, String)> = resources
         .iter()
         .map(|resource| {
@@ -59,6 +60,16 @@ pub fn references(resources: &mut [Resource]) {
             if let Some(reference) = resource.object.pointer_mut(pointer) {
                 by_kind(reference, &names);
             }
+        }
+        for reference in more {
+            let specs = super::fields::list(reference, "fieldSpecs");
+            super::fields::each(&mut resource.object, &specs, |place| {
+                let known =
+                    names.iter().find(|(kind, old, _)| reference["kind"] == kind.as_str() && place == old.as_str());
+                if let Some((_, _, new)) = known {
+                    *place = new.clone().into();
+                }
+            });
         }
         for subject in resource.object.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
             by_kind(subject, &names);

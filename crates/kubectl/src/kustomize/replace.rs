@@ -227,8 +227,12 @@ fn put(
 /// The new value of a field: all of it, or with a delimiter one piece.
 fn inserted(old: &Value, value: &Value, options: &Value) -> Result<Value> {
     let Some(delimiter) = options["delimiter"].as_str().filter(|_| !old.is_null()) else {
-        // A field that is a text stays one.
-        return Ok(if old.is_string() { plain(value).into() } else { value.clone() });
+        return Ok(match (old, value) {
+            // A field that is a text stays one; a new field is what its text looks like.
+            (Value::String(_), _) => plain(value).into(),
+            (Value::Null, Value::String(text)) => looks_like(text),
+            _ => value.clone(),
+        });
     };
     let text = plain(old);
     let mut pieces: Vec<String> = text.split(delimiter).map(str::to_string).collect();
@@ -241,6 +245,18 @@ fn inserted(old: &Value, value: &Value, options: &Value) -> Result<Value> {
     Ok(pieces.join(delimiter).into())
 }
 
+/// A number or a switch, where YAML would read the text as one.
+fn looks_like(text: &str) -> Value {
+    match machinery::codec::decode_yaml(text.as_bytes()).map(|decoded| decoded.value) {
+        Ok(Value::Number(number)) => match number.as_f64() {
+            Some(whole) if !number.is_i64() && whole.fract() == 0.0 && whole.abs() < 1e15 => (whole as i64).into(),
+            _ => Value::Number(number),
+        },
+        Ok(value @ Value::Bool(_)) => value,
+        _ => text.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +267,7 @@ mod tests {
             first_name: object["metadata"]["name"].as_str().unwrap_or_default().into(),
             object,
             hashed: false,
+            origin: Default::default(),
         };
         let mut resources = [
             resource(json!({"kind": "Service", "metadata": {"name": "s"}, "spec": {"ports": [{"port": 81}]}})),

@@ -4,18 +4,15 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::{Resource, custom, pairs, texts};
+use super::{Resource, custom, fields, operations, pairs, texts};
 use crate::failure::{Failure, Result};
 
-pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     patches(folder, kustomization, resources)?;
     let text = |key: &str| kustomization[key].as_str().unwrap_or_default();
     for resource in resources.iter_mut() {
         namespace(&mut resource.object, text("namespace"));
-        let kind = resource.object["kind"].as_str().unwrap_or_default();
-        if (!text("namePrefix").is_empty() || !text("nameSuffix").is_empty())
-            && !["Namespace", "CustomResourceDefinition", "APIService"].contains(&kind)
-        {
+        if (!text("namePrefix").is_empty() || !text("nameSuffix").is_empty()) && is_renamed(&resource.object) {
             let name = resource.object["metadata"]["name"].as_str().unwrap_or_default();
             resource.object["metadata"]["name"] = format!("{}{name}{}", text("namePrefix"), text("nameSuffix")).into();
         }
@@ -35,6 +32,7 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
         for image in kustomization["images"].as_array().into_iter().flatten() {
             images(&mut resource.object, image);
         }
+        configured(&mut resource.object, kustomization, config);
         for replica in kustomization["replicas"].as_array().into_iter().flatten() {
             let named = replica["name"] == resource.first_name.as_str()
                 || replica["name"] == resource.object["metadata"]["name"];
@@ -47,7 +45,53 @@ pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
     Ok(())
 }
 
-fn namespace(object: &mut Value, namespace: &str) {
+/// Names that other things than kustomizations rely on stay.
+pub fn is_renamed(object: &Value) -> bool {
+    !["Namespace", "CustomResourceDefinition", "APIService"].contains(&object["kind"].as_str().unwrap_or_default())
+}
+
+/// The fields that `configurations` add to what a transformer changes.
+fn configured(object: &mut Value, kustomization: &Value, config: &Value) {
+    let text = |key: &str| kustomization[key].as_str().unwrap_or_default();
+    for (key, before, behind) in [("namePrefix", text("namePrefix"), ""), ("nameSuffix", "", text("nameSuffix"))] {
+        fields::each(object, &fields::list(config, key), |value| {
+            if let Value::String(name) = value {
+                *name = format!("{before}{name}{behind}");
+            }
+        });
+    }
+    let mut all_labels = pairs(&kustomization["commonLabels"]);
+    for entry in kustomization["labels"].as_array().into_iter().flatten() {
+        if entry["includeSelectors"] == true {
+            all_labels.extend(pairs(&entry["pairs"]));
+        }
+        fields::each(object, &fields::list(entry, "fields"), |value| fields::merge(value, &pairs(&entry["pairs"])));
+    }
+    for (key, added) in
+        [("commonLabels", all_labels), ("commonAnnotations", pairs(&kustomization["commonAnnotations"]))]
+    {
+        if !added.is_empty() {
+            fields::each(object, &fields::list(config, key), |value| fields::merge(value, &added));
+        }
+    }
+    if !text("namespace").is_empty() {
+        fields::each(object, &fields::list(config, "namespace"), |value| *value = text("namespace").into());
+    }
+    for image in kustomization["images"].as_array().into_iter().flatten() {
+        fields::each(object, &fields::list(config, "images"), |value| {
+            if let Some(image) = value.as_str().and_then(|old| changed(old, image)) {
+                *value = image.into();
+            }
+        });
+    }
+    for replica in kustomization["replicas"].as_array().into_iter().flatten() {
+        if replica["name"] == object["metadata"]["name"] {
+            fields::each(object, &fields::list(config, "replicas"), |value| *value = replica["count"].clone());
+        }
+    }
+}
+
+pub fn namespace(object: &mut Value, namespace: &str) {
     if namespace.is_empty() {
         return;
     }
@@ -131,7 +175,7 @@ fn annotations(object: &mut Value, added: &Map<String, Value>) {
 }
 
 /// Every `image` of every container, wherever in the object.
-fn images(value: &mut Value, change: &Value) {
+pub fn images(value: &mut Value, change: &Value) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
@@ -151,7 +195,7 @@ fn images(value: &mut Value, change: &Value) {
     }
 }
 
-fn changed(image: &str, change: &Value) -> Option<String> {
+pub fn changed(image: &str, change: &Value) -> Option<String> {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     // A colon before the last slash belongs to the registry's port.
     let (name, tag) = match name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
@@ -172,7 +216,7 @@ fn changed(image: &str, change: &Value) -> Option<String> {
     })
 }
 
-fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     let read = |path: &str| -> Result<String> {
         let bytes = super::read_inside(folder, path).map_err(|failure| {
             Failure::message(format!(
@@ -201,6 +245,7 @@ fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) 
                 (None, Some(path)) => read(path)?,
                 _ => return Err(Failure::message("must specify one of patch and path in patches")),
             };
+            operations::check(key, entry, &text)?;
             all.push((text, entry["target"].clone(), entry["options"].clone()));
         }
     }
@@ -244,7 +289,7 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: 
         let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
         let done = if operations {
-            machinery::patch::json::apply(object, patch).map_err(|error| error.to_string())
+            operations::apply(object, patch)
         } else {
             match api::schema::type_named(group, version, object["kind"].as_str().unwrap_or_default()) {
                 Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(|error| error.to_string()),
@@ -259,6 +304,7 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: 
         };
         done.map_err(Failure::message)?;
         if !operations {
+            custom::patched_first(object, patch);
             // The patch names its target by the name in the file; what it has become stays.
             if options["allowNameChange"] != true {
                 object["metadata"]["name"] = kept;
