@@ -197,6 +197,23 @@ fn every_kind_of_service_is_reached_from_everywhere() {
     assert_eq!(pods, names(&["s2"]));
     assert!(!remotes.contains(&addresses["s2"]), "it must not see its own question come in: {remotes:?}");
 
+    // A further range gives addresses as long as it is there; one that is in use stays until its last Service is gone.
+    let range = json!({"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "further"},
+        "spec": {"cidrs": ["10.200.0.0/28"]}});
+    let further = || service("further", json!({"clusterIP": "10.200.0.9"}));
+    kubectl.fails_with(&["create", "-f", "-"], &further().to_string());
+    apply(&kubectl, &[range]);
+    let ready = || field(&kubectl, "servicecidr/further", ".status.conditions[?(@.type=='Ready')].status");
+    eventually("the range is ready", || ready() == "True");
+    apply(&kubectl, &[further()]);
+    assert_eq!(field(&kubectl, "ipaddress/10.200.0.9", ".spec.parentRef.name"), "further");
+    eventually("an address of another range", || [&c1, &s2].iter().all(|from| ask(from, "10.200.0.9:80").is_ok()));
+    kubectl.ok(&["delete", "servicecidr", "further", "--wait=false"]);
+    eventually("the range is to go", || ready() == "False");
+    kubectl.fails_with(&["create", "-f", "-"], &service("late", json!({"clusterIP": "10.200.0.10"})).to_string());
+    kubectl.ok(&["delete", "service", "further"]);
+    eventually("the range is gone", || kubectl.ok(&["get", "servicecidr", "--ignore-not-found", "further"]).is_empty());
+
     // Ports of nodes and the balancer, at every node, whether it has an endpoint or not.
     let balanced = ["get", "service", "balanced", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
     let mut expected = at.clone();

@@ -301,6 +301,7 @@ fn views(table: &resources::Table) -> views::Views {
         ("storage.k8s.io", "storageclasses"),
         ("storage.k8s.io", "volumeattachments"),
         ("networking.k8s.io", "ingressclasses"),
+        ("networking.k8s.io", "servicecidrs"),
         ("scheduling.k8s.io", "priorityclasses"),
         ("node.k8s.io", "runtimeclasses"),
         ("policy", "poddisruptionbudgets"),

@@ -369,10 +369,19 @@ async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
         "create" => !named,
         _ => true,
     };
+    let everywhere = target.namespace.is_empty();
+    // There is no such path; that of the whole collection can be read, and nothing else.
+    let lost = match kind.namespaced() {
+        true => everywhere && (named || (call.resource.custom.is_some() && !matches!(target.verb, "list" | "watch"))),
+        false => !everywhere && kind.plural != "namespaces",
+    };
+    if lost {
+        return Err(Status::no_such_resource());
+    }
     if !fits || !kind.verbs.contains(&target.verb) {
         return Err(Status::method_not_allowed());
     }
-    if kind.namespaced() && target.namespace.is_empty() && !matches!(target.verb, "list" | "watch") {
+    if kind.namespaced() && everywhere && !matches!(target.verb, "list" | "watch") {
         return Err(Status::method_not_allowed());
     }
     if call.resource.state.is_none() {

@@ -154,6 +154,14 @@ fn reaches(from: &NetworkNamespace, to: IpAddr, port: u16) -> bool {
     connect(from, to, port).is_some()
 }
 
+/// A connection that must not be is shown with all that can have let it pass.
+fn refuses(scene: &Scene, from: &NetworkNamespace, to: IpAddr, port: u16, what: &str) {
+    let Some(connection) = connect(from, to, port) else { return };
+    let ends = (connection.local_addr(), connection.peer_addr());
+    let facts = format!("{:?}", scene.policies.facts.lock());
+    panic!("{what}: {ends:?} are connected by\n{}\nmade from {facts}", tool(&scene.node, "nft list ruleset"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn policies_hold_on_one_node_and_towards_the_outside() {
     for bridge_netfilter in [true, false] {
@@ -164,9 +172,9 @@ async fn policies_hold_on_one_node_and_towards_the_outside() {
         assert!(reaches(&web.namespace, api.address, 80) && reaches(&scene.outside, api.address, 80));
 
         scene.apply("deny", json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})).await;
-        assert!(!reaches(&web.namespace, api.address, 80), "pod to pod");
-        assert!(!reaches(&scene.outside, api.address, 80), "from outside");
-        assert!(!reaches(&web.namespace, world, 80), "to the outside");
+        refuses(&scene, &web.namespace, api.address, 80, "pod to pod");
+        refuses(&scene, &scene.outside, api.address, 80, "from outside");
+        refuses(&scene, &web.namespace, world, 80, "to the outside");
         assert!(reaches(&web.namespace, web.address, 80), "to itself");
         assert!(reaches(&scene.node, api.address, 80), "from its own node, as probes do");
         assert!(reaches(&web.namespace, gateway, 80), "to its own node");
@@ -178,7 +186,7 @@ async fn policies_hold_on_one_node_and_towards_the_outside() {
                 json!({"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Egress"], "egress": [to_api]}),
             )
             .await;
-        assert!(!reaches(&web.namespace, api.address, 8080), "one end is not enough");
+        refuses(&scene, &web.namespace, api.address, 8080, "one end is not enough");
         let from_web = json!({"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 8000, "endPort": 8100}]});
         scene.apply("in", json!({"podSelector": {"matchLabels": {"app": "api"}}, "ingress": [from_web]})).await;
         assert!(reaches(&web.namespace, api.address, 8080));
@@ -196,7 +204,7 @@ async fn policies_hold_on_one_node_and_towards_the_outside() {
         assert!(!reaches(&web.namespace, api.address, 80));
         tool(&scene.outside, "ip address add 192.0.2.200/24 dev uplink");
         tool(&scene.outside, "ip route replace 10.77.0.0/16 via 192.0.2.1 src 192.0.2.200");
-        assert!(!reaches(&scene.outside, web.address, 80), "excepted");
+        refuses(&scene, &scene.outside, web.address, 80, "excepted");
 
         for name in ["deny", "out", "in", "world"] {
             scene.withdraw(name).await;

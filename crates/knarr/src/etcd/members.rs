@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, Member, MemberAddOptions, TlsOptions};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 
 use super::Config;
 use super::certificates::Files;
 
 const TRY_AGAIN: Duration = Duration::from_millis(300);
 const LIST_TIMEOUT: Duration = Duration::from_secs(3);
+const ASK_NEXT: Duration = Duration::from_millis(200);
+const REMOVED_TIMEOUT: Duration = Duration::from_secs(1);
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a member finds the others at its first start.
@@ -80,32 +84,44 @@ pub async fn list(endpoints: &[String], files: &Files) -> anyhow::Result<Vec<Mem
     serving(endpoints, files).await.map(|(_, members)| members)
 }
 
-/// The first of these that answers, and whom it knows.
+/// The first of these that answers, and whom it knows. They are asked one after the other, but none waits long for the one
+/// before it: a member takes connections before it serves, which it does once there are enough of them.
 async fn serving(endpoints: &[String], files: &Files) -> anyhow::Result<(Client, Vec<Member>)> {
+    let asked = |(place, endpoint): (u32, &String)| {
+        let endpoint = endpoint.clone();
+        async move {
+            tokio::time::sleep(ASK_NEXT * place).await;
+            let listed = async {
+                let mut client = connect(std::slice::from_ref(&endpoint), files).await?;
+                let members = client.member_list().await?.members().to_vec();
+                anyhow::Ok((client, members))
+            };
+            match tokio::time::timeout(LIST_TIMEOUT, listed).await {
+                Ok(listed) => listed.with_context(|| format!("ask {endpoint} who the members are")),
+                Err(_) => Err(anyhow::anyhow!("{endpoint} does not say who the members are")),
+            }
+        }
+    };
+    let mut asking: FuturesUnordered<_> = (0..).zip(endpoints).map(asked).collect();
     let mut last = anyhow::anyhow!("no member of etcd is known");
-    for endpoint in endpoints {
-        let listed = async {
-            let mut client = connect(std::slice::from_ref(endpoint), files).await?;
-            let members = client.member_list().await?.members().to_vec();
-            anyhow::Ok((client, members))
-        };
-        match tokio::time::timeout(LIST_TIMEOUT, listed).await {
-            Ok(Ok(found)) => return Ok(found),
-            Ok(Err(error)) => last = error.context(format!("ask {endpoint} who the members are")),
-            Err(_) => last = anyhow::anyhow!("{endpoint} does not say who the members are"),
+    while let Some(answer) = asking.next().await {
+        match answer {
+            Ok(found) => return Ok(found),
+            Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-/// Whether the others say that this machine is none of them, or no longer.
+/// Whether the others say that this machine is none of them, or no longer. Where all start at once nobody says anything, and
+/// nobody would if everybody waited; a member that was removed then hears so from the others when it has started.
 pub async fn was_removed(config: &Config, files: &Files) -> bool {
-    match list(&config.others, files).await {
-        Ok(members) => {
+    match tokio::time::timeout(REMOVED_TIMEOUT, list(&config.others, files)).await {
+        Ok(Ok(members)) => {
             let own = |member: &Member| member.name() == config.name || member.peer_urls().contains(&config.peer_url());
             !members.iter().any(own)
         }
-        Err(_) => false,
+        _ => false,
     }
 }
 
@@ -123,15 +139,18 @@ fn named(members: &[Member]) -> impl Iterator<Item = (&str, &[String])> {
 pub async fn until_member(config: &Config, files: &Files) {
     let own = [config.client_url()];
     // A member that only listens answers nothing; the others can tell, and must be asked to let it vote.
-    let asked = if config.others.is_empty() { &own[..] } else { &config.others[..] };
+    tokio::select! {
+        () = until_promoted(config, &own, files) => {}
+        () = until_promoted(config, &config.others, files), if !config.others.is_empty() => {}
+    }
+}
+
+async fn until_promoted(config: &Config, asked: &[String], files: &Files) {
     loop {
         match promote(config, asked, files).await {
             Ok(true) => return,
             Ok(false) => {}
             Err(error) => tracing::debug!(error = format!("{error:#}"), "this member of etcd does not vote yet"),
-        }
-        if !config.others.is_empty() && promote(config, &own, files).await.unwrap_or(false) {
-            return;
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }

@@ -2,6 +2,7 @@
 //! Services get the same one, whichever API server they came through.
 
 mod claim;
+mod ranges;
 mod repair;
 
 use std::net::IpAddr;
@@ -94,8 +95,8 @@ fn is_service(resource: &Resource) -> bool {
 async fn allocate(call: &Call, service: &mut Value, old: Option<&Value>, dry_run: bool) -> Result<Reserved, Status> {
     let app = &call.app;
     strategy::sync_cluster_ips(service, old);
-    let range = app.settings.service_cidr;
-    families::choose(service, old, &[family(range.addr())]).map_err(|errors| refused(service, &errors))?;
+    families::choose(service, old, &[family(app.settings.service_cidr.addr())])
+        .map_err(|errors| refused(service, &errors))?;
     let mut allocation = Allocation {
         app,
         holder: Holder { namespace: service.namespace().into(), name: service.name().into() },
@@ -172,12 +173,12 @@ impl Allocation<'_> {
 
     /// Why an address that was asked for cannot be had.
     async fn take_address(&mut self, address: IpAddr) -> Result<Option<String>, Status> {
-        let range = self.app.settings.service_cidr;
         let claim = Claim::Address(address);
         if self.before.contains(&claim) {
             return Ok(None);
         }
-        if !range.contains(&address) {
+        if !ranges::that_give(self.app).iter().any(|range| range.contains(&address)) {
+            let range = self.app.settings.service_cidr;
             let why =
                 format!("the provided IP ({address}) is not in the valid range. The range of valid IPs is {range}");
             return Ok(Some(why));
@@ -230,7 +231,16 @@ impl Allocation<'_> {
     }
 
     async fn next_address(&mut self) -> Result<IpAddr, Status> {
+        for range in ranges::that_give(self.app) {
+            if let Some(address) = self.next_address_of(range).await? {
+                return Ok(address);
+            }
+        }
         let range = self.app.settings.service_cidr;
+        Err(Status::internal(format!("failed to allocate a serviceIP: range {range} is full")))
+    }
+
+    async fn next_address_of(&mut self, range: IpNet) -> Result<Option<IpAddr>, Status> {
         let size = host_count(&range);
         // The start of the range is left to people who choose addresses by hand, as upstream leaves it.
         let kept = (size / 16).clamp(16, 256).min(size / 2);
@@ -238,10 +248,10 @@ impl Allocation<'_> {
         for offset in random.into_iter().chain(kept..size).chain(0..kept) {
             let address = nth_address(&range, offset);
             if self.try_claim(&Claim::Address(address)).await? {
-                return Ok(address);
+                return Ok(Some(address));
             }
         }
-        Err(Status::internal(format!("failed to allocate a serviceIP: range {range} is full")))
+        Ok(None)
     }
 
     async fn next_port(&mut self) -> Result<u16, Status> {

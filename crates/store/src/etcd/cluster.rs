@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchClient};
 use parking_lot::RwLock;
-use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 
 use super::Config;
 use super::failure::Failure;
+use super::patience::Patience;
 use crate::StoreError;
 
 /// A silent connection is asked for a sign of life this often; etcd allows no more than one in five seconds.
@@ -45,7 +46,16 @@ pub(super) struct Cluster {
     /// Never empty. The first is the nearest: it is asked whenever it serves.
     members: RwLock<Vec<Member>>,
     choice: watch::Sender<Choice>,
+    suspicion: Notify,
+    is_served: watch::Sender<bool>,
     ids: AtomicU64,
+}
+
+/// An answer to a call that changes something.
+pub(super) struct Answer<T> {
+    pub answer: T,
+    /// An earlier try went unanswered, so what stands in the way now may be its effect.
+    pub may_have_happened: bool,
 }
 
 impl Cluster {
@@ -55,6 +65,8 @@ impl Cluster {
             options,
             members: RwLock::default(),
             choice: watch::Sender::new(Choice { asked: 0, silent: None }),
+            suspicion: Notify::new(),
+            is_served: watch::Sender::new(true),
             ids: AtomicU64::default(),
         };
         cluster.set_endpoints(&config.endpoints).await?;
@@ -103,8 +115,18 @@ impl Cluster {
         members.iter().find(|member| member.id == asked).unwrap_or(&members[0]).clone()
     }
 
+    /// Draws the conclusion from what a call to a member came to.
+    pub fn failed(&self, member: &Member, why: &Failure) {
+        match why {
+            Failure::NotDone(_) | Failure::Unknown(_) => self.turn_from(member, why),
+            // The next one may be the leader that is gone.
+            Failure::NoLeader | Failure::LeaderChanged(_) => self.suspect(),
+            Failure::Compacted | Failure::Future | Failure::LeaseGone | Failure::Full(_) | Failure::Refused(_) => {}
+        }
+    }
+
     /// Turns to the next member, unless someone already did.
-    pub fn turn_from(&self, failed: &Member, why: &Failure) {
+    fn turn_from(&self, failed: &Member, why: &Failure) {
         let next = {
             let members = self.members.read();
             let place = members.iter().position(|member| member.id == failed.id);
@@ -150,40 +172,79 @@ impl Cluster {
         }
     }
 
+    /// Comes back when a call went unanswered for a while: someone should look whether the member is still there.
+    pub async fn suspected(&self) {
+        self.suspicion.notified().await;
+    }
+
+    pub fn suspect(&self) {
+        self.suspicion.notify_one();
+    }
+
     /// A call that may be made twice: tried until it is answered, every member at least once.
-    pub async fn read<T, F, A>(&self, patience: Duration, call: F) -> Result<T, Failure>
+    pub async fn read<T, F, A>(&self, patience: Patience, call: F) -> Result<T, Failure>
     where
         F: Fn(Member) -> A,
         A: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let deadline = Instant::now() + patience;
-        let mut tries = 0;
+        let mut tries = patience.tries();
         loop {
-            tries += 1;
-            match self.once(patience, &call).await {
-                Err(Failure::NotDone(_) | Failure::Unknown(_))
-                    if tries < self.members.read().len() || Instant::now() < deadline =>
+            let result = self.once(tries.next_patience(), &call).await;
+            let tried_all = tries.count >= self.members.read().len();
+            match result {
+                Err(Failure::NotDone(_) | Failure::NoLeader | Failure::LeaderChanged(_) | Failure::Unknown(_))
+                    if !tried_all || tries.are_left() =>
                 {
-                    tokio::time::sleep(RETRY_WAIT).await;
+                    tokio::time::sleep(RETRY_WAIT).await
                 }
                 result => return result,
             }
         }
     }
 
-    /// A call that must not be made twice: tried again only where it certainly had no effect.
-    pub async fn write<T, F, A>(&self, patience: Duration, call: F) -> Result<T, Failure>
+    /// A call that changes something. Where it may be made twice, because its own effect breaks its condition for good, it is
+    /// also tried again when it may have had that effect, and then says so.
+    pub async fn write<T, F, A>(&self, patience: Patience, twice: bool, call: F) -> Result<Answer<T>, Failure>
     where
         F: Fn(Member) -> A,
         A: Future<Output = Result<T, etcd_client::Error>>,
     {
-        let deadline = Instant::now() + patience;
+        let mut tries = if twice { patience } else { patience.in_one() }.tries();
+        let mut may_have_happened = false;
         loop {
-            match self.once(patience, &call).await {
-                Err(Failure::NotDone(_)) if Instant::now() < deadline => tokio::time::sleep(RETRY_WAIT).await,
-                result => return result,
+            let patience = tries.next_patience();
+            let result = match timeout(patience, self.until_served()).await {
+                Ok(()) => self.once(patience, &call).await,
+                Err(_) => Err(Failure::NoLeader),
+            };
+            match result {
+                Ok(answer) => return Ok(Answer { answer, may_have_happened }),
+                Err(failure @ (Failure::NotDone(_) | Failure::NoLeader)) if !tries.are_left() => {
+                    return Err(match may_have_happened {
+                        true => Failure::Unknown(format!("one try had no answer, and the last one: {failure:?}")),
+                        false => failure,
+                    });
+                }
+                Err(Failure::NotDone(_) | Failure::NoLeader) => {}
+                Err(Failure::LeaderChanged(_) | Failure::Unknown(_)) if twice && tries.are_left() => {
+                    may_have_happened = true;
+                }
+                Err(failure) => return Err(failure),
             }
+            tokio::time::sleep(RETRY_WAIT).await;
         }
+    }
+
+    /// Comes back at once, unless no member is known to serve: what is handed to one now would be lost, and nobody could say
+    /// whether it was.
+    async fn until_served(&self) {
+        // The sender lives in `self`.
+        let _ = self.is_served.subscribe().wait_for(|is_served| *is_served).await;
+    }
+
+    /// Whether any member serves, as far as is known.
+    pub fn set_served(&self, is_served: bool) {
+        self.is_served.send_if_modified(|before| std::mem::replace(before, is_served) != is_served);
     }
 
     async fn once<T, F, A>(&self, patience: Duration, call: &F) -> Result<T, Failure>
@@ -195,14 +256,15 @@ impl Cluster {
         let result = tokio::select! {
             answered = timeout(patience, call(member.clone())) => match answered {
                 Ok(result) => result.map_err(|error| Failure::of(error, &member.endpoint)),
-                Err(_) => Err(Failure::Unknown(format!("{} did not answer in {patience:?}", member.endpoint))),
+                Err(_) => {
+                    // Where to turn is for those to say who look at all members.
+                    self.suspect();
+                    return Err(Failure::Unknown(format!("{} did not answer in {patience:?}", member.endpoint)));
+                }
             },
             () = self.fell_silent(&member) => Err(Failure::Unknown(format!("{} fell silent", member.endpoint))),
         };
-        if let Err(why @ (Failure::NotDone(_) | Failure::Unknown(_))) = &result {
-            self.turn_from(&member, why);
-        }
-        result
+        result.inspect_err(|why| self.failed(&member, why))
     }
 }
 

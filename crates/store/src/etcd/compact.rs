@@ -8,7 +8,7 @@ use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
 
 use super::cluster::{Cluster, Member};
 use super::failure::Failure;
-use super::{READ_TIMEOUT, WRITE_TIMEOUT, compact_at, header_revision};
+use super::{READ_PATIENCE, WRITE_PATIENCE, compact_at, header_revision};
 use crate::{Revision, StoreError};
 
 /// Upstream's key; it lies outside `/registry/`.
@@ -28,7 +28,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, interval: Duration) {
 /// Who says that a revision is gone does not always say which is the oldest; our own compactions are on record.
 pub(super) async fn compacted(cluster: &Cluster, wanted: Revision) -> StoreError {
     let read = |mut member: Member| async move { member.kv.get(KEY, None).await };
-    let recorded = cluster.read(READ_TIMEOUT, read).await.ok().and_then(|found| {
+    let recorded = cluster.read(READ_PATIENCE, read).await.ok().and_then(|found| {
         let value = found.kvs().first()?.value_str().ok()?;
         value.parse().ok()
     });
@@ -53,7 +53,7 @@ async fn take_part(cluster: &Cluster, round: Round) -> Result<Round, Failure> {
         let txn = txn.clone();
         async move { member.kv.txn(txn).await }
     };
-    let response = cluster.write(WRITE_TIMEOUT, call).await?;
+    let response = cluster.write(WRITE_PATIENCE, true, call).await?.answer;
     let newest = header_revision(response.header())?;
     if !response.succeeded() {
         // Another server has this round.

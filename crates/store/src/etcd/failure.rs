@@ -8,6 +8,10 @@ use crate::StoreError;
 pub(super) enum Failure {
     /// The call certainly had no effect and may succeed elsewhere or later.
     NotDone(String),
+    /// Nor had this one: the members are choosing who leads, and no other member would know more.
+    NoLeader,
+    /// The members chose who leads while the call was on its way. It is not known whether it had an effect.
+    LeaderChanged(String),
     /// It is not known whether the call had an effect.
     Unknown(String),
     /// The revision asked for is no longer there.
@@ -64,7 +68,8 @@ fn causes<'a>(
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> StoreError {
         match failure {
-            Failure::NotDone(why) | Failure::Unknown(why) => StoreError::Unavailable(why),
+            Failure::NotDone(why) | Failure::Unknown(why) | Failure::LeaderChanged(why) => StoreError::Unavailable(why),
+            Failure::NoLeader => StoreError::Unavailable("etcd has no leader".to_owned()),
             Failure::Compacted => StoreError::Other("required revision has been compacted".to_owned()),
             Failure::Future => StoreError::Other("required revision is a future revision".to_owned()),
             Failure::LeaseGone => StoreError::Unavailable("the lease for the key's end is gone".to_owned()),
@@ -87,9 +92,13 @@ fn known(message: &str) -> Option<Failure> {
         "etcdserver: mvcc: required revision is a future revision" => Failure::Future,
         "etcdserver: requested lease not found" => Failure::LeaseGone,
         "etcdserver: mvcc: database space exceeded" => Failure::Full(message.to_owned()),
-        "etcdserver: no leader" | "etcdserver: too many requests" | "etcdserver: not capable" => {
-            Failure::NotDone(message.to_owned())
+        "etcdserver: no leader" => Failure::NoLeader,
+        "etcdserver: leader changed"
+        | "etcdserver: request timed out"
+        | "etcdserver: request timed out, possibly due to previous leader failure" => {
+            Failure::LeaderChanged(message.to_owned())
         }
+        "etcdserver: too many requests" | "etcdserver: not capable" => Failure::NotDone(message.to_owned()),
         "etcdserver: request is too large" => Failure::Refused(message.to_owned()),
         _ => return None,
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::READ_TIMEOUT;
+use super::READ_PATIENCE;
 use super::cluster::{Cluster, Member};
 use super::failure::Failure;
 
@@ -50,7 +50,7 @@ impl Leases {
         let grant = |mut member: Member| async move { member.lease.grant(lasts, None).await };
         // A lease granted twice ends by itself, so the grant is tried again like a read. The time until its
         // end begins before it is asked for.
-        let granted = cluster.read(READ_TIMEOUT, grant).await?;
+        let granted = cluster.read(READ_PATIENCE, grant).await?;
         open.retain(|_, lease| now <= lease.joinable_until);
         let joinable_until = now + Duration::from_secs(share);
         open.insert(seconds, Lease { id: granted.id(), joinable_until, keys: 1 });

@@ -1,8 +1,9 @@
 //! The store over a real etcd cluster. Keys and leases lie as upstream lays them, so that its tools can read them.
 //!
-//! What etcd answers is passed on; what it does not answer is `Unavailable`. A write is never sent twice unless
-//! the first certainly did not arrive: the second would find the first one's traces and report a conflict that
-//! the caller never had.
+//! What etcd answers is passed on; what it does not answer is `Unavailable`. A change that has no answer is sent again, since
+//! one that was on its way to a leader who is gone never gets any. It happens only once, for its condition is the revision
+//! before it; where the second finds the first one's traces, it has happened, and where it cannot tell, it says so instead of
+//! a conflict that the caller never had. A key is made by one try only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +21,23 @@ mod cluster;
 mod compact;
 mod failure;
 mod lease;
+mod patience;
 mod watch;
 mod watchdog;
 
-use cluster::Cluster;
+use cluster::{Answer, Cluster};
 use failure::Failure;
 use lease::Leases;
+use patience::Patience;
 
 /// How many entries are asked for at once where the caller wants all.
 const RANGE_PAGE: usize = 1_000;
-/// How long one try of a small read may take.
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long one try of a page of a range may take.
-const RANGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a small read may take.
+const READ_PATIENCE: Patience = Patience::in_tries(Duration::from_secs(5));
+/// How long a page of a range may take.
+const RANGE_PATIENCE: Patience = Patience::at_once(Duration::from_secs(30));
 /// How long a write may take. Longer than etcd's own patience (about seven seconds), so that its word is heard.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+const WRITE_PATIENCE: Patience = Patience::in_tries(Duration::from_secs(10));
 
 /// Not printable, since it holds a private key.
 #[derive(Clone)]
@@ -74,12 +77,12 @@ impl EtcdStore {
     /// Answers once a member has answered.
     pub async fn connect(config: Config) -> Result<EtcdStore, StoreError> {
         let cluster = Arc::new(Cluster::new(&config).await?);
-        newest_revision(&cluster).await?;
-        let compactor =
-            config.compaction_interval.map(|interval| tokio::spawn(compact::run(cluster.clone(), interval)));
-        let mut tasks = vec![tokio::spawn(watchdog::run(cluster.clone()))];
-        tasks.extend(compactor);
-        Ok(EtcdStore { cluster, leases: Leases::default(), tasks })
+        let tasks = vec![tokio::spawn(watchdog::run(cluster.clone()))];
+        let mut store = EtcdStore { cluster, leases: Leases::default(), tasks };
+        newest_revision(&store.cluster).await?;
+        let compactor = |interval| tokio::spawn(compact::run(store.cluster.clone(), interval));
+        store.tasks.extend(config.compaction_interval.map(compactor));
+        Ok(store)
     }
 
     /// From now on these are the members, the nearest first.
@@ -96,6 +99,8 @@ impl EtcdStore {
             }
             Change::Delete => None,
         };
+        // A revision never comes back. A key that was made, and that someone else has deleted since, would be made again.
+        let twice = matches!(expect, Expect::At(_));
         let expected = match expect {
             // A key that is not there has modification revision 0.
             Expect::Absent => 0,
@@ -113,7 +118,7 @@ impl EtcdStore {
             let txn = txn.clone();
             async move { member.kv.txn(txn).await }
         };
-        let response = self.cluster.write(WRITE_TIMEOUT, call).await?;
+        let Answer { answer: response, may_have_happened } = self.cluster.write(WRITE_PATIENCE, twice, call).await?;
         if response.succeeded() {
             return Ok(Written::Done(header_revision(response.header())?));
         }
@@ -121,7 +126,15 @@ impl EtcdStore {
             TxnOpResponse::Get(mut found) => Some(found.take_kvs()),
             TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
         });
-        Ok(Written::Conflict(found.and_then(|kvs| kvs.into_iter().next()).map(entry)))
+        let found = found.and_then(|kvs| kvs.into_iter().next()).map(entry);
+        if !may_have_happened {
+            return Ok(Written::Conflict(found));
+        }
+        match (&put, found) {
+            // It stands in its own way.
+            (Some((value, _)), Some(found)) if found.value == **value => Ok(Written::Done(found.revision)),
+            _ => Err(Failure::Unknown(format!("{key}: an earlier try had no answer, and something has changed since"))),
+        }
     }
 
     async fn page(
@@ -136,7 +149,7 @@ impl EtcdStore {
             let (from, options) = (from.to_vec(), options.clone());
             async move { member.kv.get(from, Some(options)).await }
         };
-        let result = self.cluster.read(RANGE_TIMEOUT, call).await;
+        let result = self.cluster.read(RANGE_PATIENCE, call).await;
         match result {
             Err(Failure::Compacted) => Err(compact::compacted(&self.cluster, at.unwrap_or_default()).await),
             Err(Failure::Future) => {
@@ -158,7 +171,7 @@ impl Drop for EtcdStore {
 impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
         let call = |mut member: cluster::Member| async move { member.kv.get(key, None).await };
-        let mut found = self.cluster.read(READ_TIMEOUT, call).await?;
+        let mut found = self.cluster.read(READ_PATIENCE, call).await?;
         Ok(found.take_kvs().into_iter().next().map(entry))
     }
 
@@ -225,7 +238,7 @@ async fn newest_revision(cluster: &Cluster) -> Result<Revision, StoreError> {
         let options = options.clone();
         async move { member.kv.get(compact::KEY, Some(options)).await }
     };
-    let found = cluster.read(READ_TIMEOUT, call).await?;
+    let found = cluster.read(READ_PATIENCE, call).await?;
     Ok(header_revision(found.header())?)
 }
 
@@ -234,7 +247,7 @@ async fn compact_at(cluster: &Cluster, before: Revision) -> Result<(), StoreErro
         member.kv.compact(number(before), Some(CompactionOptions::new())).await
     };
     // Compacting twice does no harm, so it is tried again like a read.
-    match cluster.read(WRITE_TIMEOUT, call).await {
+    match cluster.read(WRITE_PATIENCE, call).await {
         Ok(_) | Err(Failure::Compacted) => Ok(()),
         Err(Failure::Future) => Err(StoreError::Future { wanted: before, newest: newest_revision(cluster).await? }),
         Err(failure) => Err(failure.into()),

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::cluster::{Cluster, Member};
 use super::failure::Failure;
-use super::{READ_TIMEOUT, compact, newest_revision, number, revision, text};
+use super::{READ_PATIENCE, compact, newest_revision, number, revision, text};
 use crate::{Event, Revision, StoreError};
 
 /// How long a member may take to begin.
@@ -99,7 +99,7 @@ impl Follower {
             let options = options.clone();
             async move { member.kv.get(compact::KEY, Some(options)).await }
         };
-        self.cluster.read(READ_TIMEOUT, call).await.map(drop)
+        self.cluster.read(READ_PATIENCE, call).await.map(drop)
     }
 
     async fn begin(&self) -> Result<(Member, WatchStream), Failure> {
@@ -113,13 +113,13 @@ impl Follower {
             Ok(stream) => stream.map_err(|error| Failure::of(error, &member.endpoint)),
             Err(_) => Err(Failure::Unknown("did not begin to watch".to_owned())),
         };
-        stream.map(|stream| (member.clone(), stream)).inspect_err(|failure| self.cluster.turn_from(&member, failure))
+        stream.map(|stream| (member.clone(), stream)).inspect_err(|failure| self.cluster.failed(&member, failure))
     }
 
     async fn reopen(&mut self, failure: Failure) {
         tracing::info!(seen = %self.seen, ?failure, "watch of etcd broke off, going on at another member");
         if let Some((member, _)) = self.open.take() {
-            self.cluster.turn_from(&member, &failure);
+            self.cluster.failed(&member, &failure);
         }
         tokio::time::sleep(self.wait).await;
         self.wait = (self.wait * 2).min(REOPEN_WAIT_MAX);

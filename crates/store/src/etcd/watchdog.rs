@@ -15,29 +15,44 @@ use super::compact;
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A member that serves answers in a few milliseconds; one on a busy machine may take a while.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
+/// So much sooner than the others the one that is asked may answer.
+const HEAD_START: Duration = Duration::from_millis(700);
+/// Between two looks for which there is a reason.
+const PAUSE: Duration = Duration::from_millis(100);
 /// How often in a row the nearest must have served before it is asked again.
 const GOOD_ANSWERS: usize = 3;
 
 pub(super) async fn run(cluster: Arc<Cluster>) {
     let mut good_answers = 0;
     loop {
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = cluster.suspected() => tokio::time::sleep(PAUSE).await,
+        }
         let (members, asked) = (cluster.members(), cluster.member());
         let Some(nearest) = members.first().filter(|_| members.len() > 1) else { continue };
-        // Once may be a machine that had no time.
-        if !serves(asked.clone()).await && !serves(asked.clone()).await {
-            // Where nobody serves there is nobody to turn to.
-            let others = members.iter().filter(|member| member.endpoint != asked.endpoint);
-            let mut trying: FuturesUnordered<_> =
-                others.map(|member| async move { serves(member.clone()).await.then_some(member) }).collect();
+        if !serves(asked.clone(), HEAD_START).await {
+            cluster.set_served(false);
+            // Where nobody serves there is nobody to turn to, and nothing to be written.
+            let mut is_served = false;
+            let mut trying: FuturesUnordered<_> = members
+                .iter()
+                .map(|member| async move { serves(member.clone(), ANSWER_TIMEOUT).await.then_some(member) })
+                .collect();
             while let Some(tried) = trying.next().await {
                 if let Some(next) = tried {
                     cluster.turn_to(next, &asked, true);
+                    is_served = true;
                     break;
                 }
             }
+            if !is_served {
+                cluster.suspect();
+                continue;
+            }
         }
-        let is_back = nearest.endpoint != asked.endpoint && serves(nearest.clone()).await;
+        cluster.set_served(true);
+        let is_back = nearest.endpoint != asked.endpoint && serves(nearest.clone(), ANSWER_TIMEOUT).await;
         good_answers = if is_back { good_answers + 1 } else { 0 };
         if good_answers >= GOOD_ANSWERS {
             cluster.turn_to(nearest, &asked, false);
@@ -47,7 +62,7 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 }
 
 /// Whether it answers what only a member in touch with the majority can answer.
-async fn serves(mut member: Member) -> bool {
+async fn serves(mut member: Member, patience: Duration) -> bool {
     let options = GetOptions::new().with_count_only();
-    matches!(timeout(ANSWER_TIMEOUT, member.kv.get(compact::KEY, Some(options))).await, Ok(Ok(_)))
+    matches!(timeout(patience, member.kv.get(compact::KEY, Some(options))).await, Ok(Ok(_)))
 }

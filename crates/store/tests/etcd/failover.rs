@@ -214,6 +214,36 @@ async fn a_member_that_hangs_is_left() {
     println!("went on after {:?}", began.elapsed());
 }
 
+/// A follower hands what it is asked to do to the leader. Where that one has just gone, nothing comes back; the writer hears
+/// of none of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_outlive_the_leader() {
+    if !installed() {
+        return;
+    }
+    let etcd = Etcd::start(3, None).await;
+    let (leader, _) = with_leader_first(&etcd).await;
+    let mut endpoints = etcd.endpoints();
+    // The one that is gone comes next.
+    endpoints.rotate_left((leader + 2) % 3);
+    let store = EtcdStore::connect(Config { endpoints, ..without_compaction() }).await.expect("it serves");
+    let put = |value: &'static str| Change::Put { value: Bytes::from_static(value.as_bytes()), ttl: None };
+    let Ok(Written::Done(first)) = store.write_if("/registry/load/a", Expect::Absent, put("1")).await else {
+        panic!("it takes writes")
+    };
+    etcd.hang(leader, true);
+    let began = std::time::Instant::now();
+    let changed = store.write_if("/registry/load/a", Expect::At(first), put("2")).await;
+    let made = store.write_if("/registry/load/b", Expect::Absent, put("3")).await;
+    let took = began.elapsed();
+    etcd.hang(leader, false);
+    assert!(matches!(changed, Ok(Written::Done(_))), "{changed:?}");
+    assert!(matches!(made, Ok(Written::Done(_))), "{made:?}");
+    // Etcd alone would have let them wait for seven seconds before it said that it does not know.
+    assert!(took < Duration::from_millis(6500), "{took:?}");
+    println!("went on after {took:?}");
+}
+
 /// Nothing was sent to a member that refuses the connection, so the write goes to the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn writers_do_not_notice_a_member_that_is_gone() {
