@@ -38,7 +38,9 @@ struct Alias {
 
 /// The line with what the preferences add to it.
 pub fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
-    if line.is_empty() || std::env::var("KUBECTL_KUBERC").is_ok_and(|value| value == "false") {
+    // The command that mends the file must not need it.
+    let mends = line.first().is_some_and(|word| word == "kuberc");
+    if line.is_empty() || mends || std::env::var("KUBECTL_KUBERC").is_ok_and(|value| value == "false") {
         return Ok(line);
     }
     let Some(preference) = load(explicit(&line)?)? else { return Ok(line) };
@@ -114,6 +116,19 @@ fn load(named: Option<String>) -> Result<Option<Preference>, String> {
             explicitly.is_some(),
             &format!("no valid preferences found in {:?}, use --v=5 to see errors", path.display().to_string()),
         ),
+    }
+}
+
+/// The file that `kubectl kuberc` shows and changes.
+pub fn file(named: Option<&str>) -> crate::failure::Result<PathBuf> {
+    let variable = std::env::var("KUBERC").ok().filter(|value| !value.is_empty());
+    match (named, variable) {
+        (Some(path), _) => Ok(path.into()),
+        (None, Some(word)) if word == "off" => {
+            Err(crate::failure::Failure::message("KUBERC is disabled via KUBERC=off environment variable"))
+        }
+        (None, Some(path)) => Ok(path.into()),
+        (None, None) => Ok(crate::config::home().join(".kube/kuberc")),
     }
 }
 

@@ -30,6 +30,7 @@ pub mod api_resources;
 mod version;
 mod explain;
 mod config;
+mod kuberc;
 mod expose;
 mod run;
 mod set;
@@ -104,6 +105,7 @@ pub static ROOT: Command = Command {
         &api_resources::RESOURCES,
         &api_resources::VERSIONS,
         &config::COMMAND,
+        &kuberc::COMMAND,
         &plugin::COMMAND,
         &version::COMMAND,
         &misc::OPTIONS,
