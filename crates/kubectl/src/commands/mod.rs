@@ -37,6 +37,7 @@ mod cp;
 mod debug;
 mod misc;
 mod completion;
+mod help;
 pub mod events;
 pub mod change;
 pub mod plugin;
@@ -106,6 +107,8 @@ pub static ROOT: Command = Command {
         &version::COMMAND,
         &misc::OPTIONS,
         &completion::COMPLETE,
+        &help::COMMAND,
+        &help::ALPHA,
     ],
     ..Command::EMPTY
 };
