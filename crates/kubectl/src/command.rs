@@ -80,6 +80,7 @@ pub const GLOBAL: &[Flag] = &[
     Flag::text("user", "", "The user of the kubeconfig to use."),
     Flag::text("username", "", "Username for basic authentication."),
     Flag::integer("v", "0", "How much is logged.").short('v'),
+    Flag::plain("vmodule", "Not used: nothing is logged file by file."),
     Flag::switch("warnings-as-errors", "A warning of the server makes the exit code 1."),
     Flag::switch("help", "Help for this command.").short('h'),
 ];

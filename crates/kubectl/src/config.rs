@@ -188,12 +188,6 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
             user.remove("tokenFile");
             user.remove("exec");
         }
-        if given("client-certificate").is_some() {
-            user.remove("client-certificate-data");
-        }
-        if given("client-key").is_some() {
-            user.remove("client-key-data");
-        }
         if flags.given("as-group") {
             user.insert("as-groups".into(), flags.list("as-group").into());
         }
@@ -231,13 +225,23 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
 fn check_user(name: &str, user: &Value, flags: &Parsed) -> Result<()> {
     let text = |key: &str| user[key].as_str().unwrap_or_default();
     let mut problems = Vec::new();
-    for (flag, short) in [("client-certificate", "client-cert"), ("client-key", "client-key")] {
-        if !text(flag).is_empty() && text(&format!("{flag}-data")).is_empty() {
-            let path = text(flag);
-            if let Err(error) = std::fs::metadata(path) {
-                let error = crate::failure::go_io_error(&error);
-                problems.push(format!("unable to read {short} {path} for {name} due to open {path}: {error}"));
-            }
+    let (certificate, key) = (text("client-certificate"), text("client-key"));
+    if !certificate.is_empty() && !text("client-certificate-data").is_empty() {
+        problems.push(format!(
+            "client-cert-data and client-cert are both specified for {name}. client-cert-data will override."
+        ));
+    }
+    if !key.is_empty() && !text("client-key-data").is_empty() {
+        problems.push(format!(
+            "client-key-data and client-key are both specified for {name}; client-key-data will override"
+        ));
+    }
+    for (short, path) in [("client-cert", certificate), ("client-key", key)] {
+        if let Err(error) = std::fs::metadata(path)
+            && !path.is_empty()
+        {
+            let error = crate::failure::go_io_error(&error);
+            problems.push(format!("unable to read {short} {path} for {name} due to open {path}: {error}"));
         }
     }
     let mut methods = Vec::new();

@@ -48,6 +48,14 @@ impl Failure {
         }
     }
 
+    /// `field: what is wrong with it`, for each field that the server refused.
+    pub fn causes(&self) -> Vec<String> {
+        let Failure::Status { status, .. } = self else { return Vec::new() };
+        let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let text = |cause: &Value, key: &str| cause[key].as_str().unwrap_or_default().to_string();
+        causes.iter().map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
+    }
+
     pub fn is_not_found(&self) -> bool {
         self.reason() == "NotFound"
     }
@@ -81,7 +89,12 @@ impl Failure {
             Failure::Usage(text) => (format!("{}\nSee '{command} -h' for help and examples\n", with_error(text)), 1),
             Failure::Status { status, prefix } => (format!("{}\n", status_sentence(status, prefix)), 1),
             Failure::Many(failures) => {
-                let texts: String = failures.iter().map(|failure| failure.report(command).0).collect();
+                // Among several, upstream leaves out the `error: ` that a single one would have.
+                let text = |failure: &Failure| match failure {
+                    Failure::Message(text) => format!("{text}\n"),
+                    other => other.report(command).0,
+                };
+                let texts: String = failures.iter().map(text).collect();
                 (texts, failures.iter().map(|failure| failure.report(command).1).max().unwrap_or(1))
             }
         }
@@ -151,8 +164,7 @@ fn invalid(status: &Value, message: &str) -> String {
         sentence = format!("{sentence}: {message}");
     }
     let mut lines: Vec<String> = Vec::new();
-    for cause in causes {
-        let line = format!("{}: {}", cause["field"].as_str().unwrap_or(""), cause["message"].as_str().unwrap_or(""));
+    for line in Failure::status(status.clone()).causes() {
         if !lines.contains(&line) {
             lines.push(line);
         }

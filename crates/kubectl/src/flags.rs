@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Text,
+    /// A text whose default upstream's help shows without quotes.
+    Plain,
     Switch,
     /// May be given several times, and one value may hold several between commas.
     List,
@@ -29,6 +31,10 @@ pub struct Flag {
 impl Flag {
     pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Text, default, help }
+    }
+
+    pub const fn plain(name: &'static str, help: &'static str) -> Flag {
+        Flag { name, short: None, kind: Kind::Plain, default: "", help }
     }
 
     pub const fn switch(name: &'static str, help: &'static str) -> Flag {

@@ -82,7 +82,7 @@ fn shown_default(flag: &Flag) -> String {
             format!("'{}'", flag.default.replace("$HOME", &crate::config::home().display().to_string()))
         }
         Kind::List | Kind::Array => format!("[{}]", flag.default),
-        Kind::Switch | Kind::Integer | Kind::Duration => flag.default.to_string(),
+        Kind::Plain | Kind::Switch | Kind::Integer | Kind::Duration => flag.default.to_string(),
     }
 }
 

@@ -7,6 +7,7 @@ mod complete;
 mod kuberc;
 mod commands;
 mod session;
+mod connection;
 mod config;
 mod proxy;
 mod resource;
@@ -38,16 +39,23 @@ pub fn main(line: Vec<String>) -> i32 {
             return 1;
         }
     };
+    let words = line.clone();
     let (command, path, line) = match find(root, &line) {
         Found::Command(command, path, line) => (command, path, line),
         Found::Unknown(name) => {
-            if let Some(code) = commands::plugin::run(&line) {
+            if let Some(code) = commands::plugin::run(&line, 1) {
                 return code;
             }
             terminal::err(&unknown_command(root, &name));
             return 1;
         }
     };
+    // A plugin may add a kind of thing to create.
+    if path == "kubectl create"
+        && let Some(code) = commands::plugin::run(&words, 2)
+    {
+        return code;
+    }
     let tables: Vec<&[Flag]> = command.flags.iter().copied().chain([GLOBAL]).collect();
     let flags = match Parsed::parse(&tables, &line) {
         Ok(flags) => flags,
@@ -114,9 +122,14 @@ pub fn main(line: Vec<String>) -> i32 {
 /// The help of the command that is called by that path, such as `kubectl config set`.
 pub(crate) fn help_of(path: &str) -> String {
     let words: Vec<String> = path.split(' ').skip(1).map(str::to_string).collect();
-    match find(&commands::ROOT, &words) {
-        Found::Command(command, path, _) => help::of(command, &path),
-        Found::Unknown(_) => String::new(),
+    named_by(&words).map(|(command, path)| help::of(command, &path)).unwrap_or_default()
+}
+
+/// The command that these words begin with, and its path.
+pub(crate) fn named_by(words: &[String]) -> Option<(&'static Command, String)> {
+    match find(&commands::ROOT, words) {
+        Found::Command(command, path, _) => Some((command, path)),
+        Found::Unknown(_) => None,
     }
 }
 

@@ -276,23 +276,8 @@ impl Session {
         if let kube::Error::Api(status) = error {
             return Failure::status(serde_json::to_value(status).unwrap_or_default());
         }
-        let server = self.settings().map(|settings| settings.server.clone()).unwrap_or_default();
-        let host = server.split("://").nth(1).unwrap_or(&server).split('/').next().unwrap_or_default().to_string();
-        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-        let mut last = error.to_string();
-        while let Some(current) = source {
-            let refused = current
-                .downcast_ref::<std::io::Error>()
-                .is_some_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
-            if refused {
-                return Failure::Plain(format!(
-                    "The connection to the server {host} was refused - did you specify the right host or port?"
-                ));
-            }
-            last = current.to_string();
-            source = current.source();
-        }
-        Failure::Plain(format!("Unable to connect to the server: {last}"))
+        let Ok(settings) = self.settings() else { return Failure::message(error.to_string()) };
+        crate::connection::failure(settings, error)
     }
 }
 

@@ -128,7 +128,7 @@ fn check_validate(text: &str) -> Result<()> {
     )))
 }
 
-fn validation(text: &str) -> &'static str {
+pub fn validation(text: &str) -> &'static str {
     match text {
         "warn" => "Warn",
         "ignore" | "false" => "Ignore",

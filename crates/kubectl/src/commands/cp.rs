@@ -162,8 +162,10 @@ async fn from_pod(session: &Session, pod: &(Option<String>, String), source: &st
         target.to_path_buf()
     };
     let prefix = source.trim_start_matches('/').trim_end_matches('/').to_string();
+    let namespace = pod.0.clone().unwrap_or_default();
+    let instead = format!("kubectl exec -n {namespace:?} {:?} -- tar cf - {source:?} | tar xf -", pod.1);
     let unpacking =
-        tokio::task::spawn_blocking(move || unpack(Unpiped { receiver, rest: Vec::new() }, &prefix, &target));
+        tokio::task::spawn_blocking(move || unpack(Unpiped { receiver, rest: Vec::new() }, &prefix, &target, &instead));
     let mut buffer = vec![0; 64 << 10];
     while let Ok(count) = output.read(&mut buffer).await {
         if count == 0 || sender.send(buffer[..count].to_vec()).await.is_err() {
@@ -217,7 +219,8 @@ impl Read for Unpiped {
 }
 
 /// Puts the files where they belong, and nowhere else: what a container sends is not to be believed.
-fn unpack(stream: impl Read, prefix: &str, target: &Path) -> Result<()> {
+/// `instead` is how links are copied, which here are left out.
+fn unpack(stream: impl Read, prefix: &str, target: &Path, instead: &str) -> Result<()> {
     let mut archive = tar::Archive::new(stream);
     for entry in archive.entries()? {
         let mut entry = entry?;
@@ -245,10 +248,9 @@ fn unpack(stream: impl Read, prefix: &str, target: &Path) -> Result<()> {
             }
             tar::EntryType::Symlink => {
                 terminal::errln(&format!(
-                    "warning: skipping symlink: {:?} -> {:?} (consider using \"kubectl exec -n NAMESPACE POD -- tar cf - {} | tar xf -\")",
+                    "warning: skipping symlink: {:?} -> {:?} (consider using \"{instead}\")",
                     place.display().to_string(),
-                    entry.link_name()?.map(|link| link.display().to_string()).unwrap_or_default(),
-                    path.display()
+                    entry.link_name()?.map(|link| link.display().to_string()).unwrap_or_default()
                 ));
             }
             _ => {}
@@ -295,7 +297,7 @@ mod tests {
         }
         let archive = builder.into_inner().unwrap();
         let target = folder.path().join("back");
-        unpack(&archive[..], "tmp/tree", &target).unwrap_or_else(|failure| panic!("{}", failure.text()));
+        unpack(&archive[..], "tmp/tree", &target, "").unwrap_or_else(|failure| panic!("{}", failure.text()));
         assert_eq!(std::fs::read_to_string(target.join("good")).unwrap(), "hi");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     }

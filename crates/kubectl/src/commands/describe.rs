@@ -34,6 +34,7 @@ async fn run(session: &Session) -> Result<()> {
     let (wanted, mut failures) = session.wanted(&query).await?;
     let mut first = true;
     for wanted in wanted {
+        let mut by_prefix = false;
         let named = match &wanted {
             Wanted::Named { mapping, name } => Some((mapping.clone(), name.clone())),
             _ => None,
@@ -46,6 +47,7 @@ async fn run(session: &Session) -> Result<()> {
                     let all = Query { chunk: query.chunk, all_namespaces: query.all_namespaces, ..Query::default() };
                     let mut found = session.fetch(&all, Wanted::List(mapping)).await?;
                     found.retain(|info| info.name.starts_with(&prefix));
+                    by_prefix = true;
                     if found.is_empty() {
                         failures.push(failure);
                     }
@@ -59,8 +61,12 @@ async fn run(session: &Session) -> Result<()> {
         };
         for info in &mut infos {
             let text = crate::describe::describe(session, info, session.flags.on("show-events")).await?;
-            // Two empty lines stand between objects.
-            terminal::out(&if first { text } else { format!("\n\n{text}") });
+            // Two empty lines stand between objects; one behind each that is only called something like that.
+            terminal::out(&match by_prefix {
+                true => format!("{text}\n"),
+                false if first => text,
+                false => format!("\n\n{text}"),
+            });
             first = false;
         }
     }

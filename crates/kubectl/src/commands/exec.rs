@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::pods;
 use super::stream::{self, Streams};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
+use crate::resource::select::Query;
 use crate::session::Session;
 use crate::terminal;
 
@@ -43,33 +46,45 @@ const FLAGS: &[Flag] = &[
 async fn exec(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let arguments = session.arguments();
-    let (pod, command) = match flags.dash {
-        Some(0) | None if arguments.is_empty() => {
-            return Err(Failure::message("pod, type/name or --filename must be specified"));
-        }
-        Some(dash) if dash >= 1 => (&arguments[0], arguments[dash..].to_vec()),
-        Some(_) => return Err(Failure::message("pod, type/name or --filename must be specified")),
-        None if arguments.len() > 1 => {
-            return Err(Failure::message(format!(
-                "exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead\nSee '{} -h' for help and examples",
-                session.path
-            )));
-        }
-        None => (&arguments[0], Vec::new()),
-    };
+    let files = flags.list("filename");
+    let before = flags.dash.unwrap_or(arguments.len());
+    if files.is_empty() && before == 0 {
+        return Err(Failure::message("pod, type/name or --filename must be specified"));
+    }
+    if files.is_empty() && flags.dash.is_none() && arguments.len() > 1 {
+        return session.usage("exec [POD] [COMMAND] is not supported anymore. Use exec [POD] -- [COMMAND] instead");
+    }
+    let command = &arguments[if files.is_empty() && flags.dash.is_none() { 1 } else { before }..];
     if command.is_empty() {
         return Err(Failure::message("you must specify at least one command for the container"));
     }
+    if !files.is_empty() && before > 0 {
+        return Err(Failure::message("resource/name arguments cannot be provided when a path is specified"));
+    }
     let limit = Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(0.0));
-    let pod = pods::one(session, pod, limit).await?;
+    let pod = match arguments.first() {
+        Some(named) if files.is_empty() => pods::one(session, named, limit).await?,
+        _ => of_file(session, limit).await?,
+    };
     ended(&pod)?;
     let container = pods::container(&pod, flags.text("container"), flags.on("quiet"))?;
     let streams = Streams { stdin: flags.on("stdin"), tty: flags.on("tty") }.checked();
-    let process = stream::exec(session, &pod, &container, &streams, &command).await?;
+    let process = stream::exec(session, &pod, &container, &streams, command).await?;
     stream::run(process, &streams).await
 }
 
-fn ended(pod: &serde_json::Value) -> Result<()> {
+/// A file may hold the pod itself, or something that has pods.
+async fn of_file(session: &Session, limit: Duration) -> Result<Value> {
+    let (infos, failures) = session.local(&Query::from(session)).await?;
+    crate::failure::all(failures)?;
+    let Some(info) = infos.into_iter().next() else { return Err(Failure::message("no objects passed to exec")) };
+    if info.mapping.is("", "pods") {
+        return Ok(info.object);
+    }
+    pods::one(session, &format!("{}/{}", info.mapping.resource(), info.name), limit).await
+}
+
+fn ended(pod: &Value) -> Result<()> {
     match pod["status"]["phase"].as_str().unwrap_or_default() {
         phase @ ("Succeeded" | "Failed") => {
             Err(Failure::message(format!("cannot exec into a container in a completed pod; current phase is {phase}")))
@@ -80,14 +95,20 @@ fn ended(pod: &serde_json::Value) -> Result<()> {
 
 async fn attach(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let [pod] = session.arguments() else {
-        return Err(Failure::message(match session.arguments().len() {
-            0 => "at least 1 argument is required for attach".to_string(),
-            count => format!("expected POD, TYPE/NAME, or TYPE NAME, (at most 2 arguments) saw {count}"),
-        }));
+    let named = match session.arguments() {
+        [] => return Err(Failure::message("at least 1 argument is required for attach")),
+        [named] => named.clone(),
+        [kind, name] => format!("{kind}/{name}"),
+        many => {
+            return Err(Failure::message(format!(
+                "expected POD, TYPE/NAME, or TYPE NAME, (at most 2 arguments) saw {}: [{}]",
+                many.len(),
+                many.join(" ")
+            )));
+        }
     };
     let limit = Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(0.0));
-    let pod = pods::one(session, pod, limit).await?;
+    let pod = pods::one(session, &named, limit).await?;
     if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
         let phase = pod["status"]["phase"].as_str().unwrap_or_default();
         return Err(Failure::message(format!(
@@ -99,14 +120,7 @@ async fn attach(session: &Session) -> Result<()> {
 }
 
 /// Attaches to a container that runs already.
-pub async fn to(
-    session: &Session,
-    pod: &serde_json::Value,
-    container: &str,
-    stdin: bool,
-    tty: bool,
-    quiet: bool,
-) -> Result<()> {
+pub async fn to(session: &Session, pod: &Value, container: &str, stdin: bool, tty: bool, quiet: bool) -> Result<()> {
     let lists = ["containers", "initContainers", "ephemeralContainers"];
     let spec = lists
         .iter()
@@ -123,7 +137,7 @@ pub async fn to(
         // The container's terminal mixes both outputs, whether ours is one or not.
         streams.tty = true;
     }
-    if streams.stdin && !quiet {
+    if !quiet {
         terminal::errln("If you don't see a command prompt, try pressing enter.");
     }
     let process = stream::attach(session, pod, container, &streams).await?;

@@ -40,7 +40,8 @@ async fn run(session: &Session) -> Result<()> {
     let mapping = match flags.text("api-version") {
         "" => kind,
         version => session.mapping_of_kind(version, &kind.kind).await?.ok_or_else(|| {
-            Failure::message(format!("couldn't find resource for {:?}", format!("{version}, Resource={}", kind.plural)))
+            let slash = if version.contains('/') { "" } else { "/" };
+            Failure::message(format!("couldn't find resource for \"{slash}{version}, Resource={}\"", kind.plural))
         })?,
     };
     let path = match mapping.group.as_str() {

@@ -61,17 +61,21 @@ async fn run(session: &Session) -> Result<()> {
     if !arguments.is_empty() && !selector.is_empty() {
         return session.usage("only a selector (-l) or a POD name is allowed");
     }
-    if !flags.text("since-time").is_empty() && flags.seconds("since") != 0.0 {
-        return Err(Failure::message("at most one of `sinceTime` or `sinceSeconds` may be specified"));
-    }
-    if flags.on("all-containers") && !flags.text("container").is_empty() {
-        return Err(Failure::message("--all-containers=true should not be specified with container name"));
+    if let Err(why) = time(flags.text("since-time")) {
+        return Err(Failure::message(why));
     }
     let container = match arguments {
         [_, container] => container.clone(),
         _ => flags.text("container").to_string(),
     };
     let (pods, many) = pods(session).await?;
+    // Upstream looks for the pods before it looks at these.
+    if !flags.text("since-time").is_empty() && flags.seconds("since") != 0.0 {
+        return Err(Failure::message("at most one of `sinceTime` or `sinceSeconds` may be specified"));
+    }
+    if flags.on("all-containers") && !flags.text("container").is_empty() {
+        return Err(Failure::message("--all-containers=true should not be specified with container name"));
+    }
     let mut sources = Vec::new();
     for pod in &pods {
         let source = |container: String| Source {
@@ -133,7 +137,8 @@ async fn pods(session: &Session) -> Result<(Vec<Value>, bool)> {
     if let Some((kind, name)) = text.split_once('/') {
         let mapping = session.mapping(kind).await?;
         if !mapping.is("", "pods") {
-            let object = session.send(&Call::get(mapping.object(namespace, name))).await?;
+            let object = session.send(&Call::get(mapping.object(namespace, name))).await;
+            let object = object.map_err(|failure| not_found(failure, namespace))?;
             let mut found = pods::of(session, &object).await?;
             if flags.on("all-pods") {
                 return Ok((found, true));
@@ -155,14 +160,40 @@ async fn pods(session: &Session) -> Result<(Vec<Value>, bool)> {
         }
     }
     let name = text.rsplit('/').next().unwrap_or(text);
-    match session.send(&Call::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))).await {
-        Ok(pod) => Ok((vec![pod], false)),
-        Err(failure) if failure.is_not_found() => Err(Failure::message(format!(
-            "error from server (NotFound): {} in namespace {namespace:?}",
-            failure.text()
-        ))),
-        Err(failure) => Err(failure),
+    let pod = session.send(&Call::get(format!("/api/v1/namespaces/{namespace}/pods/{name}"))).await;
+    pod.map(|pod| (vec![pod], false)).map_err(|failure| not_found(failure, namespace))
+}
+
+fn not_found(failure: Failure, namespace: &str) -> Failure {
+    match failure.is_not_found() {
+        true => {
+            Failure::message(format!("error from server (NotFound): {} in namespace {namespace:?}", failure.text()))
+        }
+        false => failure,
     }
+}
+
+/// Is it a time as Go reads it, and if not, from where on?
+fn time(text: &str) -> std::result::Result<(), String> {
+    const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+    if text.is_empty() || text.parse::<jiff::Timestamp>().is_ok() {
+        return Ok(());
+    }
+    let mut rest = text;
+    for part in ["2006", "-", "01", "-", "02", "T", "15", ":", "04", ":", "05"] {
+        let fits = match part.parse::<u32>() {
+            Ok(_) => rest.len() >= part.len() && rest.bytes().take(part.len()).all(|byte| byte.is_ascii_digit()),
+            Err(_) => rest.starts_with(part),
+        };
+        if !fits {
+            return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}"));
+        }
+        rest = &rest[part.len()..];
+    }
+    if !rest.starts_with(['Z', '+', '-']) {
+        return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as \"Z07:00\""));
+    }
+    Err(format!("parsing time {text:?}: day out of range"))
 }
 
 async fn print(session: &Session, source: &Source, prefix: bool, many: bool) -> Result<()> {
@@ -206,4 +237,21 @@ async fn print(session: &Session, source: &Source, prefix: bool, many: bool) -> 
         terminal::out_bytes(&[before.as_bytes(), &line, b"\n"].concat());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_go_does() {
+        assert_eq!(time("2020-01-01T00:00:00Z"), Ok(()));
+        let check = |text: &str, why: &str| {
+            let before = format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse ");
+            assert_eq!(time(text), Err(before + why));
+        };
+        check("yesterday", "\"yesterday\" as \"2006\"");
+        check("2020-01", "\"\" as \"-\"");
+        check("2020-01-01T00:00:00", "\"\" as \"Z07:00\"");
+    }
 }

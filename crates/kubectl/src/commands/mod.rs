@@ -40,6 +40,7 @@ mod cp;
 mod debug;
 mod misc;
 mod completion;
+mod help;
 pub mod events;
 pub mod change;
 pub mod plugin;
@@ -109,6 +110,8 @@ pub static ROOT: Command = Command {
         &plugin::COMMAND,
         &version::COMMAND,
         &misc::OPTIONS,
+        &help::COMMAND,
+        &help::ALPHA,
     ],
     ..Command::EMPTY
 };

@@ -1,5 +1,6 @@
 //! Plugins: programs named `kubectl-...` on the PATH, which become commands.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -29,12 +30,13 @@ static LIST: Command = Command {
 
 const FLAGS: &[Flag] = &[Flag::switch("name-only", "Only the names, without their folders.")];
 
-/// Becomes the plugin for these words, if there is one; otherwise answers with nothing.
-pub fn run(line: &[String]) -> Option<i32> {
+/// Becomes the plugin for these words, if there is one; otherwise answers with nothing. As many words as told must be in
+/// its name.
+pub fn run(line: &[String], words_min: usize) -> Option<i32> {
     let words: Vec<String> =
         line.iter().take_while(|word| !word.starts_with('-')).map(|word| word.replace('-', "_")).collect();
     // The longest name wins: `kubectl a b` is kubectl-a-b before it is kubectl-a with an argument.
-    for count in (1..=words.len()).rev() {
+    for count in (words_min..=words.len()).rev() {
         let name = format!("kubectl-{}", words[..count].join("-"));
         if let Some(program) = on_path(&name) {
             let error = std::process::Command::new(program).args(&line[count..]).exec();
@@ -80,22 +82,26 @@ async fn list(session: &Session) -> Result<()> {
         return Err(Failure::message("unable to find any kubectl plugins in your PATH"));
     }
     terminal::outln("The following compatible plugins are available:\n");
-    let (mut names, mut warnings): (Vec<String>, usize) = Default::default();
+    let mut seen: BTreeMap<String, String> = BTreeMap::new();
+    let mut warnings = 0;
     for file in found {
         let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         terminal::outln(&if session.flags.on("name-only") { name.clone() } else { file.display().to_string() });
+        let shown = file.display().to_string();
+        let mut found = Vec::new();
         if !executable(&file) {
-            terminal::errln(&format!(
-                "  - warning: {} identified as a kubectl plugin, but it is not executable",
-                file.display()
-            ));
-            warnings += 1;
+            found.push(format!("{shown} identified as a kubectl plugin, but it is not executable"));
         }
-        if names.contains(&name) {
-            terminal::errln(&format!("  - warning: {} is overshadowed by a similarly named plugin", file.display()));
-            warnings += 1;
+        match seen.get(&name) {
+            Some(first) => found.push(format!("{shown} is overshadowed by a similarly named plugin: {first}")),
+            None => _ = seen.insert(name.clone(), shown),
         }
-        names.push(name);
+        let words: Vec<String> = name.split('-').skip(1).map(str::to_string).collect();
+        if let Some((_, path)) = crate::named_by(&words) {
+            found.push(format!("{name} overwrites existing command: {path:?}"));
+        }
+        found.iter().for_each(|warning| terminal::errln(&format!("  - warning: {warning}")));
+        warnings += found.len();
     }
     match warnings {
         0 => Ok(()),

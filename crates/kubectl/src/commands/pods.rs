@@ -1,13 +1,16 @@
 //! From what a user names (`web`, `pod/web`, `deploy/web`, `svc/web`) to the pod behind it.
 
+use std::time::Duration;
+
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::failure::{Failure, Result};
 use crate::resource::select::Query;
 use crate::session::{Call, Session};
 
 /// The pod of a name; for anything else than a pod, the best of its pods, waited for as long as told.
-pub async fn one(session: &Session, text: &str, limit: std::time::Duration) -> Result<Value> {
+pub async fn one(session: &Session, text: &str, limit: Duration) -> Result<Value> {
     let namespace = session.namespace()?.to_string();
     let Some((kind, name)) = text.split_once('/') else {
         return session.send(&Call::get(format!("/api/v1/namespaces/{namespace}/pods/{text}"))).await;
@@ -17,36 +20,63 @@ pub async fn one(session: &Session, text: &str, limit: std::time::Duration) -> R
     if mapping.is("", "pods") {
         return Ok(object);
     }
-    let until = tokio::time::Instant::now() + limit;
+    let selector = selector(&object).map_err(|why| Failure::message(format!("cannot attach to {why}")))?;
+    let call = Call::get(format!("/api/v1/namespaces/{namespace}/pods")).with("labelSelector", selector);
+    let found = until(session, call, limit, |pods| best(pods.to_vec())).await?;
+    found.ok_or_else(|| Failure::message("timed out waiting for the condition"))
+}
+
+/// Looks at a list of pods whenever it changes, until something is found in it or time is up.
+pub async fn until<T>(
+    session: &Session,
+    call: Call,
+    limit: Duration,
+    found: impl Fn(&[Value]) -> Option<T>,
+) -> Result<Option<T>> {
+    let deadline = Instant::now() + limit;
     loop {
-        let mut pods = of(session, &object).await?;
-        if let Some(pod) = best(&mut pods) {
-            return Ok(pod);
+        let list = session.send(&call).await?;
+        let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
+        if let Some(found) = found(&crate::resource::flatten(list)) {
+            return Ok(Some(found));
         }
-        if tokio::time::Instant::now() >= until {
-            return Err(Failure::message("timed out waiting for the condition"));
+        let watching = async {
+            let watch = call.clone().with("watch", "true").with("resourceVersion", revision);
+            session.chunks(&watch).await?.line().await
+        };
+        // One change is enough to look again.
+        match tokio::time::timeout_at(deadline, watching).await {
+            Ok(changed) => _ = changed?,
+            Err(_) => return Ok(None),
         }
-        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
 }
 
 /// All pods that an object selects.
 pub async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> {
-    let kind = object["kind"].as_str().unwrap_or_default();
-    let selector = match kind {
-        "Service" | "ReplicationController" => labels(&object["spec"]["selector"]),
-        _ => super::selector_text(&object["spec"]["selector"]),
-    };
-    if selector.is_empty() {
-        return Err(Failure::message(
-            format!("cannot attach to a {kind} without a selector")
-                .replace("cannot attach to", "invalid: cannot find pods of"),
-        ));
-    }
+    let selector = selector(object).map_err(|why| Failure::message(format!("cannot get the logs from {why}")))?;
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let query = Query { selector, chunk: 500, ..Query::default() };
     let mapping = session.mapping("pods").await?;
     session.list(&mapping, namespace, &query).await
+}
+
+/// How an object chooses its pods, or why it has none, in the words of Go's types.
+fn selector(object: &Value) -> std::result::Result<String, String> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let version = object["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let selector = match kind {
+        "Service" | "ReplicationController" => labels(&object["spec"]["selector"]),
+        _ => super::selector_text(&object["spec"]["selector"]),
+    };
+    match kind {
+        _ if !selector.is_empty() => Ok(selector),
+        "Service" => {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            Err(format!("*v1.Service: invalid service '{name}': Service is defined without a selector"))
+        }
+        _ => Err(format!("*{version}.{kind}: selector for *{version}.{kind} not implemented")),
+    }
 }
 
 fn labels(selector: &Value) -> String {
@@ -57,7 +87,7 @@ fn labels(selector: &Value) -> String {
 }
 
 /// Ready before running before pending, then the older one.
-fn best(pods: &mut Vec<Value>) -> Option<Value> {
+fn best(mut pods: Vec<Value>) -> Option<Value> {
     let ready = |pod: &Value| {
         pod["status"]["conditions"]
             .as_array()
@@ -73,7 +103,7 @@ fn best(pods: &mut Vec<Value>) -> Option<Value> {
     pods.sort_by_key(|pod| {
         (phase(pod), !ready(pod), pod["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_string())
     });
-    pods.drain(..).next()
+    pods.into_iter().next()
 }
 
 pub fn container_names(pod: &Value, lists: &[&str]) -> Vec<String> {
@@ -102,7 +132,8 @@ pub fn container(pod: &Value, given: &str, quiet: bool) -> Result<String> {
         crate::terminal::err(&format!("Default container name {default:?} not found in pod {name}\n"));
     }
     let Some(first) = all.first() else {
-        return Err(Failure::message(format!("pod {name} does not have any containers")));
+        let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default();
+        return Err(Failure::message(format!("pod {namespace}/{name} does not have any containers")));
     };
     if all.len() > 1 && !quiet {
         let mut shown = container_names(pod, &["containers"]);

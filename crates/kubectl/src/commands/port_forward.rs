@@ -173,8 +173,10 @@ fn pair(text: &str, pod: &Value, service: Option<&Value>) -> Result<Pair> {
             Ok(port) => port,
             Err(_) if !text.contains(':') => remote_port,
             Err(_) => {
+                let digits = !local.is_empty() && local.bytes().all(|byte| byte.is_ascii_digit());
+                let why = if digits { "value out of range" } else { "invalid syntax" };
                 return Err(Failure::message(format!(
-                    "error parsing local port '{local}': strconv.ParseUint: parsing {local:?}: invalid syntax"
+                    "error parsing local port '{local}': strconv.ParseUint: parsing {local:?}: {why}"
                 )));
             }
         },

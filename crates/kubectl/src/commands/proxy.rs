@@ -116,7 +116,11 @@ async fn run(session: &Session) -> Result<()> {
             serve(proxy.clone(), stream);
         }
     }
-    let address = format!("{}:{}", flags.text("address"), flags.integer("port"));
+    let port = flags.integer("port");
+    if u16::try_from(port).is_err() {
+        return Err(Failure::message(format!("listen tcp: address {port}: invalid port")));
+    }
+    let address = format!("{}:{port}", flags.text("address"));
     let listener = tokio::net::TcpListener::bind(&address)
         .await
         .map_err(|error| Failure::message(format!("listen tcp {address}: bind: {}", go_io_error(&error))))?;

@@ -180,9 +180,7 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
     }
     if flags.on("stdin") {
         container["stdin"] = true.into();
-        if !flags.on("leave-stdin-open") && flags.text("restart") == "Never"
-            || flags.on("stdin") && !flags.on("leave-stdin-open")
-        {
+        if !flags.on("leave-stdin-open") {
             container["stdinOnce"] = true.into();
         }
     }
@@ -234,7 +232,16 @@ pub fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)
 async fn attached(session: &Session, info: &Info) -> Result<()> {
     let flags = &session.flags;
     let limit = Duration::from_secs_f64(flags.seconds("pod-running-timeout").max(1.0));
-    let pod = until_started(session, info, limit).await?;
+    let call = Call::get(info.collection()).with("fieldSelector", format!("metadata.name={}", info.name));
+    let started = super::pods::until(session, call, limit, |pods| match pods {
+        [] => Some(None),
+        [pod, ..] => started(pod).then(|| Some(pod.clone())),
+    });
+    let pod = match started.await? {
+        Some(Some(pod)) => pod,
+        Some(None) => return Err(Failure::message(format!("pods {:?} not found", info.name))),
+        None => return Err(Failure::message("timed out waiting for the condition")),
+    };
     let container = pod["spec"]["containers"][0]["name"].as_str().unwrap_or_default().to_string();
     let finished = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
     let mut seen = false;
@@ -243,12 +250,11 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
             Ok(()) => seen = true,
             Err(Failure::Exit(code)) => return crate::exit(code),
             // It may have ended before we were there; its log says what it said.
-            Err(failure) if !flags.on("quiet") => terminal::errln(&format!(
+            Err(failure) => terminal::errln(&format!(
                 "warning: couldn't attach to pod/{}, falling back to streaming logs: {}",
                 info.name,
                 failure.text()
             )),
-            Err(_) => {}
         }
     }
     if !seen {
@@ -276,36 +282,6 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
             crate::exit(code as i32)
         }
     }
-}
-
-async fn until_started(session: &Session, info: &Info, limit: Duration) -> Result<Value> {
-    let waiting = async {
-        let field = format!("metadata.name={}", info.name);
-        loop {
-            let list = session.send(&Call::get(info.collection()).with("fieldSelector", field.as_str())).await?;
-            let revision = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            if let Some(pod) = list["items"].as_array().and_then(|items| items.first()).filter(|pod| started(pod)) {
-                return Ok(pod.clone());
-            }
-            let call = Call::get(info.collection())
-                .with("fieldSelector", field.as_str())
-                .with("watch", "true")
-                .with("resourceVersion", revision);
-            let mut events = session.chunks(&call).await?;
-            while let Some(line) = events.line().await? {
-                let event: Value = serde_json::from_slice(&line).unwrap_or_default();
-                if event["type"] == "DELETED" {
-                    return Err(Failure::message(format!("pod {} was deleted", info.name)));
-                }
-                if started(&event["object"]) {
-                    return Ok(event["object"].clone());
-                }
-            }
-        }
-    };
-    tokio::time::timeout(limit, waiting)
-        .await
-        .unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))
 }
 
 /// Running with a running container, or over.

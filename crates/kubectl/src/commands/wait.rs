@@ -10,7 +10,7 @@ use crate::flags::Flag;
 use crate::output::jsonpath::{self, Template};
 use crate::output::{self, Format};
 use crate::resource::Info;
-use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::resource::select::{FILES_RECURSIVE, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
@@ -20,7 +20,7 @@ pub static COMMAND: Command = Command {
     short: "Wait for a specific condition on one or many resources.",
     examples: "kubectl wait --for=condition=Ready pod/web\nkubectl wait --for=jsonpath='{.status.phase}'=Running pod/web\nkubectl wait --for=delete pod/web --timeout=60s",
     usage: "([-f FILENAME] | resource.group/resource.name | resource.group [(-l label | --all)]) [--for=create|--for=delete|--for condition=available|--for=jsonpath='{}'[=value]] [options]",
-    flags: &[FLAGS, FILES, SELECTOR, output::FLAGS],
+    flags: &[FLAGS, FILES_RECURSIVE, SELECTOR, output::FLAGS],
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY
 };

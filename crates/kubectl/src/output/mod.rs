@@ -194,7 +194,7 @@ pub fn go_quoted(text: &str) -> String {
 }
 
 /// As Go's `%#v` shows it.
-fn go_syntax(value: &Value) -> String {
+pub fn go_syntax(value: &Value) -> String {
     let joined = |texts: Vec<String>| texts.join(", ");
     match value {
         Value::Null => "interface {}(nil)".into(),

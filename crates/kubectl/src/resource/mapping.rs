@@ -42,6 +42,7 @@ impl Mapping {
 
     /// The collection, in a namespace or in all.
     pub fn collection(&self, namespace: &str) -> String {
+        let namespace = escaped(namespace);
         let root = if self.group.is_empty() { "/api".into() } else { format!("/apis/{}", self.group) };
         if self.namespaced && !namespace.is_empty() {
             format!("{root}/{}/namespaces/{namespace}/{}", self.version, self.plural)
@@ -51,8 +52,7 @@ impl Mapping {
     }
 
     pub fn object(&self, namespace: &str, name: &str) -> String {
-        let name = percent_encoding::utf8_percent_encode(name, NAME).to_string();
-        format!("{}/{name}", self.collection(namespace))
+        format!("{}/{}", self.collection(namespace), escaped(name))
     }
 
     pub fn can(&self, verb: &str) -> bool {
@@ -62,6 +62,11 @@ impl Mapping {
     pub fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
     }
+}
+
+/// A name as a part of a path.
+pub fn escaped(name: &str) -> String {
+    percent_encoding::utf8_percent_encode(name, NAME).to_string()
 }
 
 const NAME: &percent_encoding::AsciiSet = &percent_encoding::CONTROLS.add(b'/').add(b'?').add(b'#').add(b'%').add(b' ');

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::mapping::Mapping;
+use super::mapping::{self, Mapping};
 use super::{Info, files, flatten};
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
@@ -13,6 +13,12 @@ pub const FILES: &[Flag] = &[
     Flag::list("filename", "Files, folders or - for standard input.").short('f'),
     Flag::text("kustomize", "", "A folder with a kustomization.").short('k'),
     Flag::switch("recursive", "Look into folders of folders.").short('R'),
+];
+
+/// For commands that look into folders of folders by themselves, and build nothing.
+pub const FILES_RECURSIVE: &[Flag] = &[
+    Flag::list("filename", "Files, folders or - for standard input.").short('f'),
+    Flag::on("recursive", "Look into folders of folders.").short('R'),
 ];
 
 pub const SELECTOR: &[Flag] = &[Flag::text("selector", "", "A selector of labels.").short('l')];
@@ -217,6 +223,17 @@ impl Session {
         Ok((infos, failures))
     }
 
+    /// The objects of a text, or the first thing that is wrong with it.
+    pub async fn read_objects(&self, source: &str, bytes: &[u8]) -> Result<Vec<Info>> {
+        let mut infos = Vec::new();
+        for (source, document) in files::documents(source, bytes)? {
+            for object in flatten(document) {
+                infos.push(self.local_info(&source, object).await?);
+            }
+        }
+        Ok(infos)
+    }
+
     async fn local_info(&self, source: &str, mut object: Value) -> Result<Info> {
         if !object.is_object() && self.flags.has("validate") {
             return Err(Failure::message(format!(
@@ -267,7 +284,16 @@ impl Session {
 
     /// The objects themselves, with what went wrong on the way.
     pub async fn infos(&self, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
+        self.chosen(query, true).await
+    }
+
+    /// Objects by name. All of a kind are meant only with a selector, or where the command says so.
+    pub async fn chosen(&self, query: &Query, lists: bool) -> Result<(Vec<Info>, Vec<Failure>)> {
         let (wanted, mut failures) = self.wanted(query).await?;
+        let unnamed = wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_)));
+        if unnamed && !lists && query.selector.is_empty() {
+            return Err(Failure::message("resource(s) were provided, but no name was specified"));
+        }
         let mut infos = Vec::new();
         for wanted in wanted {
             match self.fetch(query, wanted).await {
@@ -310,7 +336,7 @@ impl Session {
         if !failure.is_not_found() || !mapping.namespaced || namespace.is_empty() {
             return failure;
         }
-        match self.send(&Call::get(format!("/api/v1/namespaces/{namespace}"))).await {
+        match self.send(&Call::get(format!("/api/v1/namespaces/{}", mapping::escaped(namespace)))).await {
             Err(missing) if missing.is_not_found() => missing,
             _ => failure,
         }

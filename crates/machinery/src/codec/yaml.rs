@@ -46,8 +46,13 @@ fn syntax_error(error: &ScanError) -> String {
         Some(context) => context.split_once(", ").map_or(info, |(_, problem)| problem),
         None => info,
     };
+    // go-yaml says what it did not find where ours says what it wanted.
+    let problem = match problem.strip_prefix("expected ") {
+        Some(wanted) => format!("did not find expected {wanted}"),
+        None => problem.to_string(),
+    };
     match error.marker().line() - usize::from(info.starts_with("while parsing")).min(error.marker().line()) {
-        0 => problem.into(),
+        0 => problem,
         line => format!("line {line}: {problem}"),
     }
 }

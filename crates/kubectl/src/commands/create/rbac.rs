@@ -50,7 +50,7 @@ const RULES: &[Flag] = &[
 ];
 const CLUSTER: &[Flag] = &[
     Flag::list("non-resource-url", "With which paths that are no resources."),
-    Flag::text("aggregation-rule", "", "Labels of roles to aggregate."),
+    Flag::plain("aggregation-rule", "Labels of roles to aggregate."),
 ];
 /// `--user` is a global flag too: here it may be repeated, and names whom the role is for.
 const SUBJECTS: &[Flag] = &[

@@ -10,7 +10,7 @@ use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
 use crate::output;
 use crate::resource::Info;
-use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
+use crate::resource::select::{FILES, FILES_RECURSIVE, Query, SELECTOR};
 use crate::session::{Call, Session};
 
 pub static COMMAND: Command = Command {
@@ -43,7 +43,7 @@ static SELECTOR_OF: Command = Command {
     name: "selector",
     short: "Set the selector on a resource.",
     usage: "(-f FILENAME | TYPE NAME) EXPRESSIONS [--resource-version=version] [options]",
-    flags: &[COMMON, VERSION, SELECTOR_FILES, DRY_RUN, output::FLAGS],
+    flags: &[COMMON, VERSION, FILES_RECURSIVE, DRY_RUN, output::FLAGS],
     run: Some(|session| Box::pin(selector(session))),
     ..Command::EMPTY
 };
@@ -75,10 +75,6 @@ const RESOURCE_FLAGS: &[Flag] = &[
     Flag::text("limits", "", "Limits, as resource=quantity."),
     Flag::text("requests", "", "Requests, as resource=quantity."),
 ];
-const SELECTOR_FILES: &[Flag] = &[
-    Flag::list("filename", "Files, folders or - for standard input.").short('f'),
-    Flag::on("recursive", "Look into folders of folders.").short('R'),
-];
 const VERSION: &[Flag] = &[Flag::text("resource-version", "", "Only where the object has this version.")];
 const SUBJECT_FLAGS: &[Flag] = &[
     Flag::array("group", "Groups that get the role."),
@@ -95,21 +91,7 @@ async fn chosen(session: &Session, arguments: &[String]) -> Result<(Vec<Info>, V
     if session.flags.on("local") {
         return session.local(&query).await;
     }
-    let (wanted, mut failures) = session.wanted(&query).await?;
-    if !session.flags.on("all")
-        && query.selector.is_empty()
-        && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_)))
-    {
-        return Err(Failure::message("resource(s) were provided, but no name was specified"));
-    }
-    let mut infos = Vec::new();
-    for wanted in wanted {
-        match session.fetch(&query, wanted).await {
-            Ok(found) => infos.extend(found),
-            Err(failure) => failures.push(failure),
-        }
-    }
-    Ok((infos, failures))
+    session.chosen(&query, session.flags.on("all")).await
 }
 
 /// Where the pod's spec stands in an object.

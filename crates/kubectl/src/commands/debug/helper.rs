@@ -1,0 +1,213 @@
+//! What `kubectl debug` makes: the helper's container, what its profile lets it do, and the pods it may live in.
+
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Result, go_io_error};
+use crate::flags::Parsed;
+use crate::terminal;
+
+pub const PROFILES: &[&str] = &["legacy", "general", "baseline", "netadmin", "restricted", "sysadmin"];
+
+/// Where a helper lives.
+#[derive(Clone, Copy, PartialEq)]
+pub enum In {
+    Pod,
+    Copy,
+    Node,
+}
+
+/// What a file adds to the helper.
+pub fn custom(path: &str) -> Result<Option<Value>> {
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(path).map_err(|error| {
+        let error = go_io_error(&error);
+        Failure::message(format!("must pass a container spec json file for custom profile: open {path}: {error}"))
+    })?;
+    let value = machinery::codec::decode_yaml(&bytes)
+        .map_err(|error| Failure::message(format!("{path} does not contain a valid container spec: {error}")))?
+        .value;
+    if ["name", "command", "image", "lifecycle", "volumeDevices"].iter().any(|key| !value[*key].is_null()) {
+        return Err(Failure::message(
+            "name, command, image, lifecycle and volume devices are not modifiable via custom profile",
+        ));
+    }
+    Ok(Some(value))
+}
+
+pub fn customize(container: &mut Value, custom: Option<&Value>) {
+    let Some(custom) = custom else { return };
+    // As a container of a pod, so that its lists are merged by their keys.
+    let mut merged = custom.clone();
+    merged["name"] = container["name"].clone();
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [container.clone()]}});
+    let patch = json!({"spec": {"containers": [merged]}});
+    let Some(ty) = api::schema::type_named("", "v1", "Pod") else { return };
+    if machinery::patch::strategic::apply(ty, &mut pod, &patch).is_ok() {
+        *container = pod["spec"]["containers"][0].clone();
+    }
+}
+
+pub fn container(flags: &Parsed, name: &str, command: &[String]) -> Value {
+    let mut container = json!({"name": name, "terminationMessagePolicy": "File"});
+    start_otherwise(flags, &mut container, command);
+    container
+}
+
+/// How the flags start a container, be it new or one that is there.
+fn start_otherwise(flags: &Parsed, container: &mut Value, command: &[String]) {
+    for (flag, key) in [("image", "image"), ("image-pull-policy", "imagePullPolicy")] {
+        if !flags.text(flag).is_empty() {
+            container[key] = flags.text(flag).into();
+        }
+    }
+    for key in ["stdin", "tty"] {
+        match flags.on(key) {
+            true => container[key] = true.into(),
+            false => _ = container.as_object_mut().map(|container| container.remove(key)),
+        }
+    }
+    if !command.is_empty() && flags.on("arguments-only") {
+        container["args"] = json!(command);
+    } else if !command.is_empty() {
+        container["command"] = json!(command);
+        container.as_object_mut().map(|container| container.remove("args"));
+    }
+    let env: Vec<Value> = flags
+        .list("env")
+        .iter()
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| json!({"name": name, "value": value}))
+        .collect();
+    if !env.is_empty() {
+        container["env"] = env.into();
+    }
+}
+
+/// What a profile lets the helper do.
+pub fn allow(profile: &str, place: In, container: &mut Value) {
+    let added: &[&str] = match (profile, place) {
+        ("general", In::Pod | In::Copy) | ("baseline", In::Copy) => &["SYS_PTRACE"],
+        ("netadmin", _) => &["NET_ADMIN", "NET_RAW"],
+        _ => &[],
+    };
+    match profile {
+        "baseline" => _ = container.as_object_mut().map(|container| container.remove("securityContext")),
+        "sysadmin" => container["securityContext"] = json!({"privileged": true}),
+        "restricted" => {
+            container["securityContext"] = json!({"allowPrivilegeEscalation": false, "runAsNonRoot": true,
+                "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}});
+        }
+        _ => {}
+    }
+    if !added.is_empty() {
+        let has = container["securityContext"]["capabilities"]["add"].as_array().cloned().unwrap_or_default();
+        let all: Vec<Value> = has.into_iter().chain(added.iter().map(|name| Value::from(*name))).collect();
+        container["securityContext"]["capabilities"]["add"] = all.into();
+    }
+}
+
+/// A pod that runs as somebody else than root takes away what a profile gives.
+pub fn warn_of_user(pod: &Value, container: &Value) {
+    let user = |value: &Value| value["securityContext"]["runAsUser"].as_i64();
+    let context = &container["securityContext"];
+    let gives = context["privileged"] == true
+        || context["capabilities"]["add"].as_array().is_some_and(|added| !added.is_empty());
+    if user(&pod["spec"]).is_some_and(|user| user != 0) && user(container) != Some(0) && gives {
+        terminal::errln(
+            "Warning: Non-root user is configured for the entire target Pod, and some capabilities granted by debug profile may not work. Please consider using \"--custom\" with a custom profile that specifies \"securityContext.runAsUser: 0\".",
+        );
+    }
+}
+
+/// The pod once more under another name, with what the flags let it keep.
+pub fn copy(flags: &Parsed, pod: &Value) -> Result<Value> {
+    let mut metadata = json!({"name": flags.text("copy-to"), "namespace": pod["metadata"]["namespace"]});
+    for (flag, key) in [("keep-labels", "labels"), ("keep-annotations", "annotations")] {
+        if flags.on(flag) {
+            metadata[key] = pod["metadata"][key].clone();
+        }
+    }
+    let mut spec = pod["spec"].clone();
+    let Some(fields) = spec.as_object_mut() else { return Err(Failure::message("the pod has no spec")) };
+    fields.remove("ephemeralContainers");
+    if !flags.on("same-node") {
+        fields.remove("nodeName");
+    }
+    if !flags.on("keep-init-containers") {
+        fields.remove("initContainers");
+    }
+    // What admission put there comes again by itself.
+    let account = |name: &Value| name.as_str().is_some_and(|name| name.starts_with("kube-api-access-"));
+    if let Some(volumes) = fields.get_mut("volumes").and_then(Value::as_array_mut) {
+        volumes.retain(|volume| !account(&volume["name"]));
+    }
+    if flags.given("share-processes") {
+        fields.insert("shareProcessNamespace".into(), flags.on("share-processes").into());
+    }
+    for container in fields.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten() {
+        for (flag, key) in
+            [("keep-liveness", "livenessProbe"), ("keep-readiness", "readinessProbe"), ("keep-startup", "startupProbe")]
+        {
+            if !flags.on(flag) {
+                container.as_object_mut().map(|container| container.remove(key));
+            }
+        }
+        if let Some(mounts) = container["volumeMounts"].as_array_mut() {
+            mounts.retain(|mount| !account(&mount["name"]));
+        }
+        for pair in flags.list("set-image") {
+            let (target, image) = pair.split_once('=').unwrap_or((&pair, ""));
+            if target == "*" || container["name"] == target {
+                container["image"] = image.into();
+            }
+        }
+    }
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+}
+
+/// Puts the helper into a copy: a new container, or one that is there and starts otherwise.
+pub fn into_copy(flags: &Parsed, copy: &mut Value, name: &str, command: &[String], custom: Option<&Value>) {
+    let mut containers = copy["spec"]["containers"].as_array().cloned().unwrap_or_default();
+    let at = containers.iter().position(|container| container["name"] == name).unwrap_or(containers.len());
+    if at == containers.len() {
+        containers.push(json!({"name": name, "terminationMessagePolicy": "File"}));
+    }
+    start_otherwise(flags, &mut containers[at], command);
+    allow(flags.text("profile"), In::Copy, &mut containers[at]);
+    customize(&mut containers[at], custom);
+    warn_of_user(copy, &containers[at]);
+    copy["spec"]["containers"] = containers.into();
+    if flags.text("profile") != "legacy" && copy["spec"]["shareProcessNamespace"].is_null() {
+        copy["spec"]["shareProcessNamespace"] = true.into();
+    }
+}
+
+/// A pod that sees its node.
+pub fn node_pod(
+    flags: &Parsed,
+    name: &str,
+    helper: &str,
+    node: &str,
+    command: &[String],
+    custom: Option<&Value>,
+) -> Value {
+    let profile = flags.text("profile");
+    let mut container = container(flags, helper, command);
+    allow(profile, In::Node, &mut container);
+    let mut spec = json!({"nodeName": node, "restartPolicy": "Never", "tolerations": [{"operator": "Exists"}]});
+    if profile != "restricted" && profile != "baseline" {
+        for namespace in ["hostIPC", "hostNetwork", "hostPID"] {
+            spec[namespace] = true.into();
+        }
+        if profile != "netadmin" {
+            container["volumeMounts"] = json!([{"name": "host-root", "mountPath": "/host"}]);
+            spec["volumes"] = json!([{"name": "host-root", "hostPath": {"path": "/"}}]);
+        }
+    }
+    customize(&mut container, custom);
+    spec["containers"] = json!([container]);
+    let labels = json!({"app.kubernetes.io/managed-by": "kubectl-debug"});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec})
+}
