@@ -76,8 +76,8 @@ impl EtcdStore {
         let cluster = Arc::new(Cluster::new(&config).await?);
         newest_revision(&cluster).await?;
         let compactor =
-            config.compaction_interval.map(|interval| tokio::spawn(compact::run(cluster.clone(), interval)));
-        let mut tasks = vec![tokio::spawn(watchdog::run(cluster.clone()))];
+            config.compaction_interval.map(|interval| tasks::spawn(compact::run(cluster.clone(), interval)));
+        let mut tasks = vec![tasks::spawn(watchdog::run(cluster.clone()))];
         tasks.extend(compactor);
         Ok(EtcdStore { cluster, leases: Leases::default(), tasks })
     }
