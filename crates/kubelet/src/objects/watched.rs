@@ -176,6 +176,7 @@ async fn follow<K: Kind>(
             break;
         }
     }
+    drop(watching);
     // Ending would drop the answer; it must stay readable until the entry itself goes.
     answer.closed().await;
 }
