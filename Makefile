@@ -58,7 +58,7 @@ clippy:
 licences:
 	@scripts/check-licences
 
-bench: build ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, node and local cluster, and what they cost idle, beside etcd, nginx, containerd and upstream's figures.
+bench: build ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all

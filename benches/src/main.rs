@@ -9,6 +9,7 @@ mod controllers;
 mod dns;
 mod idle;
 mod ingress;
+mod kubectl;
 mod local_cluster;
 mod load;
 mod node;
@@ -65,6 +66,8 @@ enum Command {
     },
     /// Requests through the ingress beside nginx on the same route. Needs root, and nginx for the comparison.
     Ingress,
+    /// `kubectl get pods` by ours and by the real one, 100 pods.
+    Kubectl,
     /// `knarr cluster create` with three nodes, until pods on all of them answer on their Service's address. Needs root.
     Cluster,
     /// What a cluster of one node with ten pods costs while nothing happens. Needs root.
@@ -95,6 +98,7 @@ fn main() -> anyhow::Result<()> {
                 scheduler::run(&[1000, 5000], &[]).await?;
                 dns::run().await?;
                 ingress::run().await?;
+                kubectl::run().await?;
                 node::run(AT_ONCE).await?;
                 idle::run(idle::SECONDS).await?;
                 local_cluster::run().await?;
@@ -107,6 +111,7 @@ fn main() -> anyhow::Result<()> {
             Command::Dns => dns::run().await,
             Command::Proxy { services } => proxy::run(services).await,
             Command::Ingress => ingress::run().await,
+            Command::Kubectl => kubectl::run().await,
             Command::Cluster => local_cluster::run().await,
             Command::Idle { seconds } => idle::run(seconds).await,
             Command::Node { at_once } => node::run(at_once).await,

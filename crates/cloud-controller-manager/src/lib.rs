@@ -37,7 +37,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
     };
     let running = CONTROLLERS.iter().filter(useful).map(|controller| {
         let run = reconcile::run(controller, settings.clone(), cluster.clone(), Clock::system(), shutdown.clone());
-        let task = tokio::spawn(run);
+        let task = tasks::spawn(run);
         async move {
             match task.await {
                 Ok(Ok(())) => tracing::debug!(controller = controller.name, "ended"),

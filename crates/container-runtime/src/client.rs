@@ -101,7 +101,7 @@ impl Client {
             execs: Mutex::new(HashMap::new()),
         });
         let own = client.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             own.listen(&hear).await;
             // Whoever still waits is told by the end of its channel.
             own.pending.lock().take();

@@ -41,7 +41,7 @@ impl Compressor {
         }
         self.logs.lock().insert(path.clone(), false);
         let own = self.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             loop {
                 // It is never closed.
                 let turn = own.turns.acquire().await;

@@ -171,7 +171,7 @@ pub(crate) async fn exec(container: &Container, request: &v1::ExecRequest) -> cr
     };
     let (resize, mut sizes) = mpsc::channel::<TerminalSize>(RESIZES_MAX);
     let handle = terminal.as_fd().try_clone_to_owned().map_err(io_error)?;
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         while let Some(size) = sizes.recv().await {
             // A terminal that is gone needs no size.
             let _ = linux::pty::resize(&handle, size.width, size.height);
@@ -215,7 +215,7 @@ pub(crate) async fn attach(container: &Container, request: &v1::AttachRequest) -
     let resize = config.tty.then(|| {
         let (resize, mut sizes) = mpsc::channel::<TerminalSize>(RESIZES_MAX);
         let id = container.id.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             while let Some(TerminalSize { width, height }) = sizes.recv().await {
                 let _ = client.call(Call::Resize { container: id.clone(), width, height }, &[]).await;
             }

@@ -288,7 +288,7 @@ pub(crate) async fn adopt(
             News::Event(event) => inner.heard(&sandbox, event),
             News::Gone if sandbox.closing.load(Ordering::Relaxed) => {}
             News::Gone => {
-                tokio::spawn(crate::container::shim_died(inner, sandbox));
+                tasks::spawn(crate::container::shim_died(inner, sandbox));
             }
         }
     })

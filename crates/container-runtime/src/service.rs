@@ -26,7 +26,7 @@ where
     T: Send + 'static,
     F: Future<Output = cri::Result<T>> + Send + 'static,
 {
-    tokio::spawn(work).await.map_err(|error| cri::Error::unknown(format!("the runtime failed: {error}")))?
+    tasks::spawn(work).await.map_err(|error| cri::Error::unknown(format!("the runtime failed: {error}")))?
 }
 
 fn fits(selector: &HashMap<String, String>, labels: &HashMap<String, String>) -> bool {

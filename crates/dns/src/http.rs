@@ -34,7 +34,7 @@ pub async fn serve(address: SocketAddr, resolver: Arc<Resolver>, shutdown: Shutd
         };
         let Ok(permit) = connections.clone().try_acquire_owned() else { continue };
         let resolver = resolver.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _ = tokio::time::timeout(REQUEST_TIMEOUT, answer(stream, &resolver)).await;
             drop(permit);
         });

@@ -85,12 +85,12 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let zone = Zone::new(domain, config.ttl, config.ranges.clone());
     let resolver = Resolver::new(zone, Arc::new(Metrics::default()), config.service_addresses.clone());
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(follow_cluster(resolver.clone(), cluster.clone(), shutdown.clone()));
+    tasks.spawn(tasks::boxed(follow_cluster(resolver.clone(), cluster.clone(), shutdown.clone())));
     follow_custom(&resolver, &cluster);
 
     let (upstreams, known) = watch::channel(Vec::new());
-    tasks.spawn(resolv_conf::follow(config.resolv_conf, upstreams, shutdown.clone()));
-    tasks.spawn(follow_upstreams(resolver.clone(), known, shutdown.clone()));
+    tasks.spawn(tasks::boxed(resolv_conf::follow(config.resolv_conf, upstreams, shutdown.clone())));
+    tasks.spawn(tasks::boxed(follow_upstreams(resolver.clone(), known, shutdown.clone())));
 
     // There is one Node that matters; its name is kept for as long as the program runs.
     let selector: &'static str = Box::leak(format!("metadata.name={}", config.node_name).into_boxed_str());
@@ -105,11 +105,11 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
         // Where only this machine can read them, no endpoint has them.
         metrics_port: config.metrics_address.filter(|one| !one.ip().is_loopback()).map(|one| one.port()),
     };
-    tasks.spawn(publisher.run(bound.subscribe(), shutdown.clone()));
+    tasks.spawn(tasks::boxed(publisher.run(bound.subscribe(), shutdown.clone())));
     let server = Server::new(resolver.clone(), config.ranges);
-    tasks.spawn(server.run(wanted, bound, shutdown.clone()));
+    tasks.spawn(tasks::boxed(server.run(wanted, bound, shutdown.clone())));
     for address in config.metrics_address.into_iter().chain(config.health_addresses) {
-        tasks.spawn(http::serve(address, resolver.clone(), shutdown.clone()));
+        tasks.spawn(tasks::boxed(http::serve(address, resolver.clone(), shutdown.clone())));
     }
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {

@@ -118,7 +118,7 @@ impl Follower {
         let changes = self.changes.clone();
         changes.state.lock().table = false;
         reports.send_replace(self.rebuild(&mut readings));
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             loop {
                 tokio::select! {
                     () = shutdown.cancelled() => return,

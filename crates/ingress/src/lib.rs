@@ -121,7 +121,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let config = Arc::new(config);
     let metrics = Arc::new(metrics::Metrics::default());
     let shared = Arc::new(proxy::Shared::new(config.clone(), metrics.clone())?);
-    tokio::spawn(status::ensure_class(cluster.clone(), shutdown.clone()));
+    tasks::spawn(status::ensure_class(cluster.clone(), shutdown.clone()));
     let follower = follow::Follower::new(&cluster, shared.clone());
     // A listener that knows no routes would answer 404 to what was answered before.
     tokio::select! {
@@ -129,7 +129,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
         () = shutdown.cancelled() => return Ok(()),
     }
     let problems = follower.start(shutdown.clone());
-    tokio::spawn(status::run(config.clone(), cluster, problems, shutdown.clone()));
-    tokio::spawn(monitor::run(config, metrics, shutdown.clone()));
+    tasks::spawn(status::run(config.clone(), cluster, problems, shutdown.clone()));
+    tasks::spawn(monitor::run(config, metrics, shutdown.clone()));
     proxy::run(shared, shutdown).await
 }

@@ -40,7 +40,7 @@ pub async fn run(config: Arc<Config>, metrics: Arc<Metrics>, shutdown: Shutdown)
         };
         let Ok(place) = places.clone().try_acquire_owned() else { continue };
         let metrics = metrics.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _place = place;
             let service = service_fn(move |request: Request<Incoming>| {
                 let answer = answer(&request, &metrics);

@@ -157,12 +157,12 @@ fn start(number: usize, shared: Arc<Shared>, shutdown: Shutdown) -> Result<Handl
                 let Ok(stream) = TcpStream::from_std(accepted.stream) else { continue };
                 let (worker, count, shutdown) = (worker.clone(), count.clone(), shutdown.clone());
                 let held = (accepted._place, accepted._counted);
-                running.spawn(async move {
+                running.spawn(tasks::boxed(async move {
                     count.fetch_add(1, Ordering::Relaxed);
                     connection::run(worker, stream, accepted.address, accepted.tls, shutdown).await;
                     count.fetch_sub(1, Ordering::Relaxed);
                     drop(held);
-                });
+                }));
             }
             running.close();
             // Whoever takes longer is cut when the runtime ends.

@@ -38,14 +38,15 @@ const LAST_PAUSE: Duration = Duration::from_secs(60);
 /// Makes the class, once. One that somebody has changed stays as it is.
 pub async fn ensure_class(cluster: Cluster, shutdown: Shutdown) {
     let classes: Api<IngressClass> = Api::all(cluster.client().clone());
-    let class: IngressClass = serde_json::from_value(json!({
+    let class = json!({
         "metadata": {
             "name": CLASS,
             "annotations": {"ingressclass.kubernetes.io/is-default-class": "true"},
         },
         "spec": {"controller": CONTROLLER},
-    }))
-    .expect("the class is written down here");
+    });
+    // By way of text, as every object is decoded.
+    let class: IngressClass = serde_json::from_str(&class.to_string()).expect("the class is written down here");
     let mut pause = FIRST_PAUSE;
     loop {
         match classes.create(&PostParams::default(), &class).await {

@@ -141,6 +141,6 @@ async fn serving_certificate(
         pair.write(&dir, SERVING)?;
         Ok(replaced.replace(pair)?)
     };
-    tokio::spawn(certificates::keep(pair.renew_at(), obtain, renewed, shutdown.clone()));
+    tasks::spawn(certificates::keep(pair.renew_at(), obtain, renewed, shutdown.clone()));
     Ok(serving)
 }

@@ -67,7 +67,7 @@ pub fn client(config: kube::Config, agent: &'static str) -> anyhow::Result<kube:
 pub fn cancel_on_signal(shutdown: &Shutdown) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = shutdown.clone();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

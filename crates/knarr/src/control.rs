@@ -34,7 +34,7 @@ pub fn listen(data_dir: &Path, store: Arc<EmbeddedStore>) -> anyhow::Result<impl
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let store = store.clone();
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         if let Err(error) = answer(stream, &store).await {
                             tracing::warn!(%error, "a control request failed");
                         }

@@ -195,7 +195,7 @@ impl Local {
         });
         let cluster = Cluster::new(SCHEDULER, connect, self.caches.clone());
         let election = self.election(crate::scheduler::COMPONENT);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let client = cluster.client().clone();
             election
                 .run(client, shutdown, move |stop| crate::scheduler::work(config.clone(), cluster.clone(), stop))
@@ -207,7 +207,7 @@ impl Local {
     pub fn start_controllers(&self, config: Config, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
         let election = self.election(LEASE);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let client = cluster.client().clone();
             election.run(client, shutdown, move |stop| work(config.clone(), cluster.clone(), stop)).await;
         })
@@ -217,7 +217,7 @@ impl Local {
     pub fn start_cloud(&self, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
         let cluster = Cluster::new(COMPONENT, self.connect.clone(), self.caches.clone());
         let election = self.election(CLOUD_LEASE);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let client = cluster.client().clone();
             let work = move |stop| {
                 let config = cloud_controller_manager::Config { cloud: Arc::new(cloud_controller_manager::Builtin) };
@@ -231,7 +231,7 @@ impl Local {
     pub fn start_members(&self, config: crate::etcd::Config, shutdown: Shutdown) {
         let client = (self.connect)(&Identity::Account("node-controller"));
         let controller = crate::etcd::controller::Controller { config, nodes: self.caches.start(""), client };
-        tokio::spawn(controller.run(shutdown));
+        tasks::spawn(controller.run(shutdown));
     }
 
     /// How a part of this machine's node asks: as itself, and with the copies that everything here shares.

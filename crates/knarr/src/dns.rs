@@ -60,7 +60,7 @@ impl NodeFlags {
 
 /// Starts it; the handle ends when it has stopped.
 pub fn start(config: Config, cluster: Cluster, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         if let Err(error) = dns::run(config, cluster, shutdown).await {
             tracing::error!(%error, "the cluster's DNS does not run");
         }

@@ -16,7 +16,7 @@ pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 /// Listens from now on; the answers are given beside the caller.
 pub async fn serve(address: SocketAddr, page_of: Page) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
-    tokio::spawn(accept(listener, move |stream| {
+    tasks::spawn(accept(listener, move |stream| {
         let page_of = page_of.clone();
         async move { answer(stream, async |request: Request| page(&request.path, &page_of)).await }
     }));
@@ -30,7 +30,7 @@ where
 {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => _ = tokio::spawn(serve(stream)),
+            Ok((stream, _)) => _ = tasks::spawn(serve(stream)),
             // The next one may be taken; a pause keeps a lasting fault from using up a processor.
             Err(_) => tokio::time::sleep(ACCEPT_AGAIN).await,
         }

@@ -87,7 +87,7 @@ pub fn run(flags: AloneFlags) -> anyhow::Result<()> {
 /// Starts it beside a node; the handle ends when it has stopped. Should it not run, the node does.
 pub fn start(flags: &Flags, node_name: String, cluster: Cluster, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
     let config = ingress::Config { service: true, ..flags.config(Some(node_name)) };
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         if let Err(error) = ingress::run(config, cluster, shutdown).await {
             tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "the ingress does not run");
         }

@@ -7,7 +7,7 @@ const REST: Duration = Duration::from_secs(15);
 
 /// Gives back, a while from now, the pages of the program that nobody uses.
 pub fn give_back_later() {
-    tokio::spawn(async {
+    tasks::spawn(async {
         tokio::time::sleep(REST).await;
         let forgotten = tokio::task::spawn_blocking(linux::program::forget_pages).await;
         match forgotten {

@@ -127,9 +127,9 @@ impl PodNetwork {
             Cluster::with_client(client.clone(), Caches::new(client, shutdown.clone()))
         });
         if let Some(policies) = policies {
-            tokio::spawn(policies.run(cluster.clone(), shutdown.clone()));
+            tasks::spawn(policies.run(cluster.clone(), shutdown.clone()));
         }
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             if let Err(error) = routes::run(routes, network, cluster, shutdown).await {
                 tracing::error!(%error, "the routes to other nodes are not kept");
             }

@@ -209,10 +209,10 @@ pub async fn start(
     flags.warn();
     let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
-    tokio::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), Default::default())?);
+    tasks::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), Default::default())?);
     let caches = Caches::new(membership.client.clone(), shutdown.clone());
     let cluster = Cluster::with_client(membership.client, caches);
-    Ok(tokio::spawn(async move {
+    Ok(tasks::spawn(async move {
         if let Err(error) = kubelet::run(config, cluster, runtime, shutdown).await {
             tracing::error!(%error, "the node does not run");
         }
@@ -300,7 +300,7 @@ pub async fn runtime(
     if let Err(error) = import_demo(&images, data_dir).await {
         tracing::error!(error = format!("{error:#}"), "the built-in image is not imported");
     }
-    tokio::spawn(import_folder(images.clone(), data_dir.join("images")));
+    tasks::spawn(import_folder(images.clone(), data_dir.join("images")));
     let runtime = ContainerRuntime::with_images(config, images).await.context("start the container runtime")?;
     Ok(Arc::new(runtime))
 }
@@ -373,7 +373,7 @@ pub fn own_certificate(
     let first = issue().context("issue the kubelet's certificate")?;
     let serving = Arc::new(ServingCertificate::new(&first)?);
     let (renewed, mut renew_at) = (serving.clone(), first.renew_at());
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         loop {
             let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or(RENEWAL_RETRY);
             tokio::select! {

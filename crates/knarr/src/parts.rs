@@ -73,14 +73,14 @@ impl Flags {
         let mut running = Vec::new();
         if node.runs(Part::Proxy) {
             let config = self.proxy.config(node.flags.name(), vec![node.flags.cluster_cidr])?;
-            running.push(tokio::spawn(crate::kube_proxy::work(config, cluster_of(Part::Proxy), shutdown.clone())));
+            running.push(tasks::spawn(crate::kube_proxy::work(config, cluster_of(Part::Proxy), shutdown.clone())));
         }
         if node.runs(Part::Dns) {
             let (flags, data_dir, service_cidr) = (node.flags, node.data_dir, node.service_cidr);
             let config = self.dns.config(crate::dns::Node { flags, data_dir, service_cidr });
             running.push(crate::dns::start(config, cluster_of(Part::Dns), shutdown.clone()));
         } else {
-            tokio::spawn(dns::withdraw(node.flags.name(), cluster_of(Part::Dns), shutdown.clone()));
+            tasks::spawn(dns::withdraw(node.flags.name(), cluster_of(Part::Dns), shutdown.clone()));
         }
         Ok(running)
     }

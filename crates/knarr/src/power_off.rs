@@ -77,7 +77,7 @@ pub fn listen(
             match listener.accept().await {
                 Ok((stream, _)) => {
                     let power_off = power_off.clone();
-                    tokio::spawn(async move {
+                    tasks::spawn(async move {
                         if let Err(error) = answer(stream, &power_off, periods).await {
                             tracing::warn!(%error, "a request to the node failed");
                         }

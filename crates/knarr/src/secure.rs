@@ -80,7 +80,7 @@ impl Flags {
         let mut tls = pki::server_config(certificate, Arc::new(ClientAuthorities::new(None, None)?))?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        tokio::spawn(health::accept(listener, move |stream| {
+        tasks::spawn(health::accept(listener, move |stream| {
             let (acceptor, access) = (acceptor.clone(), access.clone());
             async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };

@@ -262,7 +262,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             };
             let roles =
                 crate::roles::keep(local.administrator(AGENT), node.name(), flags.runs_etcd, stop_components.clone());
-            tokio::spawn(roles);
+            tasks::spawn(roles);
             let started = crate::node::start(node, &flags.data_dir, membership, stop_components.clone());
             let started = started.await.context("start the node")?;
             far("the node runs");
@@ -394,7 +394,7 @@ async fn start_etcd(flags: &mut Flags, shutdown: CancellationToken) -> anyhow::R
     flags.etcd.servers = etcd.store.endpoints.clone();
     let source = crate::etcd::snapshots::Source::Etcd(etcd.store.clone());
     let (flags, data_dir) = (flags.snapshots.clone(), flags.data_dir.clone());
-    tokio::spawn(crate::etcd::snapshots::keep(flags, source, data_dir, name, shutdown));
+    tasks::spawn(crate::etcd::snapshots::keep(flags, source, data_dir, name, shutdown));
     Ok(Some(etcd))
 }
 
@@ -461,10 +461,10 @@ async fn open_store(
             tracing::error!(?damage, "a record of the store is damaged");
         }
         let control = crate::control::listen(&flags.data_dir, opened.clone())?;
-        tokio::spawn(control);
+        tasks::spawn(control);
         let source = crate::etcd::snapshots::Source::Embedded(opened.clone());
         let (data_dir, name) = (flags.data_dir.clone(), flags.node.name());
-        tokio::spawn(crate::etcd::snapshots::keep(flags.snapshots.clone(), source, data_dir, name, shutdown.clone()));
+        tasks::spawn(crate::etcd::snapshots::keep(flags.snapshots.clone(), source, data_dir, name, shutdown.clone()));
         return Ok(opened);
     }
     let config = flags.etcd.config()?;

@@ -89,7 +89,7 @@ async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> an
     let info = crate::join::discovery::read(&text)?;
     let token = Token::generate(&info.authority)?;
     let end = (!ttl.is_zero()).then(|| Timestamp::now() + ttl);
-    let secret = serde_json::from_value(crate::join::cluster::secret(&token, description, end))?;
+    let secret = machinery::codec::typed(&crate::join::cluster::secret(&token, description, end))?;
     secrets.create(&PostParams::default(), &secret).await.context("make the token")?;
     match quiet {
         true => println!("{token}"),

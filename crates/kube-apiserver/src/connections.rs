@@ -59,7 +59,7 @@ pub async fn accept(
         let watcher = graceful.watcher();
         let stopping = shutdown.clone();
         let (app, acceptor, clients, server) = (app.clone(), acceptor.clone(), clients.clone(), server.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _place = place;
             // Who has not even said who it is has asked for nothing yet: that is not waited for.
             let shaken = stopping.run_until_cancelled_owned(handshake(stream, address, &acceptor, &clients)).await;

@@ -53,7 +53,7 @@ pub async fn start_given(
     let credentials = (given.0)().map_err(|error| Error::Pki(pki::Error::Tls(error)))?;
     let serving = serve_with(&config, &options, &credentials, store, Clock::system(), shutdown.clone()).await?;
     let follow = follow(given, credentials, serving.app.clone(), serving.certificate);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::select! {
             () = follow => {}
             () = shutdown.cancelled() => {}

@@ -168,7 +168,7 @@ pub async fn start_at(
     write_all(&kubeconfigs, &material.kubeconfig(pki::Leaf::Admin, &url))?;
     let cluster_authority = material.cluster_ca.clone();
     let renewed = Renewed { app: serving.app.clone(), verify_kubelets: !config.kubelet_insecure_tls, url, kubeconfigs };
-    tokio::spawn(renew(renewed, material, options, serving.certificate, shutdown));
+    tasks::spawn(renew(renewed, material, options, serving.certificate, shutdown));
     let (accepting, announcing) = (serving.accepting, serving.announcing);
     Ok(Running { address: serving.address, kubeconfig, app: serving.app, cluster_authority, accepting, announcing })
 }
@@ -230,20 +230,20 @@ async fn serve_with(
     });
     bootstrap::create(&app, credentials, &options.front_proxy).await.map_err(Error::Bootstrap)?;
     let announcing = match config.shared_store {
-        true => Some(tokio::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))),
+        true => Some(tasks::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))),
         false => {
             bootstrap::endpoints::only_this(&app).await.map_err(Error::Bootstrap)?;
             None
         }
     };
-    tokio::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
+    tasks::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
     flowcontrol::start(&app, shutdown.clone()).await;
     allocate::repair(&app).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;
     aggregate::start(&app, shutdown.clone());
     app.health.bootstrapped.store(true, Ordering::Release);
 
-    let accepting = tokio::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
+    let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
     Ok(Serving { address, app, certificate, accepting, announcing })
 }
 

@@ -203,7 +203,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let chosen = CONTROLLERS.iter().filter(|controller| settings.runs(controller.name));
     let running = chosen.map(|controller| {
         let run = reconcile::run(controller, settings.clone(), cluster.clone(), Clock::system(), shutdown.clone());
-        let task = tokio::spawn(run);
+        let task = tasks::spawn(run);
         async move {
             match task.await {
                 Ok(Ok(())) => tracing::debug!(controller = controller.name, "ended"),

@@ -130,7 +130,7 @@ impl ServiceChecks {
         };
         let (local_endpoints, stop) = (Arc::new(AtomicUsize::new(wanted.local_endpoints)), Shutdown::new());
         let answers = self.answers(service.clone(), local_endpoints.clone());
-        tokio::spawn(http::serve(listener, answers, stop.clone()));
+        tasks::spawn(http::serve(listener, answers, stop.clone()));
         self.checks.insert(service.clone(), Check { port: wanted.port, local_endpoints, stop });
     }
 

@@ -67,7 +67,7 @@ pub async fn serve(listener: TcpListener, answers: Answers, stop: Shutdown) {
         match (accepted, room.clone().try_acquire_owned()) {
             (Ok((stream, _)), Ok(place)) => {
                 let answers = answers.clone();
-                tokio::spawn(async move {
+                tasks::spawn(async move {
                     // Whoever asked may be gone.
                     let _ = tokio::time::timeout(REQUEST_TIMEOUT, answer(stream, &answers)).await;
                     drop(place);

@@ -65,7 +65,7 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
     let start = |address: Option<SocketAddr>, answers: Answers| {
         let Some(address) = address else { return };
         match http::listen(address, config.node_namespace.as_deref()) {
-            Ok(listener) => _ = tokio::spawn(http::serve(listener, answers, shutdown.clone())),
+            Ok(listener) => _ = tasks::spawn(http::serve(listener, answers, shutdown.clone())),
             // Packets matter more than questions about them.
             Err(error) => tracing::error!(%address, %error, "the proxy cannot be asked how it is"),
         }

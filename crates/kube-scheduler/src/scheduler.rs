@@ -386,7 +386,7 @@ impl Scheduler {
         let view = View { snapshot: &self.snapshot, objects: &self.objects };
         let Some(claim) = dynamic_resources::to_free(view, pod) else { return false };
         let client = self.client.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
                 // It has changed, which lets the pod be tried again too.
                 tracing::debug!(claim = claim.metadata.name, %error, "a claim was not freed");

@@ -125,7 +125,7 @@ impl FakeApi {
         match parameter("watch").as_deref() {
             Some("true" | "1") => {
                 let since = parameter("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
-                state.watch(path, name, since)
+                state.watch(path, name, since, parameter("sendInitialEvents").is_some())
             }
             _ => {
                 let chosen = state.objects.iter().filter(|(place, _)| matches(&path, name.as_deref(), place));
@@ -147,9 +147,16 @@ impl State {
         }
     }
 
-    fn watch(&mut self, list: String, name: Option<String>, since: u64) -> Answer {
+    fn watch(&mut self, list: String, name: Option<String>, since: u64, from_all: bool) -> Answer {
         let (events, stream) = mpsc::unbounded_channel();
-        for (revision, path, kind, object) in &self.history {
+        if from_all {
+            let all = self.objects.iter().filter(|(path, _)| matches(&list, name.as_deref(), path));
+            all.for_each(|(_, object)| drop(events.send(event("ADDED", object))));
+            let annotations = json!({"k8s.io/initial-events-end": "true"});
+            let metadata = json!({"resourceVersion": self.revision.to_string(), "annotations": annotations});
+            drop(events.send(event("BOOKMARK", &json!({"metadata": metadata}))));
+        }
+        for (revision, path, kind, object) in self.history.iter().filter(|_| !from_all) {
             if *revision > since && matches(&list, name.as_deref(), path) {
                 drop(events.send(event(kind, object)));
             }

@@ -3,7 +3,6 @@
 //! They register, renew their leases, say that the pods bound to them run and are ready, and let go of those that end.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -13,10 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
-use reconcile::{Shutdown, is_not_found, reason};
+use reconcile::{Seen, Shutdown, Watching, is_not_found, reason};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -163,10 +160,9 @@ async fn renew(config: &Config, client: &Client) {
 /// Says again that a node is well when somebody says otherwise, say because its lease was not renewed for a while.
 async fn stay_ready(config: &Config, client: &Client) {
     let nodes: Api<Node> = Api::all(client.clone());
-    let ours = watcher::Config::default().streaming_lists().labels("knarr.dev/hollow=true");
-    let mut events = pin!(watch(nodes.clone(), ours).default_backoff());
-    while let Some(event) = events.next().await {
-        let Ok(Event::Apply(node) | Event::InitApply(node)) = event else { continue };
+    let mut watching = Watching::<Node>::labels(client.clone(), None, "knarr.dev/hollow=true");
+    while let Some(seen) = watching.next().await {
+        let (Seen::Put(node) | Seen::Listed(node)) = seen else { continue };
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         let is_ready = conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True");
@@ -181,23 +177,21 @@ async fn stay_ready(config: &Config, client: &Client) {
 
 /// Follows the pods of all nodes by one watch.
 async fn tend(config: &Config, client: &Client) {
-    let pods: Api<Pod> = Api::all(client.clone());
-    let fields = watcher::Config::default().streaming_lists().fields("spec.nodeName!=");
-    let mut events = pin!(watch(pods, fields).default_backoff());
+    let mut watching = Watching::<Pod>::fields(client.clone(), None, "spec.nodeName!=".into());
     let slots = Arc::new(Semaphore::new(config.requests_max));
     let addresses = Arc::new(AtomicU32::new(1));
     // What was done last for a pod, so that an event that comes late does not do it again.
     let mut done: HashMap<String, bool> = HashMap::new();
-    while let Some(event) = events.next().await {
-        let pod = match event {
-            Ok(Event::Apply(pod) | Event::InitApply(pod)) => pod,
-            Ok(Event::Delete(pod)) => {
+    while let Some(seen) = watching.next().await {
+        let pod = match seen {
+            Seen::Put(pod) | Seen::Listed(pod) => pod,
+            Seen::Gone(pod) => {
                 done.remove(pod.metadata.uid.as_deref().unwrap_or_default());
                 continue;
             }
-            Ok(Event::Init | Event::InitDone) => continue,
-            Err(error) => {
-                tracing::warn!(%error, "the watch of pods failed and is tried again");
+            Seen::Listing | Seen::Complete => continue,
+            Seen::Failed(error) => {
+                tracing::warn!(error, "the watch of pods failed and is tried again");
                 // What was under way may have been lost with it.
                 done.clear();
                 continue;
@@ -218,7 +212,7 @@ async fn tend(config: &Config, client: &Client) {
         }
         let slot = slots.clone().acquire_owned().await.expect("the slots are never closed");
         let (client, addresses) = (client.clone(), addresses.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let outcome = match ends {
                 true => finish(&client, &pod).await,
                 false => begin(&client, &pod, &addresses).await,
@@ -293,7 +287,7 @@ fn running(pod: &Pod, address: &str, now: Timestamp) -> Value {
 }
 
 fn decoded<K: serde::de::DeserializeOwned>(object: Value) -> K {
-    serde_json::from_value(object).expect("an object of this module is one of its kind")
+    machinery::codec::typed(&object).expect("an object of this module is one of its kind")
 }
 
 fn seconds(time: Timestamp) -> String {

@@ -1,7 +1,6 @@
 //! The entry of one kind in the table of kinds. Routes, discovery, storage, columns and tests are computed from it.
 
 use jiff::Timestamp;
-use schemars::{Schema, SchemaGenerator};
 use serde_json::Value;
 
 use crate::field::Errors;
@@ -27,8 +26,8 @@ pub struct Kind {
     pub scope: Scope,
     pub verbs: &'static [&'static str],
     pub subresources: &'static [Subresource],
-    /// The kind's type, from which schema, OpenAPI, merge keys and strict decoding come.
-    pub schema: fn(&mut SchemaGenerator) -> Schema,
+    /// The definition of the kind's type, from which schema, OpenAPI, merge keys and strict decoding come.
+    pub schema: &'static str,
     /// The part of the storage key after `/registry/`, where upstream keeps it: `minions` for nodes.
     pub storage: &'static str,
     /// Set where this version is not the one that is stored.
@@ -115,7 +114,7 @@ impl Kind {
         scope: Scope::Namespaced,
         verbs: ALL_VERBS,
         subresources: &[],
-        schema: |generator| generator.subschema_for::<()>(),
+        schema: "",
         storage: "",
         convert: None,
         name_rule: names::dns_subdomain,

@@ -57,7 +57,7 @@ impl Scraper {
         self.scrape().await;
         self.state.lock().kept = true;
         let (scraper, shutdown) = (self.clone(), self.shutdown.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             tokio::select! {
                 () = scraper.keep() => {}
                 () = shutdown.cancelled() => {}

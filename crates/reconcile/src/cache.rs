@@ -66,7 +66,7 @@ impl Caches {
         let mut entries = self.entries.lock();
         let entry = entries.entry((TypeId::of::<K>(), fields)).or_insert_with(|| {
             let cache = Arc::new(Cache::<K>::default());
-            tokio::spawn(follow(cache.clone(), self.client.clone(), fields, self.shutdown.clone()));
+            tasks::spawn(follow(cache.clone(), self.client.clone(), fields, self.shutdown.clone()));
             cache
         });
         entry.clone().downcast().expect("a cache is kept under the type of its kind")
@@ -287,7 +287,8 @@ const SEEN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
 async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static str, shutdown: Shutdown) {
-    let watched = Watched { kind: K::KIND, path: K::url_path(&(), None), fields };
+    let path = K::url_path(&(), None);
+    let watched = Watched { kind: K::KIND.into(), path, fields: fields.into(), ..Watched::default() };
     let mut filling = Filling { cache, listed: BTreeMap::new(), newest: 0 };
     shutdown.run_until_cancelled(watch::follow(client, watched, &mut filling)).await;
 }

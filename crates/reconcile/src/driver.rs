@@ -94,10 +94,10 @@ pub async fn work<T, F>(
             }
             key = queue.next(), if running.len() < workers_max => {
                 let acting = AssertUnwindSafe(act(key.clone())).catch_unwind();
-                running.spawn(async move {
+                running.spawn(tasks::boxed(async move {
                     let next = acting.await.unwrap_or_else(|_| Next::Retry("a panic; see the log".into()));
                     (key, next)
-                });
+                }));
             }
         }
     }

@@ -99,7 +99,7 @@ impl Candidate {
         let Durations { lease, renew_deadline, retry } = self.config.durations;
         let stop = shutdown.child_token();
         // A task of its own: work that keeps its thread busy must not keep the lease from being renewed.
-        let mut running = AbortOnDrop(tokio::spawn(work(stop.clone())));
+        let mut running = AbortOnDrop(tasks::spawn(work(stop.clone())));
         let mut next = Instant::now() + retry;
         let lost = loop {
             // While the work ends after a shutdown, the lease is still renewed: nobody else may begin before.

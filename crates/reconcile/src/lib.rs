@@ -14,6 +14,7 @@ mod key;
 pub mod lease;
 mod plan;
 mod queue;
+mod stream;
 mod watch;
 
 pub use cache::{Cache, Caches, Kind};
@@ -25,7 +26,8 @@ pub use driver::{Next, perform, run, work};
 pub use key::Key;
 pub use plan::{Event, Plan, Write};
 pub use queue::{Backoff, Queue};
-pub use watch::is_ahead;
+pub use stream::{Seen, Watching};
+pub use watch::Watched;
 
 /// Says when to stop.
 pub type Shutdown = tokio_util::sync::CancellationToken;

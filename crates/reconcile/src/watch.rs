@@ -11,7 +11,7 @@ use kube::Client;
 use kube::api::WatchParams;
 use kube::core::Status;
 use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, DefaultBackoff};
+use kube::runtime::watcher::DefaultBackoff;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -22,11 +22,13 @@ const SILENCE: Duration = Duration::from_secs(295);
 /// Whoever ends a watch at once may do so again.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// What is watched: the path of a kind's list, and the field selector of those that count; empty for all.
+/// What is watched: the path of a kind's list, and the selectors of those that count; empty for all.
+#[derive(Default)]
 pub struct Watched {
-    pub kind: &'static str,
+    pub kind: String,
     pub path: String,
-    pub fields: &'static str,
+    pub fields: String,
+    pub labels: String,
 }
 
 pub enum Change<'a> {
@@ -42,6 +44,11 @@ pub enum Change<'a> {
 pub trait Taker: Send {
     /// Takes a change and answers the object's revision. An object that it cannot read is left out.
     fn take(&mut self, change: Change<'_>) -> serde_json::Result<u64>;
+
+    /// Hears why a watch ended that is tried again.
+    fn failed(&mut self, watched: &Watched, error: &str) {
+        tracing::warn!(kind = watched.kind, error, "a watch failed and is tried again");
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -78,16 +85,6 @@ fn is_too_large(status: &Status) -> bool {
     status.code == 504 && causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
-/// The same of a watch by kube-rs, which must be begun anew then.
-pub fn is_ahead(error: &watcher::Error) -> bool {
-    match error {
-        watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => is_too_large(status),
-        _ => false,
-    }
-}
-
 /// Follows the kind until it is dropped.
 pub async fn follow(client: Client, watched: Watched, taker: &mut dyn Taker) {
     let mut backoff = DefaultBackoff::default();
@@ -109,7 +106,7 @@ pub async fn follow(client: Client, watched: Watched, taker: &mut dyn Taker) {
         if failure.is_expired() {
             position = None;
         }
-        tracing::warn!(kind = watched.kind, error = %failure, "a watch failed and is tried again");
+        taker.failed(&watched, &failure.to_string());
         tokio::time::sleep(backoff.next().unwrap_or(SHORT)).await;
     }
 }
@@ -182,7 +179,10 @@ async fn watch(
 fn request(watched: &Watched, position: Option<u64>) -> Result<http::Request<Vec<u8>>, kube::Error> {
     let mut params = WatchParams::default().timeout(WATCH_SECONDS);
     if !watched.fields.is_empty() {
-        params = params.fields(watched.fields);
+        params = params.fields(&watched.fields);
+    }
+    if !watched.labels.is_empty() {
+        params = params.labels(&watched.labels);
     }
     let from = match position {
         Some(revision) => revision.to_string(),
@@ -284,7 +284,9 @@ mod tests {
     async fn play(answers: &[(u16, String)]) -> (Vec<String>, Vec<String>) {
         let server = Server::default();
         server.answers.lock().extend(answers.iter().cloned());
-        let watched = Watched { kind: "ConfigMap", path: "/api/v1/configmaps".into(), fields: "metadata.name!=x" };
+        let path = "/api/v1/configmaps".into();
+        let watched =
+            Watched { kind: "ConfigMap".into(), path, fields: "metadata.name!=x".into(), labels: "a=b".into() };
         let mut names = Names::default();
         let taken = names.0.clone();
         let all = follow(server.client(), watched, &mut names);
@@ -303,6 +305,7 @@ mod tests {
         assert_eq!(asked.iter().filter_map(|query| from(query)).collect::<Vec<_>>(), ["0", "9", "12"]);
         assert!(asked[0].contains("sendInitialEvents=true") && !asked[1].contains("sendInitialEvents"), "{asked:?}");
         assert!(asked.iter().all(|query| query.contains("fieldSelector=metadata.name%21%3Dx")), "{asked:?}");
+        assert!(asked.iter().all(|query| query.contains("labelSelector=a%3Db")), "{asked:?}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,12 +6,15 @@ use std::collections::BTreeSet;
 use machinery::schema::from_json_schema::{EMPTY, reference};
 use serde_json::{Map, Value, json};
 
-use super::{DESCRIBED, KindKey};
+use super::KindKey;
+
+/// What is only sent or only described, by its name in the group of metadata.
+const DESCRIBED: &[&str] = &["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "WatchEvent"];
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.";
 const EXTENSIONS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.";
 
-pub fn finish(definitions: &mut Map<String, Value>, names: &[(KindKey, String)]) {
+pub fn finish(definitions: &mut Map<String, Value>, named: impl Iterator<Item = (KindKey, &'static str)>) {
     let structs: BTreeSet<String> = definitions
         .iter()
         .filter(|(_, definition)| definition.get("properties").is_some())
@@ -29,8 +32,9 @@ pub fn finish(definitions: &mut Map<String, Value>, names: &[(KindKey, String)])
             zero_defaults(property, written, &structs);
         }
     }
-    let described = DESCRIBED.iter().map(|(key, _)| (*key, format!("{META}{}", key.2)));
-    for ((group, version, kind), name) in names.iter().cloned().chain(described) {
+    let named = named.map(|(key, name)| (key, name.to_string()));
+    let described = DESCRIBED.iter().map(|kind| (("", "v1", *kind), format!("{META}{kind}")));
+    for ((group, version, kind), name) in named.chain(described) {
         let Some(Value::Object(definition)) = definitions.get_mut(&name) else { continue };
         let kinds = definition.entry("x-kubernetes-group-version-kind").or_insert_with(|| json!([]));
         if let Some(kinds) = kinds.as_array_mut() {

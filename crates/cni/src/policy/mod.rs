@@ -156,7 +156,7 @@ impl Policies {
         let kept = self.clone();
         let matters = move |event: &_| kept.is_missed(event);
         let namespace = self.writer.namespace.clone();
-        tokio::spawn(crate::watch::rules(namespace, matters, self.disturbed.clone(), shutdown.clone()));
+        tasks::spawn(crate::watch::rules(namespace, matters, self.disturbed.clone(), shutdown.clone()));
         let mut changes = self.changed.subscribe();
         let (mut look, mut unread) = (false, cluster);
         loop {

@@ -107,7 +107,7 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
     let tables = network.tables();
     let namespace = config.node_namespace.clone();
     let (bridge, tunnel) = (config.bridge.clone(), config.tunnel.clone());
-    tokio::spawn(watch::links(
+    tasks::spawn(watch::links(
         namespace.clone(),
         move |event| matters(event, &bridge, &tunnel),
         woken.clone(),
@@ -115,7 +115,7 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
     ));
     let deleted =
         move |event: &_| watch::deleted_from(event).is_some_and(|table| tables.iter().any(|one| one == table));
-    tokio::spawn(watch::rules(namespace, deleted, woken.clone(), shutdown.clone()));
+    tasks::spawn(watch::rules(namespace, deleted, woken.clone(), shutdown.clone()));
     tokio::select! {
         () = nodes.synced() => {}
         () = shutdown.cancelled() => return Ok(()),

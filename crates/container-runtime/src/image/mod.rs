@@ -189,7 +189,7 @@ impl Images {
         progress: Arc<Progress>,
     ) -> SharedPull {
         let inner = self.inner.clone();
-        let task = tokio::spawn(async move {
+        let task = tasks::spawn(async move {
             let _end = PullEnd { inner: inner.clone(), key };
             pull::pull(&inner, &reference, credentials.as_ref(), &progress).await.map_err(cri::Error::from)
         });

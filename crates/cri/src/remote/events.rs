@@ -30,10 +30,10 @@ pub(super) async fn events(remote: Remote) -> Result<BoxStream<'static, Containe
             tracing::info!(%error, "the runtime has no events; its lists are compared every second instead");
             // Taken before this returns: from now on nothing is missed.
             let before = look(&remote).await?;
-            tokio::spawn(relist(remote, before, tx));
+            tasks::spawn(relist(remote, before, tx));
         }
-        Ok(Ok(stream)) => drop(tokio::spawn(forward(stream.into_inner(), tx))),
-        Err(_) => drop(tokio::spawn(async move {
+        Ok(Ok(stream)) => drop(tasks::spawn(forward(stream.into_inner(), tx))),
+        Err(_) => drop(tasks::spawn(async move {
             tokio::select! {
                 () = tx.closed() => {}
                 stream = opened => match stream {

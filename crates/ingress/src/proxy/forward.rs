@@ -334,7 +334,7 @@ impl Transfer<'_> {
             self.peer.upgraded.store(true, Ordering::Release);
             let idle = self.route.settings.read_timeout.or(self.route.settings.send_timeout);
             let idle = idle.unwrap_or(self.worker.shared.config.tunnel_idle_timeout);
-            tokio::spawn(tunnel::run(to_client, to_backend, idle, lease, self.worker.shared.metrics.clone()));
+            tasks::spawn(tunnel::run(to_client, to_backend, idle, lease, self.worker.shared.metrics.clone()));
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             response.headers_mut().insert(UPGRADE, to);
             return Ok(response.map(|_| Answer::Empty));

@@ -260,7 +260,7 @@ impl Endpoint {
             return;
         }
         let endpoint: Weak<Endpoint> = Arc::downgrade(self);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             loop {
                 tokio::time::sleep(IDLE_TIMEOUT / 2).await;
                 let Some(endpoint) = endpoint.upgrade() else { return };
@@ -358,13 +358,13 @@ async fn connect_http1(endpoint: &Endpoint, connectors: &Connectors) -> io::Resu
         let io = TokioIo::new(open(endpoint, connectors).await?);
         let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
         // Why it ended is seen by the request that was on it.
-        tokio::spawn(async move { connection.with_upgrades().await.ok() });
+        tasks::spawn(async move { connection.with_upgrades().await.ok() });
         sender
     } else {
         let stream = TcpStream::connect(endpoint.address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(async move { connection.with_upgrades().await.ok() });
+        tasks::spawn(async move { connection.with_upgrades().await.ok() });
         sender
     };
     Ok(sender)
@@ -377,7 +377,7 @@ async fn connect_http2(endpoint: &Endpoint, connectors: &Connectors) -> io::Resu
     // A backend that is gone without a word is noticed while requests wait for it.
     builder.keep_alive_interval(Some(Duration::from_secs(20))).keep_alive_timeout(Duration::from_secs(10));
     let (sender, connection) = builder.handshake(io).await.map_err(io::Error::other)?;
-    tokio::spawn(async move { connection.await.ok() });
+    tasks::spawn(async move { connection.await.ok() });
     Ok(sender)
 }
 

@@ -64,7 +64,7 @@ pub fn service(ports: &Ports) -> Service {
             "ports": ports.iter().map(port).collect::<Vec<_>>(),
         },
     });
-    serde_json::from_value(service).expect("the Service is written down here")
+    serde_json::from_str(&service.to_string()).expect("the Service is written down here")
 }
 
 pub fn has_ports(service: &Service, ports: &Ports) -> bool {

@@ -125,7 +125,7 @@ async fn serve(setup: Setup) -> io::Result<()> {
         tokio::select! {
             _ = children.recv() => machine.reap(),
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => _ = tokio::spawn(machine.clone().answer(stream)),
+                Ok((stream, _)) => _ = tasks::spawn(machine.clone().answer(stream)),
                 // Out of descriptors, for a moment.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
@@ -225,7 +225,7 @@ impl Machine {
         self.state.send_replace(State::Starting { pid });
         if let Some(output) = child.stdout.take() {
             let output = tokio::net::unix::pipe::Receiver::from_owned_fd(OwnedFd::from(output))?;
-            tokio::spawn(self.clone().listen_to(pid, output));
+            tasks::spawn(self.clone().listen_to(pid, output));
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Machine {
             self.state.send_replace(State::Ended { code: ended.code });
             if self.wanted.load(Ordering::Relaxed) && self.began.lock().elapsed() > LIVED_MIN {
                 let machine = self.clone();
-                tokio::spawn(async move {
+                tasks::spawn(async move {
                     tokio::time::sleep(RESTART_DELAY).await;
                     if machine.wanted.load(Ordering::Relaxed) && machine.pid().is_none() {
                         // It is tried again when somebody asks for it.

@@ -5,11 +5,10 @@ use std::fs::File;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use futures::{StreamExt, TryStreamExt, future};
+use futures::{StreamExt, future};
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::Api;
-use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::config::Kubeconfig;
+use reconcile::{Seen, Watching};
 
 use super::machine::{DATA, Setup};
 use super::machines::{self, Machine};
@@ -155,7 +154,7 @@ async fn all_ready(cluster: &Cluster, progress: &Progress) -> anyhow::Result<()>
     let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
     // A proxy for elsewhere is none for here.
     config.proxy_url = None;
-    let nodes: Api<NodeObject> = Api::all(kube::Client::try_from(config).context("make a client")?);
+    let client = kube::Client::try_from(config).context("make a client")?;
     let mut ready = BTreeSet::new();
     let mut note = |node: &NodeObject| {
         let name = node.metadata.name.clone().unwrap_or_default();
@@ -164,22 +163,15 @@ async fn all_ready(cluster: &Cluster, progress: &Progress) -> anyhow::Result<()>
         }
         ready.len() >= cluster.nodes.len()
     };
-    loop {
-        let list = nodes.list(&ListParams::default()).await.context("ask for the nodes")?;
-        if list.items.iter().any(&mut note) {
-            return Ok(());
-        }
-        let from = list.metadata.resource_version.unwrap_or_default();
-        let mut events = nodes.watch(&WatchParams::default(), &from).await.context("watch the nodes")?.boxed();
-        // A watch that ends is begun anew.
-        while let Ok(Some(event)) = events.try_next().await {
-            if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
-                && note(&node)
-            {
-                return Ok(());
-            }
+    let mut watching = Watching::<NodeObject>::fields(client, None, String::new());
+    while let Some(seen) = watching.next().await {
+        match seen {
+            Seen::Listed(node) | Seen::Put(node) if note(&node) => break,
+            Seen::Failed(error) => bail!("ask for the nodes: {error}"),
+            _ => {}
         }
     }
+    Ok(())
 }
 
 /// Ready, and no longer marked as one that is not: only then it gets pods.

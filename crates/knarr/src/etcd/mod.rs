@@ -159,7 +159,7 @@ impl Etcd {
             key: Some(files.pair.key_pem.clone().into()),
             ..Default::default()
         };
-        tokio::spawn(certificates::keep(config.clone(), shutdown.clone()));
+        tasks::spawn(certificates::keep(config.clone(), shutdown.clone()));
         let removed = Shutdown::new();
         let running = process::supervise(config.clone(), place, removed.clone(), shutdown.clone())?;
         let ready = tokio::time::timeout(READY_TIMEOUT, members::until_member(&config, &files)).await;
@@ -173,7 +173,7 @@ impl Etcd {
 
     /// Keeps the store's list of members true. While this machine's own does not serve, another one is asked.
     pub fn follow(&self, store: Arc<store::etcd::EtcdStore>, shutdown: Shutdown) {
-        tokio::spawn(follow::run(self.config.clone(), store, shutdown));
+        tasks::spawn(follow::run(self.config.clone(), store, shutdown));
     }
 
     /// Until it has stopped, after the shutdown.

@@ -37,7 +37,7 @@ pub fn supervise(
         None if config.has_data() && !has_room(&config) => None,
         None => Some(start(&config, &place)?),
     };
-    Ok(tokio::spawn(async move {
+    Ok(tasks::spawn(async move {
         let mut backoff = BACKOFF_MIN;
         loop {
             if let Some(mut running) = running.take() {

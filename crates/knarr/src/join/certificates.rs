@@ -5,15 +5,15 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use kube::runtime::WatchStreamExt;
 use kube_apiserver::pki::Pair;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use reconcile::{Seen, Watching};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -58,16 +58,22 @@ pub async fn obtain(client: &kube::Client, request: &Request<'_>) -> anyhow::Res
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let made = requests.create(&PostParams::default(), &object).await.context("ask for a certificate")?;
     let name = made.metadata.name.unwrap_or_default();
-    let certificate = tokio::time::timeout(WAIT, issued(requests, &name)).await.with_context(|| {
+    let certificate = tokio::time::timeout(WAIT, issued(client, &name)).await.with_context(|| {
         format!("the request {name} was not approved in time; an administrator can do it with `kubectl certificate approve {name}`")
     })??;
     Pair::from_pem(certificate, key.serialize_pem()).context("use the certificate")
 }
 
-async fn issued(requests: Api<CertificateSigningRequest>, name: &str) -> anyhow::Result<String> {
-    let only = kube::runtime::watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut changes = kube::runtime::watcher(requests, only).default_backoff().applied_objects().boxed();
-    while let Some(request) = changes.try_next().await? {
+async fn issued(client: &kube::Client, name: &str) -> anyhow::Result<String> {
+    let only = format!("metadata.name={name}");
+    let mut watching = Watching::<CertificateSigningRequest>::fields(client.clone(), None, only);
+    while let Some(seen) = watching.next().await {
+        let request = match seen {
+            Seen::Listed(request) | Seen::Put(request) => request,
+            Seen::Listing | Seen::Complete => continue,
+            Seen::Gone(_) => break,
+            Seen::Failed(error) => bail!("follow the request {name}: {error}"),
+        };
         let status = request.status.unwrap_or_default();
         if let Some(refused) = status.conditions.iter().flatten().find(|condition| condition.type_ != "Approved") {
             bail!("the request {name} was refused: {}", refused.message.as_deref().unwrap_or(&refused.type_));

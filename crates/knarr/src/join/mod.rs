@@ -110,7 +110,7 @@ impl Joined {
                 certificates::obtain(&client, &request).await
             }
         };
-        tokio::spawn(certificates::keep(self.pair.renew_at(), obtain, renewed, shutdown.clone()));
-        tokio::spawn(servers::follow(self.client.clone(), self.servers.clone(), shutdown));
+        tasks::spawn(certificates::keep(self.pair.renew_at(), obtain, renewed, shutdown.clone()));
+        tasks::spawn(servers::follow(self.client.clone(), self.servers.clone(), shutdown));
     }
 }

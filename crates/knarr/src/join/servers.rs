@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
+use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::{StreamExt, TryStreamExt};
 use http::Uri;
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Api;
-use kube::runtime::WatchStreamExt;
 use kube_apiserver::pki::Pair;
+use reconcile::{Seen, Watching};
 use rustls::RootCertStore;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
@@ -135,27 +134,13 @@ fn host_and_port(url: &str) -> anyhow::Result<String> {
 
 /// Follows which API servers there are.
 pub async fn follow(client: kube::Client, servers: Arc<Servers>, shutdown: reconcile::Shutdown) {
-    let slices: Api<EndpointSlice> = Api::namespaced(client, "default");
-    let only = kube::runtime::watcher::Config::default().labels("kubernetes.io/service-name=kubernetes");
-    let begin = || {
-        let watched = kube::runtime::watcher(slices.clone(), only.clone());
-        watched.default_backoff().applied_objects().boxed()
-    };
-    let mut changes = begin();
-    loop {
-        let next = tokio::select! {
-            next = changes.try_next() => next,
-            () = shutdown.cancelled() => return,
-        };
-        match next {
-            Ok(Some(slice)) => servers.learn(addresses(&slice)),
-            Ok(None) => return,
-            Err(error) => {
-                if reconcile::is_ahead(&error) {
-                    changes = begin();
-                }
-                tracing::debug!(%error, "which servers there are cannot be learned just now");
-            }
+    let only = "kubernetes.io/service-name=kubernetes";
+    let mut watching = Watching::<EndpointSlice>::labels(client, Some("default"), only);
+    while let Some(Some(seen)) = shutdown.run_until_cancelled(watching.next()).await {
+        match seen {
+            Seen::Listed(slice) | Seen::Put(slice) => servers.learn(addresses(&slice)),
+            Seen::Listing | Seen::Complete | Seen::Gone(_) => {}
+            Seen::Failed(error) => tracing::debug!(error, "which servers there are cannot be learned just now"),
         }
     }
 }

@@ -184,7 +184,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     std::fs::create_dir_all(&flags.root_dir).with_context(|| format!("make {}", flags.root_dir.display()))?;
     let config = file.config(&flags.root_dir, &node, &membership)?;
     let runtime = crate::node::runtime(&node, &flags.root_dir, &membership, &shutdown).await?;
-    tokio::spawn(crate::power_off::listen(&flags.root_dir, config.power_off.clone(), file.power_off_periods())?);
+    tasks::spawn(crate::power_off::listen(&flags.root_dir, config.power_off.clone(), file.power_off_periods())?);
     let caches = Caches::new(client.clone(), shutdown.clone());
     tracing::info!(node = name, "the kubelet runs");
     Ok(kubelet::run(config, Cluster::with_client(client, caches), runtime, shutdown).await?)

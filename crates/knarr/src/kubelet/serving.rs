@@ -62,7 +62,7 @@ pub fn certificate(
         }
     };
     let shutdown = shutdown.clone();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let renew_at = match kept {
             Some(pair) => pair.renew_at(),
             None => loop {

@@ -59,7 +59,7 @@ pub fn names(data_dir: &Path) -> Vec<String> {
 
 /// Applies the folder from now on; the handle ends when it has stopped.
 pub fn start(config: Config, client: kube::Client, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let folder = config.folder.clone();
         tokio::select! {
             () = shutdown.cancelled() => {}

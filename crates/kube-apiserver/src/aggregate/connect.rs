@@ -123,7 +123,7 @@ pub async fn send(remote: &Remote, mut request: Request<Outgoing>) -> Result<Res
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
         let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
         // It ends with its answer, or when the answer is dropped because the client has gone.
-        tokio::spawn(connection.with_upgrades());
+        tasks::spawn(connection.with_upgrades());
         let host = HeaderValue::from_str(&remote.server_name).map_err(|error| error.to_string())?;
         request.headers_mut().insert(HOST, host);
         return sender.send_request(request).await.map_err(|error| error.to_string());

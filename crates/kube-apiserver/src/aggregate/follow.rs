@@ -43,7 +43,7 @@ pub fn start(app: &Arc<App>, shutdown: CancellationToken) {
     let found = (state(GROUP, PLURAL), state("", "services"), state("discovery.k8s.io", "endpointslices"));
     let (Some(objects), Some(services), Some(slices)) = found else { return };
     let follower = Follower { app: app.clone(), objects, services, slices, known: BTreeMap::new() };
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::select! {
             () = follower.follow() => {}
             () = shutdown.cancelled() => {}

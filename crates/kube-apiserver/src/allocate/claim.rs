@@ -85,7 +85,7 @@ pub fn release_later(app: &Arc<App>, claims: Vec<Claim>) {
         return;
     }
     let app = app.clone();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         for claim in claims {
             if let Err(error) = release(&app, &claim).await {
                 tracing::warn!(?claim, %error, "a Service's address or port could not be given back yet");

@@ -28,7 +28,7 @@ pub struct Webhook {
 impl Webhook {
     pub fn start(place: Place, batch: Batch, shutdown: CancellationToken) -> Webhook {
         let (events, waiting) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(send_all(place, batch, waiting, shutdown));
+        tasks::spawn(send_all(place, batch, waiting, shutdown));
         Webhook { events }
     }
 
@@ -123,7 +123,7 @@ async fn post(place: &Place, body: Bytes) -> Result<(), String> {
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     // It ends with its answer.
-    tokio::spawn(connection);
+    tasks::spawn(connection);
     let mut request = Request::post(&place.path)
         .header(HOST, format!("{}:{}", place.host, place.port))
         .header(CONTENT_TYPE, "application/json");

@@ -71,7 +71,7 @@ impl Ending {
         }
         let (app, running, failures) = (app.clone(), self.running.clone(), self.failures.0.clone());
         let definition = definition.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let outcome = end(&app, &definition).await;
             running.lock().remove(&uid);
             if let Err(error) = outcome {

@@ -45,7 +45,7 @@ pub async fn start(app: &Arc<App>, shutdown: CancellationToken) -> Result<(), St
         Follower { app: app.clone(), state, definitions: BTreeMap::new(), served: HashMap::new(), ending };
     let (watcher, touched) = follower.list();
     let failed = follower.settle(touched).await;
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::select! {
             () = follower.follow(watcher, failed) => {}
             () = shutdown.cancelled() => {}
@@ -330,7 +330,7 @@ fn trust_later(app: &Arc<App>, resources: &[Arc<Resource>]) {
         return;
     }
     let app = Arc::downgrade(app);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::time::sleep(OLD_WRITERS_END_AFTER).await;
         let Some(app) = app.upgrade() else { return };
         let revision = app.cache.revision().0;

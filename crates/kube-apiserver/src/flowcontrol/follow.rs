@@ -37,7 +37,7 @@ pub async fn start(app: &Arc<App>, shutdown: CancellationToken) {
     }
     let settled = settle(app).await;
     let app = app.clone();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         tokio::select! {
             () = follow(&app, settled) => {}
             () = shutdown.cancelled() => {}

@@ -225,10 +225,10 @@ impl Drop for Seat {
         let (level, place, width) = (self.level.clone(), self.place, self.width);
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => {
-                runtime.spawn(async move {
+                runtime.spawn(tasks::boxed(async move {
                     tokio::time::sleep(Duration::from_secs_f64(width.after_seconds)).await;
                     level.rest(place, width);
-                });
+                }));
             }
             Err(_) => level.rest(place, width),
         }

@@ -90,7 +90,7 @@ pub(crate) fn truncate(
 pub(crate) fn template_of(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let mut template = revision.data.as_ref()?.0.pointer("/spec/template")?.clone();
     template.as_object_mut()?.remove("$patch");
-    serde_json::from_value(template).ok()
+    machinery::codec::typed(&template).ok()
 }
 
 pub(crate) fn number(revision: &ControllerRevision) -> i64 {

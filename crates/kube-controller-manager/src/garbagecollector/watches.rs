@@ -1,17 +1,13 @@
 //! One watch for the metadata of every resource that can be deleted, the set of which changes while the server runs.
 
 use std::collections::{HashMap, HashSet};
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Api;
-use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch};
-use reconcile::{Resource, Shutdown, discover};
+use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Resource as _};
+use reconcile::{Resource, Seen as Event, Shutdown, Watched, Watching, discover};
 use tokio::sync::Notify;
 
 use super::Collector;
@@ -97,7 +93,7 @@ impl Watches {
                 let stop = self.shutdown.child_token();
                 self.running.insert(resource.clone(), stop.clone());
                 self.collector.unsynced.send_modify(|count| *count += 1);
-                tokio::spawn(one(self.collector.clone(), resource, self.redefined.clone(), stop));
+                tasks::spawn(one(self.collector.clone(), resource, self.redefined.clone(), stop));
             }
         }
         true
@@ -116,9 +112,10 @@ async fn one(collector: Arc<Collector>, resource: Resource, redefined: Arc<Notif
         kind: resource.kind,
         plural: resource.plural,
     };
-    let objects: Api<PartialObjectMeta<DynamicObject>> =
-        Api::all_with(collector.cx.component_client().clone(), &api_resource);
-    let mut events = pin!(watch(objects, watcher::Config::default().streaming_lists()).default_backoff());
+    let path = PartialObjectMeta::<DynamicObject>::url_path(&api_resource, None);
+    let watched = Watched { kind: kind.to_string(), path, ..Watched::default() };
+    let mut events =
+        Watching::<PartialObjectMeta<DynamicObject>>::new(collector.cx.component_client().clone(), watched);
     let mut listed: HashSet<Uid> = HashSet::new();
     loop {
         let event = tokio::select! {
@@ -128,26 +125,26 @@ async fn one(collector: Arc<Collector>, resource: Resource, redefined: Arc<Notif
         match event {
             None => return,
             // There are many watches, and when the server restarts all of them fail: the caches' watches say so.
-            Some(Err(error)) => tracing::debug!(kind = &*kind, %error, "a watch failed and is tried again"),
-            Some(Ok(Event::Init)) => listed.clear(),
-            Some(Ok(Event::InitApply(object))) => {
+            Some(Event::Failed(error)) => tracing::debug!(kind = &*kind, error, "a watch failed and is tried again"),
+            Some(Event::Listing) => listed.clear(),
+            Some(Event::Listed(object)) => {
                 let seen = seen(&api_version, &kind, object.metadata);
                 listed.insert(seen.identity.uid.clone());
                 collector.change(|graph, todo| graph.observe(seen, todo));
             }
-            Some(Ok(Event::InitDone)) => {
+            Some(Event::Complete) => {
                 collector.change(|graph, todo| graph.keep_only(&api_version, &kind, &listed, todo));
                 listed = HashSet::new();
                 unsynced.done();
             }
-            Some(Ok(Event::Apply(object))) => {
+            Some(Event::Put(object)) => {
                 let seen = seen(&api_version, &kind, object.metadata);
                 collector.change(|graph, todo| graph.observe(seen, todo));
                 if defines {
                     redefined.notify_one();
                 }
             }
-            Some(Ok(Event::Delete(object))) => {
+            Some(Event::Gone(object)) => {
                 let uid = object.metadata.uid.unwrap_or_default();
                 collector.change(|graph, todo| graph.forget(&uid, todo));
                 if defines {

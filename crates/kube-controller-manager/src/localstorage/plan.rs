@@ -140,7 +140,7 @@ fn volume(
                 {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [host]}]}]}},
         },
     });
-    serde_json::from_value(object).expect("the object is a volume")
+    machinery::codec::typed(&object).expect("the object is a volume")
 }
 
 /// The next step of removing a volume that nobody claims any more.
@@ -216,7 +216,7 @@ fn helper_pod(settings: &LocalStorage, volume: &PersistentVolume, node: &Node, p
             "volumes": [{"name": "storage", "hostPath": {"path": parent, "type": "DirectoryOrCreate"}}],
         },
     });
-    serde_json::from_value(object).expect("the object is a pod")
+    machinery::codec::typed(&object).expect("the object is a pod")
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ impl Scheduler {
     pub(super) fn write_status(&self, pod: &Arc<PodInfo>, status: Option<serde_json::Value>) {
         if let Some(status) = status {
             let (client, pod) = (self.client.clone(), pod.clone());
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 if let Err(error) = patch_status(&client, &pod, &status).await {
                     tracing::debug!(pod = %pod.key, %error, "a pod's condition was not written");
                 }
@@ -29,7 +29,7 @@ impl Scheduler {
     pub(super) fn make_room(&self, pod: &Arc<PodInfo>, node: &str, victims: Vec<Arc<PodInfo>>) {
         for victim in victims {
             let (client, events, pod, node) = (self.client.clone(), self.events.clone(), pod.clone(), node.to_owned());
-            tokio::spawn(async move {
+            tasks::spawn(async move {
                 let status = disruption_status(pod.scheduler_name());
                 let marked = patch_status(&client, &victim, &status).await;
                 let ended = match marked {
@@ -59,7 +59,7 @@ impl Scheduler {
         let (client, events, messages) = (self.client.clone(), self.events.clone(), self.messages.clone());
         let bindings = self.bindings.clone();
         let objects = reservation.as_ref().map(|_| self.objects.clone());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             // Where the loop has ended, so has the assumption, and nobody reads the message; so below.
             if let (Some(reservation), Some(objects)) = (&reservation, &objects)
                 && let Err(why) = prepare(&client, objects, reservation, timeout).await

@@ -69,7 +69,7 @@ fn pod(mut value: Value, path: &str, node: &str, now: Timestamp) -> Result<Pod, 
         return Err(errors.join("; "));
     }
     value["status"] = json!({ "phase": "Pending" });
-    serde_json::from_value(value).map_err(|error| error.to_string())
+    machinery::codec::typed(&value).map_err(|error| error.to_string())
 }
 
 fn pod_kind() -> &'static Kind {

@@ -27,9 +27,7 @@ use std::sync::Arc;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
-use kube::Api;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
+use reconcile::Watching;
 use tokio::sync::watch;
 
 use crate::Kubelet;
@@ -73,7 +71,7 @@ pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch
     let (client, config) = (kubelet.client.clone(), &kubelet.config);
     // A task of its own, so that nothing that takes long here keeps it waiting.
     let heartbeat = lease::run(client, config.node_name.clone(), config.node_lease_duration, node.seen());
-    let heartbeat = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(heartbeat));
+    let heartbeat = tokio_util::task::AbortOnDropHandle::new(tasks::spawn(heartbeat));
     tokio::select! {
         () = kubelet.shutdown.cancelled() => {}
         () = follow(&kubelet, &node) => {}
@@ -85,23 +83,21 @@ pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch
 
 /// Keeps what is seen of the Node object up to date.
 async fn follow(kubelet: &Kubelet, node: &NodeWatch) {
-    let nodes: Api<Node> = Api::all(kubelet.client.clone());
-    let selected = watcher::Config::default().fields(&format!("metadata.name={}", kubelet.config.node_name));
-    let begin = || watch_objects(nodes.clone(), selected.clone()).default_backoff().boxed();
-    let mut events = begin();
+    let selected = format!("metadata.name={}", kubelet.config.node_name);
+    let mut watching = Watching::<Node>::fields(kubelet.client.clone(), None, selected);
     let mut listed = None;
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::Init) => listed = None,
-            Ok(Event::InitApply(object)) => listed = Some(object),
-            Ok(Event::InitDone) => node.set(listed.take()),
-            Ok(Event::Apply(object)) => node.set(Some(object)),
-            Ok(Event::Delete(_)) => node.set(None),
-            Err(error) => {
-                if reconcile::is_ahead(&error) {
-                    events = begin();
-                }
-                tracing::warn!(%error, "the watch of the Node object failed; it begins again");
+    while let Some(seen) = watching.next().await {
+        match seen {
+            reconcile::Seen::Listing => listed = None,
+            reconcile::Seen::Listed(object) => listed = Some(object),
+            reconcile::Seen::Complete => node.set(listed.take()),
+            reconcile::Seen::Put(object) => node.set(Some(object)),
+            reconcile::Seen::Gone(_) => {
+                listed = None;
+                node.set(None);
+            }
+            reconcile::Seen::Failed(error) => {
+                tracing::warn!(error, "the watch of the Node object failed; it begins again");
             }
         }
     }

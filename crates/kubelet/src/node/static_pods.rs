@@ -40,7 +40,7 @@ impl StaticPods {
                 },
             }
         };
-        StaticPods { pods, _task: AbortOnDropHandle::new(tokio::spawn(task)) }
+        StaticPods { pods, _task: AbortOnDropHandle::new(tasks::spawn(task)) }
     }
 
     /// The pods that the files ask for now.

@@ -4,11 +4,10 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::Api;
-use kube::runtime::{WatchStreamExt, watcher};
 use parking_lot::Mutex;
+use reconcile::{Seen, Watching};
 use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -109,8 +108,8 @@ impl<K: Kind> Watched<K> {
 
     fn start(&self, key: Key) -> Entry<K> {
         let (sender, answer) = watch::channel(None);
-        let api = Api::<K>::namespaced(self.client.clone(), &key.0);
-        let stream = watcher(api, watcher::Config::default().fields(&format!("metadata.name={}", key.1)));
+        let only = format!("metadata.name={}", key.1);
+        let watching = Watching::<K>::fields(self.client.clone(), Some(&key.0), only);
         let missing = ObjectError::NotFound { kind: self.kind, name: key.1.clone() };
         let entries = Arc::downgrade(&self.entries);
         let changes = self.changes.clone();
@@ -120,37 +119,39 @@ impl<K: Kind> Watched<K> {
             // Without a listener there is nobody to wake, which is no fault.
             users.into_iter().for_each(|uid| drop(changes.send(uid)));
         };
-        let task = tokio::spawn(follow(stream.default_backoff(), sender, missing, tell));
+        let task = tasks::spawn(follow(watching, sender, missing, tell));
         Entry { users: HashSet::new(), answer, _task: AbortOnDropHandle::new(task) }
     }
 }
 
 /// Keeps `answer` as the server has it, until the object can change no more.
 async fn follow<K: Kind>(
-    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    mut watching: Watching<K>,
     answer: watch::Sender<Answer<K>>,
     missing: ObjectError,
     tell: impl Fn(),
 ) {
-    let mut stream = std::pin::pin!(stream);
     let mut listed = false;
-    while let Some(event) = stream.next().await {
-        let now: Result<Arc<K>, ObjectError> = match event {
-            Ok(watcher::Event::Init) => {
+    while let Some(seen) = watching.next().await {
+        let now: Result<Arc<K>, ObjectError> = match seen {
+            Seen::Listing => {
                 listed = false;
                 continue;
             }
-            Ok(watcher::Event::InitApply(object)) => {
+            Seen::Listed(object) => {
                 listed = true;
                 Ok(Arc::new(object))
             }
-            Ok(watcher::Event::Apply(object)) => Ok(Arc::new(object)),
-            Ok(watcher::Event::InitDone) if listed => continue,
-            Ok(watcher::Event::InitDone | watcher::Event::Delete(_)) => Err(missing.clone()),
+            Seen::Put(object) => Ok(Arc::new(object)),
+            Seen::Complete if listed => continue,
+            Seen::Complete | Seen::Gone(_) => {
+                listed = false;
+                Err(missing.clone())
+            }
             // What was known stays true as far as we know; only who has nothing yet must hear of the trouble.
-            Err(error) if answer.borrow().is_none() => Err(ObjectError::Other(error.to_string())),
-            Err(error) => {
-                tracing::debug!(%error, "watch of a pod's object");
+            Seen::Failed(error) if answer.borrow().is_none() => Err(ObjectError::Other(error)),
+            Seen::Failed(error) => {
+                tracing::debug!(error, "watch of a pod's object");
                 continue;
             }
         };
@@ -175,6 +176,7 @@ async fn follow<K: Kind>(
             break;
         }
     }
+    drop(watching);
     // Ending would drop the answer; it must stay readable until the entry itself goes.
     answer.closed().await;
 }
@@ -208,22 +210,25 @@ impl<K: Kind> WatchedList<K> {
 
     fn start(&self) -> List<K> {
         let (sender, objects) = watch::channel(None);
-        let stream = watcher(Api::<K>::all(self.client.clone()), watcher::Config::default()).default_backoff();
-        let task = tokio::spawn(async move {
-            let mut stream = std::pin::pin!(stream);
+        let mut watching = Watching::<K>::fields(self.client.clone(), None, String::new());
+        let task = tasks::spawn(async move {
             let mut fresh = HashMap::new();
-            while let Some(event) = stream.next().await {
-                match event {
-                    Ok(watcher::Event::Init) => fresh.clear(),
-                    Ok(watcher::Event::InitApply(object)) => drop(fresh.insert(key(&object), Arc::new(object))),
-                    Ok(watcher::Event::InitDone) => drop(sender.send_replace(Some(std::mem::take(&mut fresh)))),
-                    Ok(watcher::Event::Apply(object)) => sender.send_modify(|objects| {
+            while let Some(seen) = watching.next().await {
+                match seen {
+                    Seen::Listing => fresh.clear(),
+                    Seen::Listed(object) => drop(fresh.insert(key(&object), Arc::new(object))),
+                    Seen::Complete => drop(sender.send_replace(Some(std::mem::take(&mut fresh)))),
+                    Seen::Put(object) => sender.send_modify(|objects| {
                         objects.get_or_insert_default().insert(key(&object), Arc::new(object));
                     }),
-                    Ok(watcher::Event::Delete(object)) => sender.send_modify(|objects| {
-                        objects.get_or_insert_default().remove(&key(&object));
-                    }),
-                    Err(error) => tracing::debug!(%error, "watch of services"),
+                    Seen::Gone(object) => {
+                        let key = key(&object);
+                        fresh.remove(&key);
+                        // As long as nothing was ever listed, nobody may believe that this is all.
+                        sender
+                            .send_if_modified(|objects| objects.as_mut().is_some_and(|all| all.remove(&key).is_some()));
+                    }
+                    Seen::Failed(error) => tracing::debug!(error, "watch of services"),
                 }
             }
         });

@@ -34,9 +34,9 @@ pub async fn run(
     let shutdown = shared.kubelet.shutdown.clone();
     // Only the newest state counts, so that one place is enough.
     let (tx, mut changes) = mpsc::channel(1);
-    let following = tokio::spawn(follow(in_api, tx));
+    let following = tasks::spawn(follow(in_api, tx));
     let (woken_tx, mut woken) = mpsc::channel(CHANGES_MAX);
-    let listening = tokio::spawn(listen(shared.clone(), woken_tx));
+    let listening = tasks::spawn(listen(shared.clone(), woken_tx));
     let mut objects = shared.kubelet.objects.changes();
 
     let mut workers = Workers {

@@ -54,7 +54,7 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
         };
         let (context, acceptor, clients, server) = (context.clone(), acceptor.clone(), clients.clone(), server.clone());
         let shutdown = shutdown.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _place = place;
             let Some((stream, user)) = handshake(stream, &acceptor, &clients).await else { return };
             let service = service_fn(move |request| {

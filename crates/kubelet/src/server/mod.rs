@@ -78,7 +78,7 @@ pub async fn start(server: Server) -> Result<SocketAddr, Error> {
     let listener = TcpListener::bind(wanted).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     let authority = identity::ClientAuthority::new(&server.settings.client_ca).map_err(Error::Other)?;
-    tokio::spawn(connections::accept(Arc::new(routes::Context::new(server)), listener, Arc::new(authority)));
+    tasks::spawn(connections::accept(Arc::new(routes::Context::new(server)), listener, Arc::new(authority)));
     Ok(address)
 }
 

@@ -64,7 +64,7 @@ async fn listing(folder: &Path) -> Answer {
 async fn file(path: PathBuf) -> Answer {
     let Ok(mut file) = tokio::fs::File::open(&path).await else { return answers::not_found() };
     let (sender, pieces) = mpsc::channel::<std::io::Result<Bytes>>(4);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         loop {
             let mut buffer = vec![0; PIECE_BYTES];
             let piece = match file.read(&mut buffer).await {

@@ -30,7 +30,7 @@ async fn pass(parts: &mut Parts, url: &str) -> Result<Answer, String> {
     let _ = stream.set_nodelay(true);
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    tokio::spawn(connection.with_upgrades());
+    tasks::spawn(connection.with_upgrades());
 
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::new(Empty::<Bytes>::new());
@@ -49,7 +49,7 @@ async fn pass(parts: &mut Parts, url: &str) -> Result<Answer, String> {
     }
     let theirs = hyper::upgrade::on(&mut response);
     let ours = parts.extensions.remove::<OnUpgrade>().ok_or("the client's connection cannot be upgraded")?;
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let (Ok(ours), Ok(theirs)) = tokio::join!(ours, theirs) else { return };
         // Whichever way it ends, both connections are closed with it.
         let _ = tokio::io::copy_bidirectional(&mut TokioIo::new(ours), &mut TokioIo::new(theirs)).await;

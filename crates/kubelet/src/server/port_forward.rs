@@ -76,7 +76,9 @@ pub async fn over_spdy(mut connection: spdy::Connection, target: Target) {
         };
         let port = data.headers.get("port").to_string();
         let target = target.clone();
-        running.spawn(async move { forward(&target, &port, data.incoming, data.output, error.output).await });
+        running.spawn(tasks::boxed(
+            async move { forward(&target, &port, data.incoming, data.output, error.output).await },
+        ));
     }
     running.shutdown().await;
     connection.close().await;
@@ -92,12 +94,12 @@ pub async fn over_websocket(socket: WebSocket, encoding: Encoding, ports: Vec<u1
         let (incoming, mut data, mut error) =
             (channels.incoming(first), channels.output(first), channels.output(first + 1));
         let target = target.clone();
-        running.spawn(async move {
+        running.spawn(tasks::boxed(async move {
             let number = Bytes::copy_from_slice(&port.to_le_bytes());
             data.send(number.clone()).await;
             error.send(number).await;
             forward(&target, &port.to_string(), incoming, data, error).await;
-        });
+        }));
     }
     channels.start();
     let all = async { while running.join_next().await.is_some() {} };

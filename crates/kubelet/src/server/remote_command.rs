@@ -168,8 +168,8 @@ impl ClientStreams {
     async fn join(mut self, process: Attached, ending: impl Future<Output = Ending>) {
         let Attached { stdin, stdout, stderr, resize } = process;
         let (has_output, has_input) = (self.stdout.is_some() || self.stderr.is_some(), self.stdin.is_some());
-        let input = tokio::spawn(feed(self.stdin.take(), stdin));
-        let sizes = tokio::spawn(resizes(self.resize.take(), resize));
+        let input = tasks::spawn(feed(self.stdin.take(), stdin));
+        let sizes = tasks::spawn(resizes(self.resize.take(), resize));
         let (mut client_out, mut client_err) = (self.stdout.take(), self.stderr.take());
         let output = async {
             tokio::join!(drain(stdout, &mut client_out), drain(stderr, &mut client_err));

@@ -149,7 +149,7 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
         true => websocket_answer(&parts.headers, &chosen),
         false => spdy_answer(&chosen),
     };
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let connection = match upgrade.await {
             Ok(upgraded) => TokioIo::new(upgraded),
             Err(error) => {
@@ -198,7 +198,7 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
             Err(refused) => return refused,
         };
         let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let Ok(upgraded) = upgrade.await else { return };
             port_forward::over_spdy(spdy::Connection::start(TokioIo::new(upgraded)), target).await;
         });
@@ -222,7 +222,7 @@ async fn forward(context: &Arc<Context>, parts: &mut Parts, segments: &[&str], q
     };
     let Some(upgrade) = parts.extensions.remove::<OnUpgrade>() else { return not_upgradable() };
     let answer = websocket_answer(&parts.headers, &chosen);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let Ok(upgraded) = upgrade.await else { return };
         let socket = WebSocket::start(TokioIo::new(upgraded));
         match tunnels {

@@ -7,6 +7,7 @@ mod yaml;
 mod yaml_scalar;
 mod yaml_write;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 pub use stored::{encode, metadata_text, splice_offset};
@@ -52,6 +53,12 @@ pub fn decode_json(body: &[u8]) -> Result<Decoded, DecodeError> {
 /// YAML as go-yaml v2 reads it, only the first document. JSON is YAML too.
 pub fn decode_yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
     yaml::parse(body).map_err(DecodeError::Yaml)
+}
+
+/// The object as a type. It goes by way of text: from text every type is decoded anyway, and code for one more way would be
+/// megabytes.
+pub fn typed<T: DeserializeOwned>(object: &Value) -> serde_json::Result<T> {
+    serde_json::from_str(&object.to_string())
 }
 
 /// The kind and version that an object claims, both may be empty.

@@ -44,7 +44,7 @@ impl Recorder {
 
     pub fn with_clock(client: Client, component: &str, host: &str, clock: Clock) -> Recorder {
         let (waiting, events) = mpsc::channel(WAITING_MAX);
-        tokio::spawn(write::run(client, clock.clone(), events));
+        tasks::spawn(write::run(client, clock.clone(), events));
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let source = EventSource { component: some(component), host: some(host) };
         Recorder { source, clock, waiting, dropped: Arc::default() }

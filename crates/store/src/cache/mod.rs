@@ -49,7 +49,7 @@ impl Cache {
         let stream = store.watch_from(revision).await?;
         let table = Arc::new(Table::default());
         let published = Arc::new(Published::new(revision));
-        let dispatcher = tokio::spawn(dispatch::run(store.clone(), table.clone(), published.clone(), stream));
+        let dispatcher = tasks::spawn(dispatch::run(store.clone(), table.clone(), published.clone(), stream));
         let question = Question::default();
         Ok(Arc::new(Cache { store, table, published, question, dispatcher }))
     }

@@ -83,6 +83,12 @@ impl EtcdStore {
         let compactor = |interval| tokio::spawn(compact::run(store.cluster.clone(), interval));
         store.tasks.extend(config.compaction_interval.map(compactor));
         Ok(store)
+        newest_revision(&cluster).await?;
+        let compactor =
+            config.compaction_interval.map(|interval| tasks::spawn(compact::run(cluster.clone(), interval)));
+        let mut tasks = vec![tasks::spawn(watchdog::run(cluster.clone()))];
+        tasks.extend(compactor);
+        Ok(EtcdStore { cluster, leases: Leases::default(), tasks })
     }
 
     /// From now on these are the members, the nearest first.

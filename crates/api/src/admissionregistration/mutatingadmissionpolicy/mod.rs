@@ -1,9 +1,7 @@
 //! MutatingAdmissionPolicy.
 
-use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicy;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::{defaults, policy, print};
 
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "mutatingadmissionpolicy",
     categories: &["api-extensions"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<MutatingAdmissionPolicy>,
+    schema: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicy",
     storage: "mutatingadmissionpolicies",
     columns: COLUMNS,
     generation: true,

@@ -1,9 +1,7 @@
 //! MutatingAdmissionPolicyBinding.
 
-use k8s_openapi::api::admissionregistration::v1::MutatingAdmissionPolicyBinding;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::{binding, defaults, print};
 
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "mutatingadmissionpolicybinding",
     categories: &["api-extensions"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<MutatingAdmissionPolicyBinding>,
+    schema: "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicyBinding",
     storage: "mutatingadmissionpolicybindings",
     columns: COLUMNS,
     generation: true,

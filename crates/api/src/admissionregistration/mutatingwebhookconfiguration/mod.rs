@@ -1,9 +1,7 @@
 //! MutatingWebhookConfiguration.
 
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::{defaults, print, webhook};
 
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "mutatingwebhookconfiguration",
     categories: &["api-extensions"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<MutatingWebhookConfiguration>,
+    schema: "io.k8s.api.admissionregistration.v1.MutatingWebhookConfiguration",
     storage: "mutatingwebhookconfigurations",
     columns: COLUMNS,
     generation: true,

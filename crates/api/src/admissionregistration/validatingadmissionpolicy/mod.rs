@@ -1,9 +1,7 @@
 //! ValidatingAdmissionPolicy.
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::{defaults, policy, print};
 use crate::status;
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     scope: Scope::Cluster,
     subresources: &[Subresource::status("ValidatingAdmissionPolicy")],
-    schema: SchemaGenerator::subschema_for::<ValidatingAdmissionPolicy>,
+    schema: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicy",
     storage: "validatingadmissionpolicies",
     columns: COLUMNS,
     generation: true,

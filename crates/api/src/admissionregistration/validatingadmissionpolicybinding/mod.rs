@@ -1,9 +1,7 @@
 //! ValidatingAdmissionPolicyBinding.
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::{binding, defaults, print};
 
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "validatingadmissionpolicybinding",
     categories: &["api-extensions"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<ValidatingAdmissionPolicyBinding>,
+    schema: "io.k8s.api.admissionregistration.v1.ValidatingAdmissionPolicyBinding",
     storage: "validatingadmissionpolicybindings",
     columns: COLUMNS,
     generation: true,

@@ -1,9 +1,7 @@
 //! ValidatingWebhookConfiguration.
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::{defaults, print, webhook};
 
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "validatingwebhookconfiguration",
     categories: &["api-extensions"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<ValidatingWebhookConfiguration>,
+    schema: "io.k8s.api.admissionregistration.v1.ValidatingWebhookConfiguration",
     storage: "validatingwebhookconfigurations",
     columns: COLUMNS,
     generation: true,

@@ -6,10 +6,8 @@ mod strategy;
 mod structural;
 mod validate;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::show;
 
@@ -23,7 +21,7 @@ pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     scope: Scope::Cluster,
     subresources: &[Subresource::status("CustomResourceDefinition")],
-    schema: SchemaGenerator::subschema_for::<CustomResourceDefinition>,
+    schema: "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition",
     storage: "apiextensions.k8s.io/customresourcedefinitions",
     columns: COLUMNS,
     generation: true,

@@ -3,12 +3,10 @@
 mod print;
 mod validate;
 
-use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::names;
 use machinery::object::set_default;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use crate::status;
@@ -22,7 +20,7 @@ pub(crate) static KIND: Kind = Kind {
     categories: &["api-extensions"],
     scope: Scope::Cluster,
     subresources: &[Subresource::status("APIService")],
-    schema: SchemaGenerator::subschema_for::<APIService>,
+    schema: "io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIService",
     storage: "apiregistration.k8s.io/apiservices",
     columns: COLUMNS,
     name_rule: names::path_segment_name,

@@ -1,9 +1,7 @@
 //! ControllerRevision.
 
-use k8s_openapi::api::apps::v1::ControllerRevision;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod print;
 mod validate;
@@ -14,7 +12,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "ControllerRevision",
     plural: "controllerrevisions",
     singular: "controllerrevision",
-    schema: SchemaGenerator::subschema_for::<ControllerRevision>,
+    schema: "io.k8s.api.apps.v1.ControllerRevision",
     storage: "controllerrevisions",
     columns: COLUMNS,
     validate: validate::validate,

@@ -1,9 +1,7 @@
 //! DaemonSet.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["ds"],
     categories: &["all"],
     subresources: &[Subresource::status("DaemonSet")],
-    schema: SchemaGenerator::subschema_for::<DaemonSet>,
+    schema: "io.k8s.api.apps.v1.DaemonSet",
     storage: "daemonsets",
     columns: COLUMNS,
     generation: true,

@@ -1,9 +1,7 @@
 //! Deployment.
 
-use k8s_openapi::api::apps::v1::Deployment;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["deploy"],
     categories: &["all"],
     subresources: &[Subresource::SCALE, Subresource::status("Deployment")],
-    schema: SchemaGenerator::subschema_for::<Deployment>,
+    schema: "io.k8s.api.apps.v1.Deployment",
     storage: "deployments",
     columns: COLUMNS,
     generation: true,

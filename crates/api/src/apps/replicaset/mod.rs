@@ -1,9 +1,7 @@
 //! ReplicaSet.
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["rs"],
     categories: &["all"],
     subresources: &[Subresource::SCALE, Subresource::status("ReplicaSet")],
-    schema: SchemaGenerator::subschema_for::<ReplicaSet>,
+    schema: "io.k8s.api.apps.v1.ReplicaSet",
     storage: "replicasets",
     columns: COLUMNS,
     generation: true,

@@ -1,9 +1,7 @@
 //! StatefulSet.
 
-use k8s_openapi::api::apps::v1::StatefulSet;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["sts"],
     categories: &["all"],
     subresources: &[Subresource::SCALE, Subresource::status("StatefulSet")],
-    schema: SchemaGenerator::subschema_for::<StatefulSet>,
+    schema: "io.k8s.api.apps.v1.StatefulSet",
     storage: "statefulsets",
     columns: COLUMNS,
     generation: true,

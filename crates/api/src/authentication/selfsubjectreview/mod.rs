@@ -1,8 +1,6 @@
 //! SelfSubjectReview.
 
-use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use machinery::kind::{Kind, Scope};
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "authentication.k8s.io",
@@ -12,7 +10,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "selfsubjectreview",
     scope: Scope::Cluster,
     verbs: &["create"],
-    schema: SchemaGenerator::subschema_for::<SelfSubjectReview>,
+    schema: "io.k8s.api.authentication.v1.SelfSubjectReview",
     name_rule: |_| Vec::new(),
     ..Kind::COMMON
 };

@@ -1,8 +1,6 @@
 //! SelfSubjectRulesReview.
 
-use k8s_openapi::api::authorization::v1::SelfSubjectRulesReview;
 use machinery::kind::{Kind, Scope};
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "authorization.k8s.io",
@@ -12,7 +10,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "selfsubjectrulesreview",
     scope: Scope::Cluster,
     verbs: &["create"],
-    schema: SchemaGenerator::subschema_for::<SelfSubjectRulesReview>,
+    schema: "io.k8s.api.authorization.v1.SelfSubjectRulesReview",
     name_rule: |_| Vec::new(),
     ..Kind::COMMON
 };

@@ -1,8 +1,6 @@
 //! SubjectAccessReview.
 
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use machinery::kind::{Kind, Scope};
-use schemars::SchemaGenerator;
 
 use super::review;
 
@@ -14,7 +12,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "subjectaccessreview",
     scope: Scope::Cluster,
     verbs: &["create"],
-    schema: SchemaGenerator::subschema_for::<SubjectAccessReview>,
+    schema: "io.k8s.api.authorization.v1.SubjectAccessReview",
     name_rule: |_| Vec::new(),
     validate: review::subject,
     ..Kind::COMMON

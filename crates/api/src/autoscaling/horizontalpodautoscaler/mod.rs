@@ -6,10 +6,8 @@ mod strategy;
 mod validate;
 
 pub(super) use defaults::default_metric;
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "autoscaling",
@@ -20,7 +18,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["hpa"],
     categories: &["all"],
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
-    schema: SchemaGenerator::subschema_for::<HorizontalPodAutoscaler>,
+    schema: "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler",
     storage: "horizontalpodautoscalers",
     columns: COLUMNS,
     defaults: defaults::defaults,

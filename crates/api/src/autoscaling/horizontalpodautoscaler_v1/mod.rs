@@ -5,11 +5,9 @@ mod convert;
 mod metrics;
 
 use jiff::Timestamp;
-use k8s_openapi::api::autoscaling::v1::HorizontalPodAutoscaler;
 use machinery::kind::{Convert, Kind, Subresource};
 use machinery::object::set_default;
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use super::horizontalpodautoscaler as stored;
@@ -23,7 +21,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["hpa"],
     categories: &["all"],
     subresources: &[Subresource::status("HorizontalPodAutoscaler")],
-    schema: SchemaGenerator::subschema_for::<HorizontalPodAutoscaler>,
+    schema: "io.k8s.api.autoscaling.v1.HorizontalPodAutoscaler",
     storage: "horizontalpodautoscalers",
     columns: COLUMNS,
     convert: Some(CONVERT),

@@ -1,9 +1,7 @@
 //! CronJob.
 
-use k8s_openapi::api::batch::v1::CronJob;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -20,7 +18,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["cj"],
     categories: &["all"],
     subresources: &[Subresource::status("CronJob")],
-    schema: SchemaGenerator::subschema_for::<CronJob>,
+    schema: "io.k8s.api.batch.v1.CronJob",
     storage: "cronjobs",
     columns: COLUMNS,
     generation: true,

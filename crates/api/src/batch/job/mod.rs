@@ -1,9 +1,7 @@
 //! Job.
 
-use k8s_openapi::api::batch::v1::Job;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod indexes;
@@ -24,7 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "job",
     categories: &["all"],
     subresources: &[Subresource::status("Job")],
-    schema: SchemaGenerator::subschema_for::<Job>,
+    schema: "io.k8s.api.batch.v1.Job",
     storage: "jobs",
     columns: COLUMNS,
     generation: true,

@@ -5,10 +5,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use machinery::kind::{Kind, Scope, Selectable, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub use self::strategy::prepare_approval;
@@ -32,7 +30,7 @@ pub(crate) static KIND: Kind = Kind {
         },
         Subresource::status("CertificateSigningRequest"),
     ],
-    schema: SchemaGenerator::subschema_for::<CertificateSigningRequest>,
+    schema: "io.k8s.api.certificates.v1.CertificateSigningRequest",
     storage: "certificatesigningrequests",
     columns: COLUMNS,
     name_rule: |_| Vec::new(),

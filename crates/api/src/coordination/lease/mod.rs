@@ -4,11 +4,9 @@ mod strategy;
 mod validate;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use machinery::kind::{Kind, age};
 use machinery::object::Meta;
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "Lease",
     plural: "leases",
     singular: "lease",
-    schema: SchemaGenerator::subschema_for::<Lease>,
+    schema: "io.k8s.api.coordination.v1.Lease",
     storage: "leases",
     columns: COLUMNS,
     create_on_update: true,

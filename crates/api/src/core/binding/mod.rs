@@ -2,9 +2,7 @@
 
 pub mod validate;
 
-use k8s_openapi::api::core::v1::Binding;
 use machinery::kind::Kind;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -13,7 +11,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "bindings",
     singular: "binding",
     verbs: &["create"],
-    schema: SchemaGenerator::subschema_for::<Binding>,
+    schema: "io.k8s.api.core.v1.Binding",
     validate: validate::validate,
     ..Kind::COMMON
 };

@@ -1,11 +1,9 @@
 //! ComponentStatus: what the server asked its own components; computed, never stored.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ComponentStatus;
 use machinery::kind::{Kind, Scope};
 use machinery::object::Meta;
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use crate::core::print::text;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["cs"],
     scope: Scope::Cluster,
     verbs: &["get", "list"],
-    schema: SchemaGenerator::subschema_for::<ComponentStatus>,
+    schema: "io.k8s.api.core.v1.ComponentStatus",
     columns: COLUMNS,
     row,
     ..Kind::COMMON

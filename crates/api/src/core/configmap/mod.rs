@@ -2,11 +2,9 @@
 
 mod validate;
 
-use k8s_openapi::api::core::v1::ConfigMap;
 use machinery::kind::{Kind, age};
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::core::print::count;
 
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "configmaps",
     singular: "configmap",
     short_names: &["cm"],
-    schema: SchemaGenerator::subschema_for::<ConfigMap>,
+    schema: "io.k8s.api.core.v1.ConfigMap",
     storage: "configmaps",
     columns: COLUMNS,
     validate: validate::validate,

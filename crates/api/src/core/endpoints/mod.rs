@@ -4,10 +4,8 @@ mod defaults;
 mod print;
 mod validate;
 
-use k8s_openapi::api::core::v1::Endpoints;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "endpoints",
     singular: "endpoints",
     short_names: &["ep"],
-    schema: SchemaGenerator::subschema_for::<Endpoints>,
+    schema: "io.k8s.api.core.v1.Endpoints",
     storage: "services/endpoints",
     columns: COLUMNS,
     create_on_update: true,

@@ -6,10 +6,8 @@ pub(crate) mod validate;
 
 pub(crate) use print::row;
 
-use k8s_openapi::api::core::v1::Event;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -18,7 +16,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "events",
     singular: "event",
     short_names: &["ev"],
-    schema: SchemaGenerator::subschema_for::<Event>,
+    schema: "io.k8s.api.core.v1.Event",
     storage: "events",
     columns: COLUMNS,
     create_on_update: true,

@@ -3,11 +3,9 @@
 mod defaults;
 mod validate;
 
-use k8s_openapi::api::core::v1::LimitRange;
 use machinery::kind::Kind;
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::core::print::created_at;
 
@@ -18,7 +16,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "limitranges",
     singular: "limitrange",
     short_names: &["limits"],
-    schema: SchemaGenerator::subschema_for::<LimitRange>,
+    schema: "io.k8s.api.core.v1.LimitRange",
     storage: "limitranges",
     columns: COLUMNS,
     create_on_update: true,

@@ -3,12 +3,10 @@
 pub mod strategy;
 pub mod validate;
 
-use k8s_openapi::api::core::v1::Namespace;
 use machinery::kind::{Kind, Scope, Subresource, age};
 use machinery::names;
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::core::print::text;
 
@@ -25,7 +23,7 @@ pub(crate) static KIND: Kind = Kind {
         Subresource { name: "finalize", kind: "Namespace", group: "", version: "", verbs: &["update"] },
         Subresource::status("Namespace"),
     ],
-    schema: SchemaGenerator::subschema_for::<Namespace>,
+    schema: "io.k8s.api.core.v1.Namespace",
     storage: "namespaces",
     columns: COLUMNS,
     name_rule: names::dns_label,

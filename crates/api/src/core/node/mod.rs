@@ -5,10 +5,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::core::v1::Node;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -28,7 +26,7 @@ pub(crate) static KIND: Kind = Kind {
         },
         Subresource::status("Node"),
     ],
-    schema: SchemaGenerator::subschema_for::<Node>,
+    schema: "io.k8s.api.core.v1.Node",
     storage: "minions",
     columns: COLUMNS,
     defaults: defaults::defaults,

@@ -7,10 +7,8 @@ pub mod strategy;
 mod validate;
 mod warnings;
 
-use k8s_openapi::api::core::v1::PersistentVolume;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) use validate::{access_modes, inline_spec};
 pub(crate) use warnings::class_annotation;
@@ -24,7 +22,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["pv"],
     scope: Scope::Cluster,
     subresources: &[Subresource::status("PersistentVolume")],
-    schema: SchemaGenerator::subschema_for::<PersistentVolume>,
+    schema: "io.k8s.api.core.v1.PersistentVolume",
     storage: "persistentvolumes",
     columns: COLUMNS,
     defaults: defaults::defaults,

@@ -4,10 +4,8 @@ mod print;
 pub mod strategy;
 pub mod validate;
 
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "persistentvolumeclaim",
     short_names: &["pvc"],
     subresources: &[Subresource::status("PersistentVolumeClaim")],
-    schema: SchemaGenerator::subschema_for::<PersistentVolumeClaim>,
+    schema: "io.k8s.api.core.v1.PersistentVolumeClaim",
     storage: "persistentvolumeclaims",
     columns: COLUMNS,
     defaults: strategy::defaults,

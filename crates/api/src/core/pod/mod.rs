@@ -1,9 +1,7 @@
 //! Pod.
 
-use k8s_openapi::api::core::v1::Pod;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -54,7 +52,7 @@ pub(crate) static KIND: Kind = Kind {
         Subresource { name: "resize", kind: "Pod", group: "", version: "", verbs: &["get", "patch", "update"] },
         Subresource::status("Pod"),
     ],
-    schema: SchemaGenerator::subschema_for::<Pod>,
+    schema: "io.k8s.api.core.v1.Pod",
     storage: "pods",
     columns: COLUMNS,
     generation: true,

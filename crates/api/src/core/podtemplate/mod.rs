@@ -1,9 +1,7 @@
 //! PodTemplate.
 
-use k8s_openapi::api::core::v1::PodTemplate;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod print;
 mod validate;
@@ -14,7 +12,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "PodTemplate",
     plural: "podtemplates",
     singular: "podtemplate",
-    schema: SchemaGenerator::subschema_for::<PodTemplate>,
+    schema: "io.k8s.api.core.v1.PodTemplate",
     storage: "podtemplates",
     columns: COLUMNS,
     generation: true,

@@ -1,9 +1,7 @@
 //! ReplicationController.
 
-use k8s_openapi::api::core::v1::ReplicationController;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 mod defaults;
 mod print;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     short_names: &["rc"],
     categories: &["all"],
     subresources: &[Subresource::SCALE, Subresource::status("ReplicationController")],
-    schema: SchemaGenerator::subschema_for::<ReplicationController>,
+    schema: "io.k8s.api.core.v1.ReplicationController",
     storage: "controllers",
     columns: COLUMNS,
     generation: true,

@@ -4,10 +4,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::core::v1::ResourceQuota;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "resourcequota",
     short_names: &["quota"],
     subresources: &[Subresource::status("ResourceQuota")],
-    schema: SchemaGenerator::subschema_for::<ResourceQuota>,
+    schema: "io.k8s.api.core.v1.ResourceQuota",
     storage: "resourcequotas",
     columns: COLUMNS,
     prepare_create: strategy::prepare_create,

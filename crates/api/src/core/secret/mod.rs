@@ -4,11 +4,9 @@ mod defaults;
 mod validate;
 mod warnings;
 
-use k8s_openapi::api::core::v1::Secret;
 use machinery::kind::{Kind, Selectable, age};
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::core::print::{count, text};
 
@@ -18,7 +16,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "Secret",
     plural: "secrets",
     singular: "secret",
-    schema: SchemaGenerator::subschema_for::<Secret>,
+    schema: "io.k8s.api.core.v1.Secret",
     storage: "secrets",
     columns: COLUMNS,
     defaults: defaults::defaults,

@@ -10,11 +10,9 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
-use k8s_openapi::api::core::v1::Service;
 use machinery::kind::{Kind, Subresource};
 use machinery::names;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -34,7 +32,7 @@ pub(crate) static KIND: Kind = Kind {
         },
         Subresource::status("Service"),
     ],
-    schema: SchemaGenerator::subschema_for::<Service>,
+    schema: "io.k8s.api.core.v1.Service",
     storage: "services/specs",
     columns: COLUMNS,
     name_rule: names::dns_label,

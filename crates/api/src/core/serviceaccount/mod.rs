@@ -2,9 +2,7 @@
 
 mod strategy;
 
-use k8s_openapi::api::core::v1::ServiceAccount;
 use machinery::kind::{Kind, Subresource};
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "",
@@ -20,7 +18,7 @@ pub(crate) static KIND: Kind = Kind {
         version: "v1",
         verbs: &["create"],
     }],
-    schema: SchemaGenerator::subschema_for::<ServiceAccount>,
+    schema: "io.k8s.api.core.v1.ServiceAccount",
     storage: "serviceaccounts",
     prepare_create: strategy::prepare,
     prepare_update: |new, _| strategy::prepare(new),

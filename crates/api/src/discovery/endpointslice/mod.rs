@@ -5,10 +5,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "discovery.k8s.io",
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "EndpointSlice",
     plural: "endpointslices",
     singular: "endpointslice",
-    schema: SchemaGenerator::subschema_for::<EndpointSlice>,
+    schema: "io.k8s.api.discovery.v1.EndpointSlice",
     storage: "endpointslices",
     columns: COLUMNS,
     generation: true,

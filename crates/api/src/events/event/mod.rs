@@ -3,10 +3,8 @@
 mod convert;
 pub mod strategy;
 
-use k8s_openapi::api::events::v1::Event;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::core::event::row;
 
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "events",
     singular: "event",
     short_names: &["ev"],
-    schema: SchemaGenerator::subschema_for::<Event>,
+    schema: "io.k8s.api.events.v1.Event",
     storage: "events",
     columns: COLUMNS,
     convert: Some(convert::CONVERT),

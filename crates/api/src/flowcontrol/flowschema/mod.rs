@@ -3,11 +3,9 @@
 mod validate;
 
 use jiff::Timestamp;
-use k8s_openapi::api::flowcontrol::v1::FlowSchema;
 use machinery::kind::{Kind, Scope, Subresource, age};
 use machinery::object::Meta;
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use crate::{show, status};
@@ -20,7 +18,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "flowschema",
     scope: Scope::Cluster,
     subresources: &[Subresource::status("FlowSchema")],
-    schema: SchemaGenerator::subschema_for::<FlowSchema>,
+    schema: "io.k8s.api.flowcontrol.v1.FlowSchema",
     storage: "flowschemas",
     columns: COLUMNS,
     generation: true,

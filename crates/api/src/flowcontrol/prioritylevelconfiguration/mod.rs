@@ -3,11 +3,9 @@
 mod validate;
 
 use jiff::Timestamp;
-use k8s_openapi::api::flowcontrol::v1::PriorityLevelConfiguration;
 use machinery::kind::{Kind, Scope, Subresource, age};
 use machinery::object::{Meta, set_default};
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use crate::status;
@@ -20,7 +18,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "prioritylevelconfiguration",
     scope: Scope::Cluster,
     subresources: &[Subresource::status("PriorityLevelConfiguration")],
-    schema: SchemaGenerator::subschema_for::<PriorityLevelConfiguration>,
+    schema: "io.k8s.api.flowcontrol.v1.PriorityLevelConfiguration",
     storage: "prioritylevelconfigurations",
     columns: COLUMNS,
     generation: true,

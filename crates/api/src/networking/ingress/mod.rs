@@ -4,10 +4,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::networking::v1::Ingress;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "networking.k8s.io",
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "ingress",
     short_names: &["ing"],
     subresources: &[Subresource::status("Ingress")],
-    schema: SchemaGenerator::subschema_for::<Ingress>,
+    schema: "io.k8s.api.networking.v1.Ingress",
     storage: "ingress",
     columns: COLUMNS,
     generation: true,

@@ -3,11 +3,9 @@
 mod print;
 mod validate;
 
-use k8s_openapi::api::networking::v1::IngressClass;
 use machinery::kind::{Kind, Scope};
 use machinery::object::set_default;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "ingressclasses",
     singular: "ingressclass",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<IngressClass>,
+    schema: "io.k8s.api.networking.v1.IngressClass",
     storage: "ingressclasses",
     columns: COLUMNS,
     generation: true,

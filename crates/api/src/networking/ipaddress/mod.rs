@@ -3,10 +3,8 @@
 mod print;
 mod validate;
 
-use k8s_openapi::api::networking::v1::IPAddress;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "networking.k8s.io",
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "ipaddress",
     short_names: &["ip"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<IPAddress>,
+    schema: "io.k8s.api.networking.v1.IPAddress",
     storage: "ipaddresses",
     columns: COLUMNS,
     name_rule: validate::name_rule,

@@ -4,10 +4,8 @@ mod defaults;
 mod print;
 mod validate;
 
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use machinery::kind::Kind;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "networking.k8s.io",
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "networkpolicies",
     singular: "networkpolicy",
     short_names: &["netpol"],
-    schema: SchemaGenerator::subschema_for::<NetworkPolicy>,
+    schema: "io.k8s.api.networking.v1.NetworkPolicy",
     storage: "networkpolicies",
     columns: COLUMNS,
     generation: true,

@@ -4,10 +4,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::networking::v1::ServiceCIDR;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "networking.k8s.io",
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "servicecidr",
     scope: Scope::Cluster,
     subresources: &[Subresource::status("ServiceCIDR")],
-    schema: SchemaGenerator::subschema_for::<ServiceCIDR>,
+    schema: "io.k8s.api.networking.v1.ServiceCIDR",
     storage: "servicecidrs",
     columns: COLUMNS,
     unconditional_update: false,

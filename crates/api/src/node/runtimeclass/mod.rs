@@ -3,11 +3,9 @@
 mod validate;
 
 use jiff::Timestamp;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use machinery::kind::{Kind, Scope, age};
 use machinery::object::Meta;
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "runtimeclasses",
     singular: "runtimeclass",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<RuntimeClass>,
+    schema: "io.k8s.api.node.v1.RuntimeClass",
     storage: "runtimeclasses",
     columns: COLUMNS,
     unconditional_update: false,

@@ -4,10 +4,8 @@ mod print;
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "policy",
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "poddisruptionbudget",
     short_names: &["pdb"],
     subresources: &[Subresource::status("PodDisruptionBudget")],
-    schema: SchemaGenerator::subschema_for::<PodDisruptionBudget>,
+    schema: "io.k8s.api.policy.v1.PodDisruptionBudget",
     storage: "poddisruptionbudgets",
     columns: COLUMNS,
     generation: true,

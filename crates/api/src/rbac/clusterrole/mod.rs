@@ -2,11 +2,9 @@
 
 mod validate;
 
-use k8s_openapi::api::rbac::v1::ClusterRole;
 use machinery::kind::{Kind, Scope};
 use machinery::names;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::rules;
 use crate::show;
@@ -18,7 +16,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "clusterroles",
     singular: "clusterrole",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<ClusterRole>,
+    schema: "io.k8s.api.rbac.v1.ClusterRole",
     storage: "clusterroles",
     columns: COLUMNS,
     name_rule: names::path_segment_name,

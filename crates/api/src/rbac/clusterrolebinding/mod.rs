@@ -1,12 +1,10 @@
 //! ClusterRoleBinding.
 
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use machinery::field::Errors;
 use machinery::kind::{Kind, Scope};
 use machinery::names;
 use machinery::node::Node;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::binding;
 
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "clusterrolebindings",
     singular: "clusterrolebinding",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<ClusterRoleBinding>,
+    schema: "io.k8s.api.rbac.v1.ClusterRoleBinding",
     storage: "clusterrolebindings",
     columns: COLUMNS,
     name_rule: names::path_segment_name,

@@ -1,10 +1,8 @@
 //! Role.
 
-use k8s_openapi::api::rbac::v1::Role;
 use machinery::kind::Kind;
 use machinery::names;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::rules;
 use crate::show;
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "Role",
     plural: "roles",
     singular: "role",
-    schema: SchemaGenerator::subschema_for::<Role>,
+    schema: "io.k8s.api.rbac.v1.Role",
     storage: "roles",
     columns: COLUMNS,
     name_rule: names::path_segment_name,

@@ -1,12 +1,10 @@
 //! RoleBinding.
 
-use k8s_openapi::api::rbac::v1::RoleBinding;
 use machinery::field::Errors;
 use machinery::kind::Kind;
 use machinery::names;
 use machinery::node::Node;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::binding;
 
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "RoleBinding",
     plural: "rolebindings",
     singular: "rolebinding",
-    schema: SchemaGenerator::subschema_for::<RoleBinding>,
+    schema: "io.k8s.api.rbac.v1.RoleBinding",
     storage: "rolebindings",
     columns: COLUMNS,
     name_rule: names::path_segment_name,

@@ -1,10 +1,8 @@
 //! DeviceClass.
 
-use k8s_openapi::api::resource::v1::DeviceClass;
 use machinery::field::Errors;
 use machinery::kind::{Kind, Scope};
 use machinery::node::Node;
-use schemars::SchemaGenerator;
 
 use super::devices;
 
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "deviceclasses",
     singular: "deviceclass",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<DeviceClass>,
+    schema: "io.k8s.api.resource.v1.DeviceClass",
     storage: "deviceclasses",
     generation: true,
     validate,

@@ -3,10 +3,8 @@
 mod print;
 mod validate;
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
 use machinery::kind::{Kind, Subresource};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use super::claim;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "resourceclaims",
     singular: "resourceclaim",
     subresources: &[Subresource::status("ResourceClaim")],
-    schema: SchemaGenerator::subschema_for::<ResourceClaim>,
+    schema: "io.k8s.api.resource.v1.ResourceClaim",
     storage: "resourceclaims",
     columns: COLUMNS,
     defaults,

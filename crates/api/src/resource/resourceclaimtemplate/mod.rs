@@ -2,9 +2,7 @@
 
 mod validate;
 
-use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use machinery::kind::Kind;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use super::claim;
@@ -15,7 +13,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "ResourceClaimTemplate",
     plural: "resourceclaimtemplates",
     singular: "resourceclaimtemplate",
-    schema: SchemaGenerator::subschema_for::<ResourceClaimTemplate>,
+    schema: "io.k8s.api.resource.v1.ResourceClaimTemplate",
     storage: "resourceclaimtemplates",
     defaults,
     validate: validate::validate,

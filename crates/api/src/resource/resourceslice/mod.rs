@@ -3,11 +3,9 @@
 mod validate;
 
 use jiff::Timestamp;
-use k8s_openapi::api::resource::v1::ResourceSlice;
 use machinery::kind::{Kind, Scope, Selectable, age};
 use machinery::object::Meta;
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "resourceslices",
     singular: "resourceslice",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<ResourceSlice>,
+    schema: "io.k8s.api.resource.v1.ResourceSlice",
     storage: "resourceslices",
     columns: COLUMNS,
     generation: true,

@@ -3,11 +3,9 @@
 mod validate;
 
 use jiff::Timestamp;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use machinery::kind::{Kind, Scope, age};
 use machinery::object::{Meta, set_default};
 use machinery::table::{Cell, Column};
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
@@ -18,7 +16,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "priorityclass",
     short_names: &["pc"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<PriorityClass>,
+    schema: "io.k8s.api.scheduling.v1.PriorityClass",
     storage: "priorityclasses",
     columns: COLUMNS,
     generation: true,

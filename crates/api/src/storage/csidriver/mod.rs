@@ -4,10 +4,8 @@ mod defaults;
 mod print;
 mod validate;
 
-use k8s_openapi::api::storage::v1::CSIDriver;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "csidrivers",
     singular: "csidriver",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<CSIDriver>,
+    schema: "io.k8s.api.storage.v1.CSIDriver",
     storage: "csidrivers",
     columns: COLUMNS,
     unconditional_update: false,

@@ -2,12 +2,10 @@
 
 mod validate;
 
-use k8s_openapi::api::storage::v1::CSINode;
 use machinery::kind::age;
 use machinery::kind::{Kind, Scope};
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 pub(crate) static KIND: Kind = Kind {
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     plural: "csinodes",
     singular: "csinode",
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<CSINode>,
+    schema: "io.k8s.api.storage.v1.CSINode",
     storage: "csinodes",
     columns: COLUMNS,
     unconditional_update: false,

@@ -2,11 +2,9 @@
 
 mod validate;
 
-use k8s_openapi::api::storage::v1::CSIStorageCapacity;
 use machinery::kind::Kind;
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use crate::core::print::created_at;
 
@@ -16,7 +14,7 @@ pub(crate) static KIND: Kind = Kind {
     kind: "CSIStorageCapacity",
     plural: "csistoragecapacities",
     singular: "csistoragecapacity",
-    schema: SchemaGenerator::subschema_for::<CSIStorageCapacity>,
+    schema: "io.k8s.api.storage.v1.CSIStorageCapacity",
     storage: "csistoragecapacities",
     columns: COLUMNS,
     unconditional_update: false,

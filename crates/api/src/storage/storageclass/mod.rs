@@ -3,11 +3,9 @@
 mod print;
 mod validate;
 
-use k8s_openapi::api::storage::v1::StorageClass;
 use machinery::kind::{Kind, Scope};
 use machinery::object::set_default;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 pub(crate) static KIND: Kind = Kind {
     group: "storage.k8s.io",
@@ -17,7 +15,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "storageclass",
     short_names: &["sc"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<StorageClass>,
+    schema: "io.k8s.api.storage.v1.StorageClass",
     storage: "storageclasses",
     columns: COLUMNS,
     defaults: |class| {

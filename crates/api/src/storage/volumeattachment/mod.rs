@@ -3,12 +3,10 @@
 mod strategy;
 mod validate;
 
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use machinery::kind::age;
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::object::Meta;
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 use serde_json::Value;
 
 use crate::core::print::text;
@@ -21,7 +19,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "volumeattachment",
     scope: Scope::Cluster,
     subresources: &[Subresource::status("VolumeAttachment")],
-    schema: SchemaGenerator::subschema_for::<VolumeAttachment>,
+    schema: "io.k8s.api.storage.v1.VolumeAttachment",
     storage: "volumeattachments",
     columns: COLUMNS,
     unconditional_update: false,

@@ -2,11 +2,9 @@
 
 mod validate;
 
-use k8s_openapi::api::storage::v1::VolumeAttributesClass;
 use machinery::kind::age;
 use machinery::kind::{Kind, Scope};
 use machinery::table::Column;
-use schemars::SchemaGenerator;
 
 use super::common::shown_name;
 use crate::core::print::text;
@@ -19,7 +17,7 @@ pub(crate) static KIND: Kind = Kind {
     singular: "volumeattributesclass",
     short_names: &["vac"],
     scope: Scope::Cluster,
-    schema: SchemaGenerator::subschema_for::<VolumeAttributesClass>,
+    schema: "io.k8s.api.storage.v1.VolumeAttributesClass",
     storage: "volumeattributesclasses",
     columns: COLUMNS,
     validate: validate::validate,

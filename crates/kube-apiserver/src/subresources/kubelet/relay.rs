@@ -80,7 +80,7 @@ pub async fn send(call: &Call, place: &Place, mut request: Request<Outgoing>) ->
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
     // It ends with its answer, or when the answer is dropped because the client has gone.
-    tokio::spawn(connection.with_upgrades());
+    tasks::spawn(connection.with_upgrades());
     let host = HeaderValue::from_str(&place.authority()).map_err(|error| error.to_string())?;
     request.headers_mut().insert(HOST, host);
     sender.send_request(request).await.map_err(|error| error.to_string())
@@ -177,7 +177,7 @@ pub fn joined(caller: Caller, mut response: Response<Incoming>, running: Running
         return Err(Status::bad_request("this connection cannot be upgraded"));
     };
     let theirs = hyper::upgrade::on(&mut response);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let _running = running;
         let (Ok(ours), Ok(theirs)) = tokio::join!(ours, theirs) else { return };
         let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));

@@ -73,13 +73,13 @@ impl Worker {
 
     fn step_of(&mut self, step: Step, work: impl Future<Output = Result<(), String>> + Send + 'static) {
         self.finish.busy = true;
-        self.jobs.spawn(async move {
+        self.jobs.spawn(tasks::boxed(async move {
             let result = work.await;
             if result.is_err() {
                 tokio::time::sleep(super::RUNTIME_RETRY).await;
             }
             Done::Finished(step, result)
-        });
+        }));
     }
 }
 

@@ -50,7 +50,7 @@ impl Worker {
         }
         self.memory.sandbox_busy = true;
         let (shared, pod) = (self.shared.clone(), self.wish.pod.clone());
-        self.jobs.spawn(async move { Done::Sandbox(start::sandbox(&shared, &pod, attempt).await) });
+        self.jobs.spawn(tasks::boxed(async move { Done::Sandbox(start::sandbox(&shared, &pod, attempt).await) }));
     }
 
     pub(super) fn begin_sandbox_stop(&mut self, id: String) {
@@ -58,7 +58,7 @@ impl Worker {
             return;
         }
         let runtime = self.shared.kubelet.runtime.clone();
-        self.jobs.spawn(async move { Done::SandboxStopped(runtime.stop_pod_sandbox(&id).await) });
+        self.jobs.spawn(tasks::boxed(async move { Done::SandboxStopped(runtime.stop_pod_sandbox(&id).await) }));
     }
 
     pub(super) fn begin_start(&mut self, name: String, kind: Kind, attempt: u32, now: Timestamp) {
@@ -93,7 +93,7 @@ impl Worker {
             ending: self.ending.clone(),
         };
         let hash = spec::hash(&wished);
-        self.jobs.spawn(async move { Done::Started { name, hash, result: start::run(task).await } });
+        self.jobs.spawn(tasks::boxed(async move { Done::Started { name, hash, result: start::run(task).await } }));
     }
 
     pub(super) fn begin_kill(&mut self, kill: Kill) {
@@ -108,7 +108,7 @@ impl Worker {
             told: !self.told_kills.insert(kill.id.clone()),
             kill,
         };
-        self.jobs.spawn(async move { Done::Killed { id, result: kill::run(task).await } });
+        self.jobs.spawn(tasks::boxed(async move { Done::Killed { id, result: kill::run(task).await } }));
     }
 
     pub(super) fn begin_resize(&mut self, id: String, name: String) {
@@ -123,11 +123,11 @@ impl Worker {
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
         let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
         let runtime = self.shared.kubelet.runtime.clone();
-        self.jobs.spawn(async move {
+        self.jobs.spawn(tasks::boxed(async move {
             let result = runtime.update_container_resources(&id, linux).await;
             let granted = if result.is_ok() { granted } else { before };
             Done::Resized { id, granted, result }
-        });
+        }));
     }
 
     /// Its log goes with it.
@@ -136,7 +136,7 @@ impl Worker {
         let seen = self.observed.containers.iter().find(|container| container.id == id);
         let log = seen.map(|seen| (spec::log_owner(&self.wish.pod, &seen.name, &id), seen.log_path.clone()));
         let log_dir = self.shared.kubelet.config.log_dir.clone();
-        self.jobs.spawn(async move {
+        self.jobs.spawn(tasks::boxed(async move {
             let removed = runtime.remove_container(&id).await;
             if let (Ok(()), Some((owner, path))) = (&removed, log)
                 && let Err(error) = container_logs::remove(&log_dir, &owner, path.as_ref())
@@ -144,12 +144,12 @@ impl Worker {
                 tracing::warn!(container = id, %error, "the log of a removed container stays");
             }
             Done::Removed(removed)
-        });
+        }));
     }
 
     pub(super) fn begin_sandbox_removal(&mut self, id: String) {
         let runtime = self.shared.kubelet.runtime.clone();
-        self.jobs.spawn(async move { Done::Removed(runtime.remove_pod_sandbox(&id).await) });
+        self.jobs.spawn(tasks::boxed(async move { Done::Removed(runtime.remove_pod_sandbox(&id).await) }));
     }
 
     /// Mounts what is missing, and brings contents up to date when they may have changed.
@@ -174,7 +174,7 @@ impl Worker {
         self.mount_again = false;
         self.mounting = true;
         let (volumes, pod) = (self.shared.volumes.clone(), self.wish.pod.clone());
-        self.jobs.spawn(async move { Done::Mounted(volumes.mount(&pod).await) });
+        self.jobs.spawn(tasks::boxed(async move { Done::Mounted(volumes.mount(&pod).await) }));
     }
 
     pub(super) fn take_done(&mut self, done: Done) {
@@ -260,7 +260,7 @@ impl Worker {
     /// What failed without a waiting time of its own is tried again after a moment.
     fn pause(&mut self) {
         let bell = self.bell.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             tokio::time::sleep(super::RUNTIME_RETRY).await;
             bell.look.store(true, Ordering::Release);
             bell.ring.notify_one();

@@ -47,10 +47,10 @@ pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc
     let bell = Arc::new(Bell::default());
     let (tx, rx) = watch::channel(wish);
     let worker = Worker::new(shared, rx, bell.clone(), refused);
-    let work = tokio::spawn(worker.run());
+    let work = tasks::spawn(worker.run());
     let task = work.abort_handle();
     // Told from outside, so that the task counts as finished by then, however it ended.
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         if let Err(error) = work.await.map_err(|error| error.to_string()) {
             tracing::debug!(error, "a pod's worker was ended");
         }
@@ -104,7 +104,7 @@ impl Worker {
         };
         let (wanted, to_write) = watch::channel(Wanted::default());
         let (report, written) = watch::channel(0);
-        tokio::spawn(writer::run(shared.kubelet.client.clone(), to_write, report));
+        tasks::spawn(writer::run(shared.kubelet.client.clone(), to_write, report));
         Worker {
             observer: Observer::new(shared.kubelet.runtime.clone(), spec::uid(&wish.pod)),
             observed: Observed::default(),

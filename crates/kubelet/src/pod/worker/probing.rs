@@ -81,7 +81,7 @@ impl Probing {
                     started_at: seen.started_at,
                 };
                 let watching = probe::watch(kind, probe.clone(), target, results.get(kind), self.updates.0.clone());
-                self.tasks.insert(key, AbortOnDropHandle::new(tokio::spawn(watching)));
+                self.tasks.insert(key, AbortOnDropHandle::new(tasks::spawn(watching)));
             }
         }
     }

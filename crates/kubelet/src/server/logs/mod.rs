@@ -32,7 +32,7 @@ pub struct Options {
 /// with the container. Reading stops when nobody takes the pieces any more.
 pub fn read(path: PathBuf, options: Options, ended: Option<Ended>) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, pieces) = mpsc::channel(8);
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let failed = sender.clone();
         if let Err(error) = read_into(path, options, ended, sender).await {
             // The client may have gone; then nobody wants to know.

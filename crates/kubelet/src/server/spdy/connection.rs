@@ -56,9 +56,9 @@ impl Connection {
             taken: 0,
         };
         let ended = gone.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _gone = ended.clone().drop_guard();
-            let writing = tokio::spawn(write(writing, frames_waiting, control_waiting, ended.clone()));
+            let writing = tasks::spawn(write(writing, frames_waiting, control_waiting, ended.clone()));
             let mut reading = std::pin::pin!(reader.run(reading));
             let said = async {
                 // A panic of the writer ends the connection like any other end of it.

@@ -42,9 +42,9 @@ impl WebSocket {
         let gone = CancellationToken::new();
         let (reading, writing) = tokio::io::split(connection);
         let ended = gone.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let _gone = ended.clone().drop_guard();
-            let writing = tokio::spawn(write(writing, outgoing, control_waiting, ended.clone()));
+            let writing = tasks::spawn(write(writing, outgoing, control_waiting, ended.clone()));
             let said = async {
                 // A panic of the writer ends the connection like any other end of it.
                 let _ = writing.await;
@@ -62,7 +62,7 @@ impl WebSocket {
     pub fn tunnel(mut self) -> DuplexStream {
         let (near, far) = tokio::io::duplex(64 * 1024);
         let (mut reading, mut writing) = tokio::io::split(far);
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let inward = async {
                 while let Some(message) = self.messages.recv().await {
                     if let Message::Binary(bytes) | Message::Text(bytes) = message
@@ -186,7 +186,7 @@ impl Channels {
     /// Hands out what comes in until the client is gone. Call it when every channel has been asked for.
     pub fn start(self) {
         let Channels { encoding, mut messages, mut incoming, .. } = self;
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             while let Some(message) = messages.recv().await {
                 let Some((channel, bytes)) = taken_apart(encoding, message) else { continue };
                 if channel == CLOSE_CHANNEL {
