@@ -77,18 +77,12 @@ impl EtcdStore {
     /// Answers once a member has answered.
     pub async fn connect(config: Config) -> Result<EtcdStore, StoreError> {
         let cluster = Arc::new(Cluster::new(&config).await?);
-        let tasks = vec![tokio::spawn(watchdog::run(cluster.clone()))];
+        let tasks = vec![tasks::spawn(watchdog::run(cluster.clone()))];
         let mut store = EtcdStore { cluster, leases: Leases::default(), tasks };
         newest_revision(&store.cluster).await?;
-        let compactor = |interval| tokio::spawn(compact::run(store.cluster.clone(), interval));
+        let compactor = |interval| tasks::spawn(compact::run(store.cluster.clone(), interval));
         store.tasks.extend(config.compaction_interval.map(compactor));
         Ok(store)
-        newest_revision(&cluster).await?;
-        let compactor =
-            config.compaction_interval.map(|interval| tasks::spawn(compact::run(cluster.clone(), interval)));
-        let mut tasks = vec![tasks::spawn(watchdog::run(cluster.clone()))];
-        tasks.extend(compactor);
-        Ok(EtcdStore { cluster, leases: Leases::default(), tasks })
     }
 
     /// From now on these are the members, the nearest first.
