@@ -207,7 +207,7 @@ fn worked_in(preference: &Preference, line: Vec<String>) -> Result<Vec<String>, 
     let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_string).collect() };
     let Found::Command(command, path, _) = crate::find(&ROOT, &line) else {
         // Not a command, so perhaps an alias of one.
-        let Some(at) = line.iter().position(|word| !word.starts_with('-')) else { return Ok(line) };
+        let Some(at) = crate::first_word(&ROOT, &line) else { return Ok(line) };
         let Some(alias) = preference.aliases.iter().find(|alias| alias.name == line[at]) else { return Ok(line) };
         if let Some((named, _)) = preference.defaults.iter().find(|(named, _)| *named == alias.name) {
             return Err(format!("alias {named} can not be overridden"));
