@@ -25,7 +25,8 @@ fn aliases_and_defaults_are_set_and_used() {
     let run = |line: &str| kubectl(home.path(), &[], &line.split(' ').collect::<Vec<_>>());
     let file = home.path().join(".kube/kuberc");
     assert_eq!(run("kuberc view").unwrap_err(), format!("error: kuberc file not found at {}\n", file.display()));
-    let set = run("kuberc set --section aliases --name ver --command version --option client=true --option output=yaml");
+    let set =
+        run("kuberc set --section aliases --name ver --command version --option client=true --option output=yaml");
     assert_eq!(set.unwrap(), format!("Updated {}\n", file.display()));
     assert!(run("ver").unwrap().starts_with("clientVersion:\n"));
     // What is said on the line counts.
@@ -41,7 +42,10 @@ fn aliases_and_defaults_are_set_and_used() {
 
     std::fs::write(&file, "apiVersion: v1\nkind: Other\n").unwrap();
     let elsewhere = run(&format!("version --client --kuberc={}", file.display())).unwrap_err();
-    assert!(elsewhere.starts_with("error occurred while applying preferences kuberc error kuberc: no valid"), "{elsewhere}");
+    assert!(
+        elsewhere.starts_with("error occurred while applying preferences kuberc error kuberc: no valid"),
+        "{elsewhere}"
+    );
     // One that was not asked for is only worth a word.
     assert!(run("version --client").unwrap().starts_with("Client Version: "));
 }
@@ -55,7 +59,10 @@ fn programs_for_credentials_run_only_as_far_as_allowed() {
     let run = |line: &str| kubectl(home.path(), &[], &line.split(' ').collect::<Vec<_>>());
     run("kuberc set --section credentialplugin --policy DenyAll").unwrap();
     let refused = run("get pods").unwrap_err();
-    assert!(refused.starts_with("error: plugin \"/bin/get-token\" not allowed: policy set to \"DenyAll\""), "{refused}");
+    assert!(
+        refused.starts_with("error: plugin \"/bin/get-token\" not allowed: policy set to \"DenyAll\""),
+        "{refused}"
+    );
     run("kuberc set --section credentialplugin --policy Allowlist --allowlist-entry command=other").unwrap();
     assert!(run("get pods").unwrap_err().contains("is not in the allowlist"));
     run("kuberc set --section credentialplugin --policy Allowlist --allowlist-entry command=get-token").unwrap();

@@ -301,7 +301,8 @@ mod tests {
         check("get pods", "get pods --output=wide");
         check("get pods -oyaml", "get pods -oyaml");
         check("get pods --output yaml", "get pods --output yaml");
-        check("-n x getn a -w", "-n x get --output=json nodes a -w -A");
+        // As upstream, an alias is the first word that is no flag.
+        check("getn a -w", "get --output=json nodes a -w -A");
         check("getn -o name", "get nodes -o name -A");
         check("apply -f x", "apply -f x --server-side=true");
         check("exec p -- get", "exec p -- get");
