@@ -13,6 +13,7 @@ use machinery::status::{GroupResource, Status};
 use serde_json::Value;
 use store::cache::{self, Cache, Item};
 
+use crate::app::App;
 use crate::describe;
 
 /// A kind as it is served: its rules, its shape, and where its objects are.
@@ -140,6 +141,16 @@ impl Resource {
             (None, Some(convert)) => (convert.to_storage)(object),
             (None, None) => object,
         }
+    }
+
+    /// The same where it may take asking somebody else.
+    pub async fn show(&self, _app: &App, object: Value) -> Result<Value, Status> {
+        Ok(self.from_storage(object))
+    }
+
+    /// An object of the version that was asked for as it is stored, where it may take asking somebody else.
+    pub async fn keep(&self, _app: &App, object: Value) -> Result<Value, Status> {
+        Ok(self.to_storage(object))
     }
 
     /// A stored object as it would be stored today. Custom objects may be older than their definition's schema.

@@ -110,7 +110,8 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         };
         let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(&key, &why))?;
         check_preconditions(resource, name, &old, options)?;
-        let request = admission::Request::delete(call, resource, &old, options.dry_run);
+        let mut request = admission::Request::delete(call, resource, &old, options.dry_run);
+        request.options = Some(options.to_value());
         app.admission.validate(&request, None).await?;
         let next = marked(resource, &old, options, app.clock.now());
         let mut at = *revision;
@@ -334,6 +335,26 @@ impl Options {
             options.propagation = Some(propagation);
         }
         Ok(options)
+    }
+
+    /// As an object again, for those who ask.
+    fn to_value(&self) -> Value {
+        let mut out = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if let Some(seconds) = self.grace_period_seconds {
+            out["gracePeriodSeconds"] = seconds.into();
+        }
+        for (field, text) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(text) = text {
+                out["preconditions"][field] = text.as_str().into();
+            }
+        }
+        if let Some(propagation) = self.propagation {
+            out["propagationPolicy"] = format!("{propagation:?}").into();
+        }
+        if self.dry_run {
+            out["dryRun"] = json!(["All"]);
+        }
+        out
     }
 
     /// From a DeleteOptions object; null means nothing was said.

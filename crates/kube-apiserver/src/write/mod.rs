@@ -26,7 +26,8 @@ use crate::resources::{Resource, decode_stored};
 pub use errors::{store_status, too_large, undecodable};
 
 use check::{check_changed, check_new};
-use prepare::{begin, is_signing_request, keep_identity, prepare, sign_with_user, stamp_phase};
+pub use prepare::keep_identity;
+use prepare::{begin, is_signing_request, prepare, sign_with_user, stamp_phase};
 
 /// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
 /// servers can make us lose.
