@@ -8,7 +8,7 @@ use anyhow::bail;
 const ON_DEMAND: [&str; 1] = ["NodeRestriction"];
 
 /// Upstream's that knarr does not have.
-const MISSING: [&str; 16] = [
+const MISSING: [&str; 15] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -23,7 +23,6 @@ const MISSING: [&str; 16] = [
     "OwnerReferencesPermissionEnforcement",
     "PodNodeSelector",
     "PodTolerationRestriction",
-    "ValidatingAdmissionPolicy",
     "NodeDeclaredFeatureValidator",
 ];
 

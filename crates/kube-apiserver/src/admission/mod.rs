@@ -27,6 +27,7 @@ mod node_restriction;
 mod outside;
 mod pod_security;
 mod pod_topology_labels;
+mod policy;
 mod priority;
 mod privileged;
 mod rbac_escalation;
@@ -235,6 +236,7 @@ fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
         Box::new(rbac_escalation::RbacEscalation),
         Box::new(privileged::Privileged { allowed: options.allow_privileged }),
         Box::new(webhook::Mutating::default()),
+        Box::new(policy::Validating::default()),
         Box::new(webhook::Validating::default()),
         Box::new(resource_quota::ResourceQuota::default()),
     ]

@@ -11,11 +11,9 @@ use crate::authz::{Attributes, Decision};
 /// What all conditions of one webhook may cost together, a quarter of what a policy may.
 const CONDITIONS_COST_MAX: u64 = 2_500_000;
 
+/// One of them. Its name is for its author.
 #[derive(Debug)]
-pub struct Condition {
-    pub name: String,
-    pub expression: Expression,
-}
+pub struct Condition(Expression);
 
 /// An expression that was parsed once. A text that is none is an error when it is asked.
 #[derive(Debug)]
@@ -49,10 +47,7 @@ impl Expression {
 
 impl Condition {
     pub fn all(list: &Value) -> Vec<Condition> {
-        let read = |condition: &Value| Condition {
-            name: condition["name"].as_str().unwrap_or("").to_string(),
-            expression: Expression::new(condition["expression"].as_str().unwrap_or("")),
-        };
+        let read = |condition: &Value| Condition(Expression::new(condition["expression"].as_str().unwrap_or("")));
         list.as_array().into_iter().flatten().map(read).collect()
     }
 }
@@ -61,7 +56,7 @@ impl Condition {
 pub fn hold(conditions: &[Condition], variables: &[(&str, Val)]) -> Result<bool, String> {
     let mut budget = CONDITIONS_COST_MAX;
     let mut failed = Vec::new();
-    for Condition { expression, .. } in conditions {
+    for Condition(expression) in conditions {
         match expression.eval(variables, &mut budget) {
             Ok(Val::Bool(false)) => return Ok(false),
             Ok(Val::Bool(true)) => {}
