@@ -27,7 +27,7 @@ pub enum Answer {
 type Handler = dyn Fn(&str, &Value) -> Answer + Send + Sync;
 
 pub struct Webhook {
-    _runtime: tokio::runtime::Runtime,
+    runtime: Option<tokio::runtime::Runtime>,
     pub port: u16,
     /// Base64 of the authority's PEM.
     pub bundle: String,
@@ -63,7 +63,7 @@ impl Webhook {
             Arc::clone(&asked),
             connections.clone(),
         ));
-        Webhook { _runtime: runtime, port, bundle: base64(root.pem().as_bytes()), asked, connections }
+        Webhook { runtime: Some(runtime), port, bundle: base64(root.pem().as_bytes()), asked, connections }
     }
 
     /// A clientConfig with its URL.
@@ -74,6 +74,15 @@ impl Webhook {
     /// What it was asked since the last time.
     pub fn asked(&self) -> Vec<(String, Value)> {
         std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+}
+
+impl Drop for Webhook {
+    fn drop(&mut self) {
+        // Also within another runtime, which may not wait.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::{Call, Strictness, decode_as};
 use crate::decode::{self, Expected};
-use crate::resources::Resource;
+use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::verbs::patch::{self, PatchBody};
 use crate::write::{self, Owner, Part, Stored, Update, store_status};
@@ -27,7 +27,8 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
     let key = resource.key(&call.target.namespace, &call.target.name)?;
     let item =
         resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
-    let object = resource.decode(&item)?;
+    let stored = decode_stored(&item.value, item.revision.0).map_err(|why| write::undecodable(&key, &why))?;
+    let object = resource.show(&call.app, stored).await?;
     Ok(respond::value(200, &call.answer, &scale_of(&call.resource, &object)?))
 }
 
@@ -89,7 +90,7 @@ async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
         Ok(next)
     })
     .await?;
-    answer(call, &stored)
+    answer(call, &stored).await
 }
 
 fn check_name(call: &Call, scale: &Value) -> Result<(), Status> {
@@ -130,15 +131,16 @@ async fn write(
         },
     )
     .await?;
-    answer(call, &stored)
+    answer(call, &stored).await
 }
 
-fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
+async fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
     let mut object: Value =
         serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;
     if let Some(revision) = stored.revision {
         object.meta_mut().insert("resourceVersion".into(), revision.to_string().into());
     }
+    let object = call.resource.show(&call.app, object).await?;
     Ok(respond::value(200, &call.answer, &scale_of(&call.resource, &object)?))
 }
 

@@ -46,9 +46,9 @@ pub async fn delete(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let options = Options::read(call, &body)?;
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     match one(call, namespace, name, &options).await? {
-        Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)),
+        Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)).await,
         Outcome::Gone(object) if returns_object(&call.resource) => {
-            respond::object(call, &call.resource, 200, call.resource.from_storage(object))
+            respond::object(call, &call.resource, 200, call.resource.show(&call.app, object).await?)
         }
         Outcome::Gone(object) => Ok(respond::deleted(call, &call.resource, name, object.uid())),
     }
@@ -80,7 +80,8 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
         }
     });
     deletes.buffer_unordered(COLLECTION_PARALLEL).try_collect::<Vec<()>>().await?;
-    let objects = items.iter().filter_map(|item| resource.decode(item).ok());
+    let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
+    let objects = resource.show_all(&call.app, decoded).await?.into_iter();
     let objects: Vec<Value> = objects.map(|object| list_item(resource, object)).collect();
     let list = json!({
         "kind": format!("{}List", resource.kind.kind), "apiVersion": resource.kind.api_version(),

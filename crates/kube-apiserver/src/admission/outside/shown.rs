@@ -48,7 +48,7 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
             typed(&mut changed, &expected)?;
             let mut object = resource.show(app, stored.clone()).await?;
             scale::put(resource, &mut object, &changed)?;
-            *stored = resource.keep(app, object).await?;
+            *stored = work(seen, resource, object).await?;
         }
         "binding" => put_binding(stored, &changed),
         subresource @ ("eviction" | "token") => {
@@ -59,10 +59,18 @@ pub async fn take(seen: &Seen<'_>, resource: &Resource, mut changed: Value, stor
         _ => {
             typed(&mut changed, &Expected::of(resource))?;
             write::default(resource, &mut changed);
-            *stored = resource.keep(app, changed).await?;
+            *stored = work(seen, resource, changed).await?;
         }
     }
     Ok(())
+}
+
+/// Back into the form that the write path works on.
+async fn work(seen: &Seen<'_>, resource: &Resource, object: Value) -> Result<Value, Status> {
+    match resource.converts() {
+        true => seen.request.resource.show(seen.request.app, object).await,
+        false => Ok(resource.to_storage(object)),
+    }
 }
 
 /// What is sent to a subresource that is no part of its object.

@@ -75,7 +75,7 @@ async fn check(seen: &Seen<'_>, policy: &Policy, object: Option<&Value>, noted: 
                 continue;
             }
         }
-        let params = match params::find(seen, policy, binding) {
+        let params = match params::find(seen, policy, binding).await {
             Ok(params) => params,
             Err(why) => {
                 noted.misconfigured(policy, Some(binding), &why);
