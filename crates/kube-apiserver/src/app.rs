@@ -19,6 +19,7 @@ use crate::openapi::Documents;
 use crate::resources::Table;
 use crate::subresources::kubelet::Nodes;
 use crate::views::Views;
+use crate::webhooks::Pool;
 
 pub struct App {
     pub cache: Arc<Cache>,
@@ -39,6 +40,8 @@ pub struct App {
     pub aggregator: Aggregator,
     /// Who writes down what is asked, where somebody wants that.
     pub audit: Option<Arc<Audit>>,
+    /// Connections to webhooks.
+    pub webhooks: Pool,
     pub settings: Settings,
     pub clock: Clock,
 }

@@ -27,6 +27,8 @@ pub struct Call {
     pub answer: Answer,
     /// Sentences for `Warning` headers, in the order they were found.
     pub warnings: Mutex<Vec<String>>,
+    /// What admission wants to be written down of this request.
+    pub annotations: Mutex<Vec<(String, String)>>,
 }
 
 /// How strictly unknown and duplicate fields are taken.
@@ -60,11 +62,16 @@ impl Call {
             headers: HeaderMap::new(),
             answer,
             warnings: Mutex::default(),
+            annotations: Mutex::default(),
         })
     }
 
     pub fn warn(&self, text: impl Into<String>) {
         self.warnings.lock().push(text.into());
+    }
+
+    pub fn annotate(&self, key: impl Into<String>, value: impl Into<String>) {
+        self.annotations.lock().push((key.into(), value.into()));
     }
 
     /// `dryRun=All`: everything happens but the write.

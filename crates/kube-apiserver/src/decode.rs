@@ -33,7 +33,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    fn api_version(&self) -> String {
+    pub fn api_version(&self) -> String {
         match self.group {
             "" => self.version.to_string(),
             group => format!("{group}/{}", self.version),

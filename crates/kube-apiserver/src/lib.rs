@@ -39,6 +39,7 @@ pub mod flowcontrol;
 pub mod audit;
 pub mod admission;
 pub mod allocate;
+pub mod webhooks;
 pub mod discovery;
 pub mod aggregate;
 pub mod openapi;
@@ -225,6 +226,7 @@ async fn serve_with(
         audit: audit::Audit::start(&config.audit, shutdown.clone()).map_err(Error::Settings)?.map(Arc::new),
         nodes: subresources::kubelet::Nodes::new(credentials)?,
         aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
+        webhooks: Default::default(),
         settings,
         clock,
     });
@@ -309,6 +311,12 @@ fn views(table: &resources::Table) -> views::Views {
         ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
         ("resource.k8s.io", "resourceclaims"),
         ("resource.k8s.io", "resourceslices"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
     ];
     let mut views = views::Views::default();
     for (group, plural) in READ {

@@ -13,6 +13,9 @@ use machinery::status::{GroupResource, Status};
 use serde_json::Value;
 use store::cache::{self, Cache, Item};
 
+use crate::app::App;
+use crate::custom::CustomRules;
+use crate::custom::convert::Converter;
 use crate::describe;
 
 /// A kind as it is served: its rules, its shape, and where its objects are.
@@ -139,6 +142,59 @@ impl Resource {
             (Some(custom), _) => custom.to_storage(object),
             (None, Some(convert)) => (convert.to_storage)(object),
             (None, None) => object,
+        }
+    }
+
+    /// Whether a webhook brings objects of this kind from one version into another. Those stay in the version that was
+    /// asked for until they are stored: rules and schemas are about that one.
+    pub fn converts(&self) -> bool {
+        self.converter().is_some()
+    }
+
+    fn converter(&self) -> Option<(&CustomRules, &Converter)> {
+        let custom = self.custom.as_deref()?;
+        Some((custom, custom.converter.as_ref()?))
+    }
+
+    /// Objects of any version in the one that was asked for, where it may take asking somebody else.
+    pub async fn show_all(&self, app: &App, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
+        if let Some((custom, converter)) = self.converter() {
+            objects = converter.convert(app, objects, custom.versions().0).await?;
+        }
+        Ok(objects.into_iter().map(|object| self.from_storage(object)).collect())
+    }
+
+    pub async fn show(&self, app: &App, object: Value) -> Result<Value, Status> {
+        match self.converts() {
+            true => Ok(self.show_all(app, vec![object]).await?.pop().unwrap_or_default()),
+            false => Ok(self.from_storage(object)),
+        }
+    }
+
+    /// An object of the version that was asked for as it is stored, where it may take asking somebody else.
+    pub async fn keep(&self, app: &App, object: Value) -> Result<Value, Status> {
+        match self.converter() {
+            Some((custom, converter)) => {
+                let objects = converter.convert(app, vec![object], custom.versions().1).await?;
+                Ok(objects.into_iter().next().unwrap_or_default())
+            }
+            None => Ok(self.to_storage(object)),
+        }
+    }
+
+    /// An object as the write path works on it, before it is stored.
+    pub fn to_work(&self, object: Value) -> Value {
+        match self.converts() {
+            true => object,
+            false => self.to_storage(object),
+        }
+    }
+
+    /// An object of the write path as it is stored.
+    pub async fn finish(&self, app: &App, object: Value) -> Result<Value, Status> {
+        match self.converts() {
+            true => self.keep(app, object).await,
+            false => Ok(object),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::table;
 pub type Reply = Response<Body>;
 
 /// A stored object: the bytes as they are where the client takes them, converted otherwise.
-pub fn stored(
+pub async fn stored(
     call: &Call,
     resource: &Resource,
     code: u16,
@@ -36,7 +36,7 @@ pub fn stored(
     if let Some(revision) = revision {
         machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
     }
-    self::object(call, resource, code, resource.from_storage(object))
+    self::object(call, resource, code, resource.show(&call.app, object).await?)
 }
 
 /// The stored text with its resourceVersion put in.

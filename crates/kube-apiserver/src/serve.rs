@@ -97,6 +97,15 @@ struct Noted {
 }
 
 impl Noted {
+    /// What was found on the way.
+    fn take_from(&mut self, call: &Call) {
+        self.warnings.append(&mut call.warnings.lock());
+        let annotations = std::mem::take(&mut *call.annotations.lock());
+        if let Some(record) = &mut self.audit {
+            annotations.into_iter().for_each(|(key, value)| record.annotate(key, value));
+        }
+    }
+
     fn remember(&mut self, user: &User, target: &Target, headers: &HeaderMap) {
         if tracing::enabled!(target: REQUESTS, tracing::Level::DEBUG) {
             self.user = Some(user.name.clone());
@@ -196,7 +205,8 @@ async fn steps(
     let resource = resource.clone();
     drop(table);
     let headers = std::mem::take(&mut parts.headers);
-    let call = Call { app: app.clone(), user, target, resource, query, headers, answer, warnings: Mutex::default() };
+    let (warnings, annotations) = (Mutex::default(), Mutex::default());
+    let call = Call { app: app.clone(), user, target, resource, query, headers, answer, warnings, annotations };
     if let Some(text) =
         api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
     {
@@ -210,7 +220,7 @@ async fn steps(
             upgrade: parts.extensions.remove(),
         };
         let outcome = subresources::kubelet::connect(&call, caller).await;
-        noted.warnings.append(&mut call.warnings.lock());
+        noted.take_from(&call);
         return outcome;
     }
     if call.target.verb == "watch" {
@@ -231,7 +241,7 @@ async fn steps(
             Err(_) => Err(too_late()),
         },
     };
-    noted.warnings.append(&mut call.warnings.lock());
+    noted.take_from(&call);
     outcome
 }
 

@@ -8,6 +8,8 @@ use super::rules;
 use crate::check;
 
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
+/// What expressions may name.
+const VARIABLES: &[&str] = &["object", "oldObject", "request", "params", "namespaceObject", "authorizer", "variables"];
 const AUDIT_ANNOTATIONS_MAX: usize = 20;
 const NOTHING_TO_DO: &str = "validations or auditAnnotations must contain at least one item";
 
@@ -78,7 +80,7 @@ fn common(spec: &Node, errors: &mut Errors) {
     } else {
         errors.required(&constraints, "");
     }
-    rules::match_conditions(&spec.at("matchConditions"), errors);
+    rules::match_conditions(&spec.at("matchConditions"), VARIABLES, errors);
     for variable in spec.each("variables") {
         let name = variable.at("name");
         match name.str().trim() {
@@ -142,6 +144,8 @@ fn validation(entry: &Node, errors: &mut Errors) {
     let (expression, message) = (entry.at("expression"), entry.at("message"));
     if expression.str().trim().is_empty() {
         errors.required(&expression, "expression is not specified");
+    } else {
+        rules::expression(&expression, VARIABLES, errors);
     }
     let message_expression = entry.at("messageExpression");
     if !message_expression.str().is_empty() && message_expression.str().trim().is_empty() {

@@ -117,14 +117,23 @@ fn resources(list: &Node, errors: &mut Errors) {
     }
 }
 
-pub(super) fn match_conditions(list: &Node, errors: &mut Errors) {
+/// An expression that cannot be compiled, or names what there is not, is refused when it is written.
+pub(super) fn expression(at: &Node, variables: &[&str], errors: &mut Errors) {
+    let declared: Vec<(&str, Option<&serde_json::Value>)> = variables.iter().map(|name| (*name, None)).collect();
+    if let Err(why) = machinery::cel::Program::check(at.str().trim(), &declared) {
+        errors.invalid(at, format!("compilation failed: {why}"));
+    }
+}
+
+pub(super) fn match_conditions(list: &Node, variables: &[&str], errors: &mut Errors) {
     if list.len() > MATCH_CONDITIONS_MAX {
         errors.too_many(list, list.len(), MATCH_CONDITIONS_MAX);
     }
     let mut seen: Vec<&str> = Vec::new();
     for condition in list.items() {
-        if condition.text("expression").trim().is_empty() {
-            errors.required(&condition.at("expression"), "");
+        match condition.text("expression").trim() {
+            "" => errors.required(&condition.at("expression"), ""),
+            _ => expression(&condition.at("expression"), variables, errors),
         }
         let name = condition.at("name");
         check::required_rule(&name, names::qualified_name, errors);

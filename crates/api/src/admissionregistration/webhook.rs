@@ -52,7 +52,7 @@ fn validate_webhook(webhook: &Node, errors: &mut Errors) {
         check::one_of(&webhook.at("reinvocationPolicy"), &["IfNeeded", "Never"], errors);
     }
     webhook_client::client_config(&webhook.at("clientConfig"), errors);
-    rules::match_conditions(&webhook.at("matchConditions"), errors);
+    rules::match_conditions(&webhook.at("matchConditions"), &["object", "oldObject", "request", "authorizer"], errors);
 }
 
 /// A name with at least three segments, so that it belongs to somebody.

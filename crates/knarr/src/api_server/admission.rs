@@ -8,7 +8,7 @@ use anyhow::bail;
 const ON_DEMAND: [&str; 1] = ["NodeRestriction"];
 
 /// Upstream's that knarr does not have.
-const MISSING: [&str; 18] = [
+const MISSING: [&str; 15] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -18,14 +18,11 @@ const MISSING: [&str; 18] = [
     "ImagePolicyWebhook",
     "LimitPodHardAntiAffinityTopology",
     "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
     "NamespaceAutoProvision",
     "NamespaceExists",
     "OwnerReferencesPermissionEnforcement",
     "PodNodeSelector",
     "PodTolerationRestriction",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
     "NodeDeclaredFeatureValidator",
 ];
 

@@ -1,7 +1,7 @@
 //! Admission: what else must hold, or is filled in, before a write. One file per plugin, one visible list.
 //!
-//! Plugins run in the order of `plugins()`. Webhooks and policies will stand at the two seams marked below: mutating
-//! ones behind our own mutations, validating ones before quota, which must be last because it counts.
+//! Plugins run in the order of `plugins()`: the rules that users bring, webhooks and policies, behind our own, and before
+//! quota, which must be last because it counts.
 
 use component_helpers::quota::pod_resources;
 use std::any::Any;
@@ -24,8 +24,10 @@ mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
+mod outside;
 mod pod_security;
 mod pod_topology_labels;
+mod policy;
 mod priority;
 mod privileged;
 mod rbac_escalation;
@@ -35,6 +37,9 @@ mod secrets;
 mod service_account;
 mod storage_protection;
 mod taint_nodes_by_condition;
+mod webhook;
+
+pub use webhook::metrics::Webhooks as WebhookMetrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -57,6 +62,9 @@ pub struct Request<'a> {
     /// What is stored now, for updates and deletes.
     pub old: Option<&'a Value>,
     pub dry_run: bool,
+    /// The options of the request, where they are not those of its query.
+    pub options: Option<Value>,
+    rounds: Mutex<webhook::Rounds>,
     /// What plugins have set aside for this write. It is theirs for as long as the request lives.
     held: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -87,6 +95,14 @@ impl<'a> Request<'a> {
         Request::of(call, resource, Operation::Delete, old, dry_run)
     }
 
+    /// A connection to something: `options` is what is asked of it.
+    pub fn connect(call: &'a Call, options: &Value) -> Request<'a> {
+        let target = &call.target;
+        let request =
+            Request::new(call, &call.resource, Operation::Connect, &target.namespace, &target.name, None, false);
+        Request { subresource: &target.subresource, options: Some(options.clone()), ..request }
+    }
+
     fn of(call: &'a Call, resource: &'a Resource, operation: Operation, old: &'a Value, dry_run: bool) -> Request<'a> {
         use machinery::object::Meta;
         Request::new(call, resource, operation, old.namespace(), old.name(), Some(old), dry_run)
@@ -102,8 +118,21 @@ impl<'a> Request<'a> {
         dry_run: bool,
     ) -> Request<'a> {
         let (app, user) = (call.app.as_ref(), &call.user);
-        let held = Mutex::default();
-        Request { app, call, user, operation, resource, subresource: "", namespace, name, old, dry_run, held }
+        Request {
+            app,
+            call,
+            user,
+            operation,
+            resource,
+            subresource: "",
+            namespace,
+            name,
+            old,
+            dry_run,
+            options: None,
+            rounds: Mutex::default(),
+            held: Mutex::default(),
+        }
     }
 
     /// Keeps something until the write is over.
@@ -143,6 +172,12 @@ impl<'a> Request<'a> {
 #[async_trait::async_trait]
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
+
+    /// Whether it stands for rules that users bring. Only those are about connections, and about what is sent to
+    /// subresources that are no part of their object.
+    fn is_outside(&self) -> bool {
+        false
+    }
 
     /// May change the object. Runs before the object is prepared and validated.
     async fn mutate(&self, _request: &Request<'_>, _object: &mut Value) -> Result<(), Status> {
@@ -200,7 +235,9 @@ fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
         Box::new(pod_topology_labels::PodTopologyLabels),
         Box::new(rbac_escalation::RbacEscalation),
         Box::new(privileged::Privileged { allowed: options.allow_privileged }),
-        // Webhooks and policies belong here: mutating ones behind our own mutations, validating ones before quota.
+        Box::new(webhook::Mutating::default()),
+        Box::new(policy::Validating::default()),
+        Box::new(webhook::Validating::default()),
         Box::new(resource_quota::ResourceQuota::default()),
     ]
 }
@@ -212,6 +249,7 @@ pub fn governs(kind: &Kind) -> bool {
         "scheduling.k8s.io" => kind.plural == "priorityclasses",
         "storage.k8s.io" => kind.plural == "storageclasses",
         "networking.k8s.io" => kind.plural == "ingressclasses",
+        outside::GROUP => true,
         _ => false,
     }
 }
@@ -224,8 +262,38 @@ impl Admission {
     }
 
     pub async fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
-        for plugin in &self.plugins {
+        self.rounds(request, object, |_| true).await
+    }
+
+    /// For what is sent to a subresource that is no part of its object, such as an eviction.
+    pub async fn mutate_sent(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+        self.rounds(request, object, |plugin| plugin.is_outside()).await
+    }
+
+    /// Whether that connection may be made. What is asked of it stays what it is.
+    pub async fn connect(&self, request: &Request<'_>, options: &Value) -> Result<(), Status> {
+        self.rounds(request, &mut options.clone(), |plugin| plugin.is_outside()).await?;
+        for plugin in self.plugins.iter().filter(|plugin| plugin.is_outside()) {
+            plugin.validate(request, Some(options)).await?;
+        }
+        Ok(())
+    }
+
+    async fn rounds(
+        &self,
+        request: &Request<'_>,
+        object: &mut Value,
+        which: fn(&dyn Plugin) -> bool,
+    ) -> Result<(), Status> {
+        for plugin in self.plugins.iter().filter(|plugin| which(plugin.as_ref())) {
             plugin.mutate(request, object).await?;
+        }
+        // A webhook changed the object behind plugins that had looked at it already: all look once more, as upstream.
+        if std::mem::take(&mut request.rounds.lock().wanted) {
+            request.rounds.lock().again = true;
+            for plugin in self.plugins.iter().filter(|plugin| which(plugin.as_ref())) {
+                plugin.mutate(request, object).await?;
+            }
         }
         Ok(())
     }

@@ -39,7 +39,12 @@ pub struct Reference {
 
 impl Reference {
     pub fn of(api_service: &Value) -> Option<Reference> {
-        let service = api_service["spec"]["service"].as_object()?;
+        Reference::of_service(&api_service["spec"]["service"])
+    }
+
+    /// From a reference to a Service, as APIServices and webhooks have it.
+    pub fn of_service(service: &Value) -> Option<Reference> {
+        let service = service.as_object()?;
         let text = |field: &str| service.get(field).and_then(Value::as_str).unwrap_or("").to_string();
         let port = service.get("port").and_then(Value::as_u64).and_then(|port| u16::try_from(port).ok());
         Some(Reference { namespace: text("namespace"), name: text("name"), port: port.unwrap_or(443) })

@@ -310,17 +310,26 @@ impl Follower {
     }
 
     fn places(&self, reference: &Reference) -> Result<Vec<(String, u16)>, Availability> {
-        let decode = |item: &Arc<cache::Item>| decode_stored(&item.value, item.revision.0).ok();
-        let Reference { namespace, name, .. } = reference;
-        let service = self.services.get(&format!("/registry/services/specs/{namespace}/{name}"));
-        let prefix = format!("/registry/endpointslices/{namespace}/");
-        let items = self.slices.snapshot().items;
-        let from: Arc<str> = prefix.as_str().into();
-        let here = items.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
-        let slices: Vec<Value> =
-            here.filter(|(_, item)| service_name(item) == name).filter_map(|(_, item)| decode(item)).collect();
-        availability::places(reference, service.as_ref().and_then(decode).as_ref(), &slices)
+        places_of(&self.services, &self.slices, reference)
     }
+}
+
+/// Where a Service can be reached, from what the cache holds now.
+pub(super) fn places_of(
+    services: &cache::Resource,
+    slices: &cache::Resource,
+    reference: &Reference,
+) -> Result<Vec<(String, u16)>, Availability> {
+    let decode = |item: &Arc<cache::Item>| decode_stored(&item.value, item.revision.0).ok();
+    let Reference { namespace, name, .. } = reference;
+    let service = services.get(&format!("/registry/services/specs/{namespace}/{name}"));
+    let prefix = format!("/registry/endpointslices/{namespace}/");
+    let items = slices.snapshot().items;
+    let from: Arc<str> = prefix.as_str().into();
+    let here = items.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
+    let slices: Vec<Value> =
+        here.filter(|(_, item)| service_name(item) == name).filter_map(|(_, item)| decode(item)).collect();
+    availability::places(reference, service.as_ref().and_then(decode).as_ref(), &slices)
 }
 
 const MANAGER: &str = "kube-apiserver";

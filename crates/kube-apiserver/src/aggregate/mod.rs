@@ -24,6 +24,7 @@ use rustls::ClientConfig;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+pub use availability::Reference;
 pub use follow::start;
 pub use local::group_priority;
 pub use proxy::pass;
@@ -106,6 +107,20 @@ impl Aggregator {
         }
         self.changed.notify_one();
     }
+}
+
+/// Where a Service can be reached now, or why it cannot, in the words of those who call webhooks.
+pub fn places(app: &crate::app::App, service: &Reference) -> Result<Vec<(String, u16)>, String> {
+    let table = app.table.load();
+    let state = |group: &str, plural: &str| table.get(group, "v1", plural).and_then(|resource| resource.state.clone());
+    let (Some(services), Some(slices)) = (state("", "services"), state("discovery.k8s.io", "endpointslices")) else {
+        return Err("services are not served".into());
+    };
+    follow::places_of(&services, &slices, service).map_err(|found| match found.reason {
+        "ServiceNotFound" => format!("service {:?} not found", service.name),
+        "ServicePortError" => format!("no service port {} found for service {:?}", service.port, service.name),
+        _ => format!("no endpoints available for service {:?}", service.name),
+    })
 }
 
 /// A group and version that somebody else serves.

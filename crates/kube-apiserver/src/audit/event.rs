@@ -39,7 +39,7 @@ pub struct Event {
     pub request_received_timestamp: String,
     pub stage_timestamp: String,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub annotations: BTreeMap<&'static str, String>,
+    pub annotations: BTreeMap<std::borrow::Cow<'static, str>, String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]

@@ -98,8 +98,13 @@ impl Record {
     }
 
     pub fn authorized(&mut self, decision: &str, reason: &str) {
-        self.event.annotations.insert("authorization.k8s.io/decision", decision.into());
-        self.event.annotations.insert("authorization.k8s.io/reason", reason.into());
+        self.event.annotations.insert("authorization.k8s.io/decision".into(), decision.into());
+        self.event.annotations.insert("authorization.k8s.io/reason".into(), reason.into());
+    }
+
+    /// What a plugin says first stays.
+    pub fn annotate(&mut self, key: String, value: String) {
+        self.event.annotations.entry(key.into()).or_insert(value);
     }
 
     /// What was sent. Of a patch nothing is known but itself; an object says its name where the path does not.

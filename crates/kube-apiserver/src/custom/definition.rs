@@ -11,6 +11,7 @@ use store::StoreError;
 use store::cache::{self, Describe, Description};
 
 use super::columns::Columns;
+use super::convert::Converter;
 use super::json_path::pointer;
 use super::{CustomRules, ScalePaths, intern};
 use crate::app::App;
@@ -137,6 +138,7 @@ fn rules(
         columns: Columns::read(version["additionalPrinterColumns"].as_array().map_or(&[], Vec::as_slice)),
         selectable: selectable.collect(),
         deprecation,
+        converter: Converter::of(definition),
         terminating: definition.is_deleting(),
         alike: versions(definition).all(|other| other["schema"] == version["schema"]),
         written_so_since: AtomicU64::new(if first { 0 } else { u64::MAX }),

@@ -8,6 +8,7 @@ pub mod status;
 pub mod definition;
 pub mod cleanup;
 pub mod columns;
+pub mod convert;
 pub mod json_path;
 mod intern;
 
@@ -48,6 +49,8 @@ pub struct CustomRules {
     selectable: Vec<(Box<str>, usize)>,
     /// Said with every answer.
     deprecation: Option<String>,
+    /// Who brings objects from one version into another, where that takes more than another name.
+    pub converter: Option<convert::Converter>,
     /// The definition is being deleted: nothing new may be created.
     terminating: bool,
     /// Every version has the same schema: what was written through one is in order for all.
@@ -86,6 +89,11 @@ impl CustomRules {
     pub fn to_storage(&self, mut object: Value) -> Value {
         object["apiVersion"] = (*self.storage_api_version).into();
         object
+    }
+
+    /// The version that is served here, and the one that is stored.
+    pub fn versions(&self) -> (&str, &str) {
+        (&self.api_version, &self.storage_api_version)
     }
 
     /// Whether an object of that revision can be sent as it is stored.

@@ -23,6 +23,7 @@ pub struct Metrics {
     requests: Mutex<Vec<Requests>>,
     watches: Mutex<BTreeMap<&'static str, Arc<AtomicI64>>>,
     inflight: [Arc<AtomicI64>; 2],
+    pub webhooks: crate::admission::WebhookMetrics,
 }
 
 /// The requests of one sort.

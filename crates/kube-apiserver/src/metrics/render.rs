@@ -18,6 +18,7 @@ impl Metrics {
         self.requests(&mut out);
         self.running_requests(&mut out);
         app.flow.render(&mut out);
+        self.webhooks.render(&mut out);
         objects(&mut out, app);
         build(&mut out);
         process(&mut out);

@@ -40,7 +40,7 @@ pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status
         change,
     )
     .await?;
-    respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
+    respond::stored(call, &call.resource, 200, &stored.value, stored.revision).await
 }
 
 fn is_decision(condition: &Value) -> bool {

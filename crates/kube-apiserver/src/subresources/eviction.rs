@@ -17,7 +17,7 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let shape = api::schema::schemas().by_name("io.k8s.api.policy.v1.Eviction").ok_or_else(Status::no_such_resource)?;
     let expected = Expected { group: "policy", version: "v1", kind: "Eviction", shape, custom: None };
     let strictness = call.strictness("CreateOptions")?;
-    let eviction = decode_as(call, &expected, &body, strictness)?;
+    let mut eviction = decode_as(call, &expected, &body, strictness)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     if !eviction.name().is_empty() && eviction.name() != name {
         return Err(Status::bad_request("name in URL does not match name in Eviction object"));
@@ -30,6 +30,7 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         call.resource.state()?.get(&key).ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let pod = call.resource.decode(&item)?;
     let asked = admission::Request::create_of(call, &call.resource, &pod, "eviction", options.dry_run);
+    call.app.admission.mutate_sent(&asked, &mut eviction).await?;
     call.app.admission.validate(&asked, Some(&eviction)).await?;
     if !ignores_budgets(&pod) {
         take_from_budget(call, &pod, options.dry_run).await?;

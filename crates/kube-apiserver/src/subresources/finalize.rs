@@ -39,5 +39,5 @@ pub async fn update(call: &Call, body: Bytes) -> Result<Reply, Status> {
         },
     );
     let stored = stored.await?;
-    respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
+    respond::stored(call, &call.resource, 200, &stored.value, stored.revision).await
 }

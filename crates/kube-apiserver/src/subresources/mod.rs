@@ -9,7 +9,7 @@ pub mod kubelet;
 mod pod_changes;
 mod proposal;
 mod reviews;
-mod scale;
+pub mod scale;
 mod token;
 
 use bytes::Bytes;

@@ -46,5 +46,5 @@ pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Byt
         change,
     )
     .await?;
-    respond::stored(call, &call.resource, 200, &stored.value, stored.revision)
+    respond::stored(call, &call.resource, 200, &stored.value, stored.revision).await
 }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::{Call, Strictness, decode_as};
 use crate::decode::{self, Expected};
+use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::verbs::patch::{self, PatchBody};
 use crate::write::{self, Owner, Part, Stored, Update, store_status};
@@ -26,8 +27,9 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
     let key = resource.key(&call.target.namespace, &call.target.name)?;
     let item =
         resource.state()?.get(&key).ok_or_else(|| Status::not_found(resource.group_resource(), &call.target.name))?;
-    let object = resource.decode(&item)?;
-    Ok(respond::value(200, &call.answer, &scale_of(call, &object)?))
+    let stored = decode_stored(&item.value, item.revision.0).map_err(|why| write::undecodable(&key, &why))?;
+    let object = resource.show(&call.app, stored).await?;
+    Ok(respond::value(200, &call.answer, &scale_of(&call.resource, &object)?))
 }
 
 pub async fn update(call: &Call, body: Bytes) -> Result<Reply, Status> {
@@ -59,7 +61,7 @@ async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
     let dry_run = call.dry_run("PatchOptions")?;
     let scale = decode::object("application/yaml", body, &expected()?, strictness, &mut |warning| call.warn(warning))?;
     check_name(call, &scale)?;
-    let (resource, paths) = (&call.resource, paths(call)?);
+    let (resource, paths) = (&call.resource, paths(&call.resource)?);
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     let api_version = resource.kind.api_version();
     let mut config = json!({
@@ -88,7 +90,7 @@ async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
         Ok(next)
     })
     .await?;
-    answer(call, &stored)
+    answer(call, &stored).await
 }
 
 fn check_name(call: &Call, scale: &Value) -> Result<(), Status> {
@@ -110,11 +112,11 @@ async fn write(
     let dry_run = call.dry_run(options)?;
     let owner = Owner::Update(call.field_manager()?);
     let (namespace, name) = (&call.target.namespace, &call.target.name);
-    let paths = paths(call)?;
+    let paths = paths(&call.resource)?;
     let stored = write::update(
         Update { call, resource: &call.resource, namespace, name, part: Part::Sub("scale"), owner: &owner, dry_run },
         |current| {
-            let scale = change(&scale_of(call, current)?)?;
+            let scale = change(&scale_of(&call.resource, current)?)?;
             let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
             if replicas < 0 {
                 return Err(negative(name, replicas));
@@ -129,26 +131,27 @@ async fn write(
         },
     )
     .await?;
-    answer(call, &stored)
+    answer(call, &stored).await
 }
 
-fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
+async fn answer(call: &Call, stored: &Stored) -> Result<Reply, Status> {
     let mut object: Value =
         serde_json::from_slice(&stored.value).map_err(|error| Status::internal(error.to_string()))?;
     if let Some(revision) = stored.revision {
         object.meta_mut().insert("resourceVersion".into(), revision.to_string().into());
     }
-    Ok(respond::value(200, &call.answer, &scale_of(call, &object)?))
+    let object = call.resource.show(&call.app, object).await?;
+    Ok(respond::value(200, &call.answer, &scale_of(&call.resource, &object)?))
 }
 
-fn expected() -> Result<Expected<'static>, Status> {
+pub fn expected() -> Result<Expected<'static>, Status> {
     let shape =
         api::schema::schemas().by_name("io.k8s.api.autoscaling.v1.Scale").ok_or_else(Status::no_such_resource)?;
     Ok(Expected { group: "autoscaling", version: "v1", kind: "Scale", shape, custom: None })
 }
 
-fn paths(call: &Call) -> Result<Paths, Status> {
-    match &call.resource.custom {
+fn paths(resource: &Resource) -> Result<Paths, Status> {
+    match &resource.custom {
         Some(custom) => {
             let scale = custom.scale().ok_or_else(Status::no_such_resource)?;
             Ok(Paths {
@@ -161,8 +164,9 @@ fn paths(call: &Call) -> Result<Paths, Status> {
     }
 }
 
-fn scale_of(call: &Call, object: &Value) -> Result<Value, Status> {
-    let paths = paths(call)?;
+/// What a Scale shows of an object, in the version of that resource.
+pub fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Status> {
+    let paths = paths(resource)?;
     let mut metadata = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.meta(field) {
@@ -177,7 +181,7 @@ fn scale_of(call: &Call, object: &Value) -> Result<Value, Status> {
     if number(&paths.spec) != 0 {
         scale["spec"]["replicas"] = number(&paths.spec).into();
     }
-    let selector = match (&paths.selector, &call.resource.custom) {
+    let selector = match (&paths.selector, &resource.custom) {
         (Some(path), _) => object.pointer(path).and_then(Value::as_str).unwrap_or("").to_string(),
         (None, Some(_)) => String::new(),
         (None, None) => selector_text(object.pointer("/spec/selector").unwrap_or(&Value::Null)),
@@ -200,6 +204,16 @@ fn selector_text(selector: &Value) -> String {
             selector::LabelSelector::from_object(selector).map(|selector| selector.to_string()).unwrap_or_default()
         }
     }
+}
+
+/// Writes the number that a Scale asks for where the object keeps it.
+pub fn put(resource: &Resource, object: &mut Value, scale: &Value) -> Result<(), Status> {
+    let replicas = scale.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
+    if replicas < 0 {
+        return Err(negative(object.name(), replicas));
+    }
+    set(object, &paths(resource)?.spec, replicas.into());
+    Ok(())
 }
 
 fn set(object: &mut Value, path: &str, value: Value) {

@@ -37,6 +37,7 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         .one("serviceaccounts", namespace, name)
         .ok_or_else(|| Status::not_found(call.resource.group_resource(), name))?;
     let asked = admission::Request::create_of(call, &call.resource, &account, "token", call.dry_run("CreateOptions")?);
+    call.app.admission.mutate_sent(&asked, &mut request).await?;
     call.app.admission.validate(&asked, Some(&request)).await?;
     let bound = bound_object(call, namespace, name, &request)?;
     let node = match &bound {

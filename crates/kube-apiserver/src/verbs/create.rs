@@ -14,5 +14,5 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let owner = Owner::Update(call.field_manager()?);
     let object = decode_object(call, resource, &body, strictness)?;
     let stored = write::create(call, resource, &call.target.namespace, object, &owner, dry_run).await?;
-    respond::stored(call, resource, 201, &stored.value, stored.revision)
+    respond::stored(call, resource, 201, &stored.value, stored.revision).await
 }

@@ -46,9 +46,9 @@ pub async fn delete(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let options = Options::read(call, &body)?;
     let (namespace, name) = (&call.target.namespace, &call.target.name);
     match one(call, namespace, name, &options).await? {
-        Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)),
+        Outcome::Marked(value, revision) => respond::stored(call, &call.resource, 200, &value, Some(revision)).await,
         Outcome::Gone(object) if returns_object(&call.resource) => {
-            respond::object(call, &call.resource, 200, call.resource.from_storage(object))
+            respond::object(call, &call.resource, 200, call.resource.show(&call.app, object).await?)
         }
         Outcome::Gone(object) => Ok(respond::deleted(call, &call.resource, name, object.uid())),
     }
@@ -80,7 +80,8 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
         }
     });
     deletes.buffer_unordered(COLLECTION_PARALLEL).try_collect::<Vec<()>>().await?;
-    let objects = items.iter().filter_map(|item| resource.decode(item).ok());
+    let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
+    let objects = resource.show_all(&call.app, decoded).await?.into_iter();
     let objects: Vec<Value> = objects.map(|object| list_item(resource, object)).collect();
     let list = json!({
         "kind": format!("{}List", resource.kind.kind), "apiVersion": resource.kind.api_version(),
@@ -110,7 +111,8 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         };
         let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(&key, &why))?;
         check_preconditions(resource, name, &old, options)?;
-        let request = admission::Request::delete(call, resource, &old, options.dry_run);
+        let mut request = admission::Request::delete(call, resource, &old, options.dry_run);
+        request.options = Some(options.to_value());
         app.admission.validate(&request, None).await?;
         let next = marked(resource, &old, options, app.clock.now());
         let mut at = *revision;
@@ -334,6 +336,26 @@ impl Options {
             options.propagation = Some(propagation);
         }
         Ok(options)
+    }
+
+    /// As an object again, for those who ask.
+    fn to_value(&self) -> Value {
+        let mut out = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if let Some(seconds) = self.grace_period_seconds {
+            out["gracePeriodSeconds"] = seconds.into();
+        }
+        for (field, text) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(text) = text {
+                out["preconditions"][field] = text.as_str().into();
+            }
+        }
+        if let Some(propagation) = self.propagation {
+            out["propagationPolicy"] = format!("{propagation:?}").into();
+        }
+        if self.dry_run {
+            out["dryRun"] = json!(["All"]);
+        }
+        out
     }
 
     /// From a DeleteOptions object; null means nothing was said.

@@ -24,7 +24,7 @@ pub async fn get(call: &Call) -> Result<Reply, Status> {
         Some(revision) => call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?,
     }
     match state.get(&key) {
-        Some(item) => respond::stored(call, resource, 200, &item.value, Some(item.revision.0)),
+        Some(item) => respond::stored(call, resource, 200, &item.value, Some(item.revision.0)).await,
         None => {
             let damaged = state.damaged().into_iter().find(|(damaged, _)| damaged.as_ref() == key);
             Err(match damaged {

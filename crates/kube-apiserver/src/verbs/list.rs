@@ -21,7 +21,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::filter::Filter;
 use crate::negotiate::{Form, Media};
-use crate::resources::Resource;
+use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
 use crate::write::store_status;
@@ -58,7 +58,7 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
     };
     let (snapshot, after) = start;
     let page = Page::take(&snapshot, &filter, after.as_deref(), limit);
-    answer(call, resource, snapshot.revision, &filter, page)
+    answer(call, resource, snapshot.revision, &filter, page).await
 }
 
 /// The objects of one answer, and how many remain behind it.
@@ -205,7 +205,13 @@ fn expired_continue(call: &Call, after: &str) -> Reply {
     respond::value(410, &call.answer, &value)
 }
 
-fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter, page: Page) -> Result<Reply, Status> {
+async fn answer(
+    call: &Call,
+    resource: &Resource,
+    revision: Revision,
+    filter: &Filter,
+    page: Page,
+) -> Result<Reply, Status> {
     let mut meta = Map::new();
     meta.insert("resourceVersion".into(), revision.to_string().into());
     if let Some(key) = &page.last_key {
@@ -223,7 +229,11 @@ fn answer(call: &Call, resource: &Resource, revision: Revision, filter: &Filter,
         return Ok(bytes_of_list(call, head, page.items, resource.custom.is_some()));
     }
     // One object that cannot be decoded does not break a list; the cache has reported it by key.
-    let mut objects = page.items.iter().filter_map(|item| resource.decode(item).ok());
+    let decoded = page.items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok());
+    let mut objects: Box<dyn Iterator<Item = Value> + Send> = match resource.converts() {
+        true => Box::new(resource.show_all(&call.app, decoded.collect()).await?.into_iter()),
+        false => Box::new(decoded.map(|object| resource.from_storage(object))),
+    };
     let version = call.answer.meta_version;
     let value = match call.answer.form {
         Form::Table => {

@@ -31,7 +31,7 @@ pub async fn patch(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status
         patched(call, &patch, current, strictness)
     });
     let stored = stored.await?;
-    respond::stored(call, resource, 200, &stored.value, stored.revision)
+    respond::stored(call, resource, 200, &stored.value, stored.revision).await
 }
 
 pub fn is_apply(call: &Call) -> bool {
@@ -179,7 +179,7 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
         })
         .await;
     match stored {
-        Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision),
+        Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision).await,
         Err(status) if status.code == 404 && part == Part::Main && config.uid().is_empty() => {
             if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name) {
                 let why = format!("User \"{}\" cannot create resource \"{}\"", call.user.name, resource.kind.plural);
@@ -188,7 +188,7 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
             let mut object = merged(None)?;
             object.meta_mut().remove("resourceVersion");
             let stored = write::create(call, resource, namespace, object, &Owner::Applied, dry_run).await?;
-            respond::stored(call, resource, 201, &stored.value, stored.revision)
+            respond::stored(call, resource, 201, &stored.value, stored.revision).await
         }
         Err(status) => Err(status),
     }

@@ -35,7 +35,7 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
     });
     let outcome = outcome.await;
     match outcome {
-        Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision),
+        Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision).await,
         // Some kinds may be created by writing to their name.
         Err(status) if status.code == 404 && part == Part::Main && resource.kind.create_on_update => {
             if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name) {
@@ -43,7 +43,7 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
             }
             object.meta_mut().remove("resourceVersion");
             let stored = write::create(call, resource, namespace, object, &owner, dry_run).await?;
-            respond::stored(call, resource, 201, &stored.value, stored.revision)
+            respond::stored(call, resource, 201, &stored.value, stored.revision).await
         }
         Err(status) => Err(status),
     }

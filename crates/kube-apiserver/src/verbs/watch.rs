@@ -1,6 +1,6 @@
 //! `watch`: changes as they happen, in order. An event's bytes are made once, however many watch it.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +89,12 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     let interest = call.app.flow.watches.begin(call.resource.kind.plural, &call.target, &call.query);
     // A token of its own: thousands of watches that look at one would wait for each other.
     let stopping = call.app.health.stopping.child_token();
+    let ahead = match &initial {
+        Some((items, _)) if call.resource.converts() => convert(&call, items.as_slice()).await?,
+        _ => HashMap::new(),
+    };
     let stream = Stream {
+        ahead,
         call,
         filter,
         watcher,
@@ -177,6 +182,8 @@ struct Stream {
     ends: Instant,
     columns_sent: bool,
     changes: Vec<Arc<Change>>,
+    /// Objects that a webhook has brought into the version that was asked for, by key and revision.
+    ahead: Ahead,
     /// Pieces that wait to be sent.
     ready: VecDeque<Bytes>,
     stopping: CancellationToken,
@@ -203,6 +210,9 @@ impl Stream {
             self.changes.clear();
             tokio::select! {
                 alive = self.watcher.next_batch(BATCH_MAX, &mut self.changes) => {
+                    if let Err(status) = self.convert_ahead().await {
+                        return (encoded(&self.call, "ERROR", &status.to_value()), false);
+                    }
                     self.batch();
                     match self.ready.pop_front() {
                         Some(piece) => return (piece, true),
@@ -224,6 +234,17 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// What the changes at hand need of a webhook, in one go.
+    async fn convert_ahead(&mut self) -> Result<(), Status> {
+        if !self.call.resource.converts() {
+            return Ok(());
+        }
+        let items = self.changes.iter().flat_map(|change| [Some(&change.item), change.previous.as_ref()]);
+        let items: Vec<Arc<Item>> = items.flatten().cloned().collect();
+        self.ahead = convert(&self.call, &items).await?;
+        Ok(())
     }
 
     /// The next part of the first state: however large that is, one piece is in memory.
@@ -320,7 +341,14 @@ impl Stream {
     /// The object in the form and version that was asked for.
     fn object(&mut self, item: &Item, revision: Revision) -> Option<Value> {
         let resource: &Resource = &self.call.resource;
-        let object = resource.from_storage(decode_stored(&item.value, revision.0).ok()?);
+        let object = match self.ahead.get(&(item.key.clone(), item.revision.0)) {
+            Some(converted) => {
+                let mut object = converted.clone();
+                object["metadata"]["resourceVersion"] = revision.to_string().into();
+                object
+            }
+            None => resource.from_storage(decode_stored(&item.value, revision.0).ok()?),
+        };
         let version = self.call.answer.meta_version;
         Some(match self.call.answer.form {
             Form::Object => object,
@@ -353,6 +381,19 @@ impl Stream {
         }
         out.put_slice(&encoded(&self.call, "BOOKMARK", &object));
     }
+}
+
+type Ahead = HashMap<(Arc<str>, u64), Value>;
+
+/// Those items as a webhook converts them. One that cannot be decoded is left out.
+async fn convert(call: &Call, items: &[Arc<Item>]) -> Result<Ahead, Status> {
+    let decoded = items.iter().filter_map(|item| {
+        let object = decode_stored(&item.value, item.revision.0).ok()?;
+        Some(((item.key.clone(), item.revision.0), object))
+    });
+    let (keys, objects): (Vec<_>, Vec<_>) = decoded.unzip();
+    let shown = call.resource.show_all(&call.app, objects).await?;
+    Ok(keys.into_iter().zip(shown).collect())
 }
 
 /// An event in the media type of the stream.

@@ -5,6 +5,7 @@ mod prepare;
 mod check;
 mod errors;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +27,8 @@ use crate::resources::{Resource, decode_stored};
 pub use errors::{store_status, too_large, undecodable};
 
 use check::{check_changed, check_new};
-use prepare::{begin, is_signing_request, keep_identity, prepare, sign_with_user, stamp_phase};
+pub use prepare::keep_identity;
+use prepare::{begin, is_signing_request, prepare, sign_with_user, stamp_phase};
 
 /// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
 /// servers can make us lose.
@@ -85,7 +87,7 @@ pub async fn create(
     }
     default(resource, &mut object);
     own(call, resource, None, &mut object, owner, Part::Main);
-    let object = resource.to_storage(object);
+    let object = resource.to_work(object);
     let generate =
         object.name().is_empty() && !object.meta("generateName").map_or("", |v| v.as_str().unwrap_or("")).is_empty();
     if generate {
@@ -133,9 +135,9 @@ async fn create_once(
         if resource.state()?.get(&key).is_some() {
             return Err(Status::already_exists(resource.group_resource(), &name));
         }
-        return Ok(Stored { value: encode(object), revision: None });
+        return Ok(Stored { value: encode(resource.finish(app, object).await?), revision: None });
     }
-    let value = encode(object);
+    let value = encode(resource.finish(app, object).await?);
     let put = Change::Put { value: value.clone(), ttl: ttl(call, resource) };
     match app.cache.store().write_if(&key, Expect::Absent, put).await.map_err(store_status)? {
         Written::Done(revision) => {
@@ -187,8 +189,14 @@ pub async fn update(
             return Err(Status::not_found(resource.group_resource(), name));
         };
         let old = decode_stored(&item.value, item.revision.0).map_err(|why| undecodable(&key, &why))?;
-        let old = resource.as_of_today(old);
-        let shown = resource.shown(&old);
+        let old = match resource.converts() {
+            true => resource.show(app, old).await?,
+            false => resource.as_of_today(old),
+        };
+        let shown = match resource.converts() {
+            true => Cow::Borrowed(&old),
+            false => resource.shown(&old),
+        };
         let proposed = change(&shown)?;
         match conflict(resource, name, &shown, &proposed) {
             // The cache may lag behind another server: look once more before refusing.
@@ -255,7 +263,7 @@ async fn replace(
     let kind = &*resource.stored;
     keep_identity(&mut proposed, shown);
     own(call, resource, Some(shown), &mut proposed, owner, part);
-    let mut new = resource.to_storage(proposed);
+    let mut new = resource.to_work(proposed);
     let request = admission::Request::update(call, resource, old, part, dry_run);
     app.admission.mutate(&request, &mut new).await?;
     prepare(resource, &mut new, old, part);
@@ -265,11 +273,12 @@ async fn replace(
     (kind.warnings)(&new, Some(old)).into_iter().for_each(|text| call.warn(text));
     app.admission.validate(&request, Some(&new)).await?;
     // One that is stored in another form than it would be today is written again.
-    if new == *old && (resource.as_stored(item.revision.0) || encode(new.clone()) == item.value) {
+    let unchanged = new == *old;
+    let gone = new.is_deleting() && ends(&new);
+    let value = encode(resource.finish(app, new).await?);
+    if unchanged && (resource.as_stored(item.revision.0) || value == item.value) {
         return Ok(Outcome::Unchanged(Stored { value: item.value.clone(), revision: Some(item.revision.0) }));
     }
-    let gone = new.is_deleting() && ends(&new);
-    let value = encode(new);
     if dry_run {
         return Ok(Outcome::Stored(Stored { value, revision: Some(item.revision.0) }));
     }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use super::authorizer;
 use super::functions;
 use super::parser::{Macro, Node};
 use super::value::Val;
@@ -322,7 +323,13 @@ fn select<'a>(of: Val<'a>, field: &str) -> Outcome<'a> {
     match of {
         Val::Optional(None) => Ok(Val::Optional(None)),
         Val::Optional(Some(value)) => optional_entry((*value).clone(), &key),
-        of if of.is_map() => of.entry(&key).ok_or_else(|| EvalError::no_key(&key)),
+        of if of.is_map() => match of.entry(&key) {
+            Some(Val::Failed(error)) => Err((*error).clone()),
+            found => found.ok_or_else(|| EvalError::no_key(&key)),
+        },
+        Val::Asking(asking) if field == "requestResource" => {
+            authorizer::request_resource(&asking).ok_or_else(|| EvalError::no_key(&key))
+        }
         of => Err(EvalError::overload("field selection", &[&of])),
     }
 }

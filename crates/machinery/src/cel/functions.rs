@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::eval::Evaluator;
 use super::value::Val;
-use super::{EvalError, lists, network, semver, texts, time};
+use super::{EvalError, authorizer, lists, network, semver, texts, time};
 use crate::quantity::Quantity;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
@@ -160,6 +160,8 @@ pub(super) fn member<'a>(cx: &Evaluator, target: Val<'a>, name: &str, values: Ve
         Val::Ip(_) | Val::Cidr(..) | Val::Url(_) => network::member(&target, name, &values),
         Val::Semver(version) => semver::member(version, name, &values),
         Val::Format(format) => texts::format_member(format, name, &values),
+        Val::Asking(asking) => authorizer::member(asking, name, &values),
+        Val::Verdict(verdict) => authorizer::verdict(verdict, name, &values),
         other => match other.items() {
             Some(items) => lists::member(cx, &items, name, &values),
             None => None,

@@ -14,12 +14,14 @@ mod network;
 mod semver;
 mod declared;
 mod time;
+mod authorizer;
 
 #[cfg(test)]
 mod tests;
 
 use std::cell::Cell;
 
+pub use authorizer::{Asked, Oracle, Verdict};
 use declared::Unknown;
 use eval::{Evaluator, Scope};
 use serde_json::Value;

@@ -42,6 +42,7 @@ pub fn shown(value: &Val) -> String {
         Val::Optional(None) => "optional.none()".into(),
         Val::Optional(Some(value)) => format!("optional({})", shown(value)),
         Val::Json(..) | Val::List(_) | Val::Map(_) => collection(value),
+        Val::Asking(_) | Val::Verdict(_) | Val::Failed(_) => value.type_name().into(),
     }
 }
 

@@ -37,6 +37,11 @@ pub enum Val<'a> {
     Semver(Rc<super::semver::Version>),
     /// A named format of the `format` library.
     Format(&'static str),
+    /// `authorizer`, and what has been said of a question to it.
+    Asking(Rc<super::authorizer::Asking<'a>>),
+    Verdict(Rc<super::authorizer::Verdict>),
+    /// A variable whose own expression failed: an error where it is used, and only there.
+    Failed(Rc<super::EvalError>),
 }
 
 impl<'a> Val<'a> {
@@ -92,6 +97,9 @@ impl<'a> Val<'a> {
             Val::Url(_) => "kubernetes.URL",
             Val::Semver(_) => "kubernetes.Semver",
             Val::Format(_) => "kubernetes.NamedFormat",
+            Val::Asking(_) => "kubernetes.authorization.Authorizer",
+            Val::Verdict(_) => "kubernetes.authorization.Decision",
+            Val::Failed(_) => "error",
         }
     }
 
@@ -133,6 +141,36 @@ impl<'a> Val<'a> {
             }
             _ => None,
         }
+    }
+
+    /// The value as JSON, where it can be: for patches that expressions make.
+    pub fn to_json(&self) -> Option<Value> {
+        Some(match self {
+            Val::Null => Value::Null,
+            Val::Bool(value) => (*value).into(),
+            Val::Int(value) => (*value).into(),
+            Val::Uint(value) => (*value).into(),
+            Val::Double(value) => serde_json::Number::from_f64(*value)?.into(),
+            Val::Text(text) => text.as_ref().into(),
+            Val::Bytes(bytes) => {
+                use base64::Engine;
+                base64::engine::general_purpose::STANDARD.encode(bytes).into()
+            }
+            Val::Json(value, _) => (*value).clone(),
+            Val::List(items) => items.iter().map(Val::to_json).collect::<Option<Vec<Value>>>()?.into(),
+            Val::Map(entries) => {
+                let pairs = entries.iter().map(|(key, value)| match key {
+                    Val::Text(key) => Some((key.to_string(), value.to_json()?)),
+                    _ => None,
+                });
+                Value::Object(pairs.collect::<Option<_>>()?)
+            }
+            Val::Duration(_) | Val::Time(_) | Val::Quantity(_) | Val::Ip(_) | Val::Cidr(..) | Val::Url(_) => {
+                super::texts::shown(self).into()
+            }
+            Val::Type(_) | Val::Optional(_) | Val::Semver(_) | Val::Format(_) => return None,
+            Val::Asking(_) | Val::Verdict(_) | Val::Failed(_) => return None,
+        })
     }
 
     pub fn is_map(&self) -> bool {

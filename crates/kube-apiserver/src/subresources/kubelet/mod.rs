@@ -15,6 +15,7 @@ use machinery::object::Meta;
 use machinery::status::{GroupResource, Status};
 use serde_json::Value;
 
+use crate::admission;
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::body::Sent;
 use crate::call::Call;
@@ -45,6 +46,11 @@ pub async fn connect(call: &Call, caller: Caller) -> Result<Reply, Status> {
         return Err(Status::method_not_allowed());
     }
     call.app.cache.fresh().await.map_err(store_status)?;
+    if known.name != "log" {
+        let asked = options::asked(call);
+        let request = admission::Request::connect(call, &asked);
+        call.app.admission.connect(&request, &asked).await?;
+    }
     let running = call.app.nodes.enter()?;
     match (call.resource.kind.kind, known.name) {
         ("Node", "proxy") => proxy::node(call, caller, running).await,

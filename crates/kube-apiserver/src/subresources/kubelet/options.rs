@@ -6,8 +6,9 @@ use form_urlencoded::Serializer;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::object::Meta;
 use machinery::status::Status;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::call::Call;
 use crate::query::Query;
 
 /// The kubelet's query for a log, beginning with `?` unless it is empty.
@@ -70,6 +71,45 @@ pub fn log(query: &Query, pod: &str) -> Result<String, Status> {
         out.append_pair("stream", stream);
     }
     Ok(with_mark(out.finish()))
+}
+
+/// What is asked of a connection, as an object of upstream's kinds: for those who are asked whether it may be.
+pub fn asked(call: &Call) -> Value {
+    let (query, subresource) = (&call.query, call.target.subresource.as_str());
+    let kind = match subresource {
+        "exec" => "PodExecOptions".to_string(),
+        "attach" => "PodAttachOptions".to_string(),
+        "portforward" => "PodPortForwardOptions".to_string(),
+        _ => format!("{}ProxyOptions", call.resource.kind.kind),
+    };
+    let mut out = json!({"kind": kind, "apiVersion": "v1"});
+    match subresource {
+        "exec" | "attach" => {
+            for flag in ["stdin", "stdout", "stderr", "tty"] {
+                if query.flag(flag) {
+                    out[flag] = true.into();
+                }
+            }
+            if !query.get("container").is_empty() {
+                out["container"] = query.get("container").into();
+            }
+            if subresource == "exec" {
+                out["command"] = query.all("command").into();
+            }
+        }
+        "portforward" => {
+            let ports: Vec<u64> = query.all("ports").iter().filter_map(|port| port.parse().ok()).collect();
+            if !ports.is_empty() {
+                out["ports"] = ports.into();
+            }
+        }
+        _ => {
+            if !call.target.rest.is_empty() {
+                out["path"] = call.target.rest.as_str().into();
+            }
+        }
+    }
+    out
 }
 
 /// The kubelet's query for exec and attach.
@@ -139,7 +179,6 @@ pub fn container(pod: &Value, wanted: &str) -> Result<String, Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn log_options_are_checked_and_passed_on() {
