@@ -189,7 +189,9 @@ async fn versions_are_converted_wherever_they_are_read_and_written() {
     let reply = bed.loopback.clone().call(request.body(Full::new(Bytes::new())).unwrap()).await.unwrap();
     let mut pieces = reply.into_body().into_data_stream();
     let mut seen = String::new();
-    let read = async |seen: &mut String, pieces: &mut http_body_util::BodyDataStream<kube_apiserver::body::Body>, wanted: &str| {
+    let read = async |seen: &mut String,
+                      pieces: &mut http_body_util::BodyDataStream<kube_apiserver::body::Body>,
+                      wanted: &str| {
         while !seen.contains(wanted) {
             let piece = tokio::time::timeout(Duration::from_secs(10), pieces.next()).await.expect("in time");
             let piece: Bytes = piece.expect("more").unwrap();
