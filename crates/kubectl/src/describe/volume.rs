@@ -12,18 +12,19 @@ pub fn volumes(list: &[Value], space: &str) -> String {
     let name_indent = if space.is_empty() { "  " } else { "   " };
     for volume in list {
         out += &format!("{name_indent}{}:\n", text(volume, "/name"));
-        for (key, value) in lines(volume) {
-            out += &format!("    {key}:\t{value}\n");
+        for line in lines(volume) {
+            out += &format!("    {line}\n");
         }
     }
     out
 }
 
-type Lines = Vec<(String, String)>;
+/// Annotations and attributes are cut behind so many bytes.
+const PAIR_BYTES_MAX: usize = 140;
 
-fn lines(volume: &Value) -> Lines {
-    let mut out: Lines = Vec::new();
-    let mut add = |key: &str, value: String| out.push((key.into(), value));
+fn lines(volume: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut add = |key: &str, value: String| out.push(format!("{key}:\t{value}"));
     if let Some(path) = volume.get("hostPath") {
         add("Type", "HostPath (bare host directory volume)".into());
         add("Path", text(path, "/path").into());
@@ -67,10 +68,10 @@ fn lines(volume: &Value) -> Lines {
         }
     } else if let Some(downward) = volume.get("downwardAPI") {
         add("Type", "DownwardAPI (a volume populated by information about the pod)".into());
-        add("Items", String::new());
+        out.push("Items:".into());
         for item in items(downward, "/items") {
             let from = or(text(item, "/fieldRef/fieldPath"), text(item, "/resourceFieldRef/resource"));
-            out.push((format!("  {from} -> {}", text(item, "/path")), String::new()));
+            out.push(format!("  {from} -> {}", text(item, "/path")));
         }
     } else if let Some(nfs) = volume.get("nfs") {
         add("Type", "NFS (an NFS mount that lasts the lifetime of a pod)".into());
@@ -82,13 +83,23 @@ fn lines(volume: &Value) -> Lines {
         add("Driver", text(csi, "/driver").into());
         add("FSType", text(csi, "/fsType").into());
         add("ReadOnly", (csi["readOnly"] == true).to_string());
+        out.extend(pairs("VolumeAttributes", &csi["volumeAttributes"], ""));
     } else if let Some(ephemeral) = volume.get("ephemeral") {
         add(
             "Type",
             "EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)".into(),
         );
-        let class = text(ephemeral, "/volumeClaimTemplate/spec/storageClassName");
-        add("StorageClass", class.into());
+        let claim = &ephemeral["volumeClaimTemplate"];
+        if claim.is_object() {
+            add("StorageClass", text(claim, "/spec/storageClassName").into());
+            add("Volume", text(claim, "/spec/volumeName").into());
+            out.extend(pairs("Labels", &claim["metadata"]["labels"], INDENT));
+            out.extend(pairs("Annotations", &claim["metadata"]["annotations"], INDENT));
+            // Of a claim that is only asked for, neither is known.
+            out.extend(["Capacity:\t".into(), "Access Modes:\t".into()]);
+            let mode = text(claim, "/spec/volumeMode");
+            out.extend((!mode.is_empty()).then(|| format!("VolumeMode:\t{mode}")));
+        }
     } else if let Some(image) = volume.get("image") {
         add("Type", "Image (a container image or OCI artifact)".into());
         add("Reference", text(image, "/reference").into());
@@ -97,4 +108,20 @@ fn lines(volume: &Value) -> Lines {
         add("Type", "<unknown>".into());
     }
     out
+}
+
+const INDENT: &str = "    ";
+
+/// Upstream indents what stands behind the title once more, and the word for nothing only inside of something else.
+fn pairs(title: &str, map: &Value, nothing_indent: &str) -> Vec<String> {
+    let map = map.as_object().filter(|map| !map.is_empty());
+    let Some(map) = map else { return vec![format!("{title}:\t{nothing_indent}<none>")] };
+    let mut all: Vec<String> = map.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    all.sort();
+    let first = std::iter::once(format!("{title}:\t")).chain(std::iter::repeat(format!("{INDENT}\t")));
+    let cut = |pair: &str| match pair.char_indices().find(|(at, letter)| at + letter.len_utf8() > PAIR_BYTES_MAX) {
+        Some((at, _)) => format!("{}...", &pair[..at]),
+        None => pair.to_string(),
+    };
+    first.zip(all).map(|(title, pair)| format!("{title}{INDENT}{}", cut(&pair))).collect()
 }
