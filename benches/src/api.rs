@@ -54,7 +54,7 @@ pub async fn run(parts: &[String]) -> anyhow::Result<()> {
 
 async fn start() -> anyhow::Result<()> {
     let began = Instant::now();
-    let server = Server::start()?;
+    let server = Server::start_api(&[])?;
     let ready = began.elapsed().as_secs_f64();
     tokio::time::sleep(Duration::from_secs(2)).await;
     report::compare(
@@ -76,7 +76,7 @@ async fn start() -> anyhow::Result<()> {
 
 /// A new server in which pods can be created.
 async fn ready_server() -> anyhow::Result<Server> {
-    let server = Server::start()?;
+    let server = Server::start_api(&[])?;
     let mut connection = Connection::open(&server.client()?, Protocol::Http1).await?;
     let account = r#"{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default"}}"#;
     let path = "/api/v1/namespaces/default/serviceaccounts";

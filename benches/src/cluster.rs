@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use futures::{StreamExt, stream};
 use kube::Client;
 use serde_json::{Value, json};
-use testkit::Server;
+use testkit::{Options, Server};
 
 const REQUESTS_AT_ONCE: usize = 32;
 
@@ -18,7 +18,9 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start() -> anyhow::Result<Cluster> {
-        let server = Server::start()?;
+        // A range for each of very many nodes.
+        let arguments = vec!["--cluster-cidr=10.64.0.0/10".to_owned()];
+        let server = Server::start_with(Options { arguments, machine: None })?;
         let kubeconfig = kube::config::Kubeconfig::read_from(server.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
         Ok(Cluster { server, client: Client::try_from(config)? })
