@@ -1,8 +1,9 @@
 //! Admission as a whole: a real server on an embedded store, written to the way the verbs write.
 
-use std::net::{IpAddr, Ipv4Addr};
+#[path = "support/config.rs"]
+mod config;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use kube_apiserver::app::App;
@@ -39,26 +40,7 @@ impl Cluster {
     }
 
     async fn server(&self, name: &str) -> Server {
-        let config = kube_apiserver::Config {
-            data_dir: self.folder.path().join(name),
-            bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            https_port: 0,
-            advertise_address: None,
-            service_cidr: "10.43.0.0/16".parse().expect("a network"),
-            tls_sans: Vec::new(),
-            cluster_domain: "cluster.local".into(),
-            node_ports: 30000..=32767,
-            kubeconfig_copy: None,
-            kubeconfig_mode: 0o600,
-            host_name: "test".into(),
-            token_auth_file: None,
-            event_ttl: Duration::from_secs(60),
-            shared_store: false,
-            attached: Vec::new(),
-            kubelet_insecure_tls: false,
-            flow: Default::default(),
-            audit: Default::default(),
-        };
+        let config = config::config(self.folder.path().join(name));
         let store: Arc<dyn Store> = self.store.clone();
         let running = kube_apiserver::start(config, store, self.shutdown.clone()).await.expect("the server starts");
         Server { app: running.app.clone() }

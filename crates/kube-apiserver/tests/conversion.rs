@@ -1,71 +1,26 @@
 //! Custom resources whose versions a webhook converts: a real server on an embedded store, asked as clients ask, and a
 //! real HTTPS webhook that turns `spec.size` of v1 into `spec.width` of v2 and back.
 
+#[path = "support/bed.rs"]
+mod bed;
 #[path = "../../../tests/tests/support/webhook.rs"]
 #[allow(dead_code, reason = "shared with tests of admission")]
 mod webhook;
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use bed::Bed;
 use bytes::Bytes;
 use futures::StreamExt;
 use http::Request;
 use http_body_util::{BodyExt, Full};
-use kube_apiserver::loopback::Loopback;
 use serde_json::{Value, json};
-use store::Store;
-use store::embedded::{Config as StoreConfig, EmbeddedStore};
-use tokio_util::sync::CancellationToken;
 use tower::Service;
 use webhook::{Answer, Webhook};
 
-struct Bed {
-    _folder: tempfile::TempDir,
-    shutdown: CancellationToken,
-    loopback: Loopback,
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
-    }
-}
-
 impl Bed {
-    async fn start() -> Bed {
-        // Another test of this process may have done it first.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let folder = tempfile::tempdir().expect("a folder for the test");
-        let store: Arc<dyn Store> =
-            EmbeddedStore::open(StoreConfig::new(folder.path().join("store"))).expect("an empty store opens");
-        let config = kube_apiserver::Config {
-            data_dir: folder.path().join("server"),
-            bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-            https_port: 0,
-            advertise_address: None,
-            service_cidr: "10.43.0.0/16".parse().expect("a network"),
-            tls_sans: Vec::new(),
-            cluster_domain: "cluster.local".into(),
-            node_ports: 30000..=32767,
-            kubeconfig_copy: None,
-            kubeconfig_mode: 0o600,
-            host_name: "test".into(),
-            token_auth_file: None,
-            event_ttl: Duration::from_secs(60),
-            shared_store: false,
-            attached: Vec::new(),
-            kubelet_insecure_tls: false,
-            flow: Default::default(),
-            audit: Default::default(),
-        };
-        let shutdown = CancellationToken::new();
-        let running = kube_apiserver::start(config, store, shutdown.clone()).await.expect("the server starts");
-        Bed { _folder: folder, shutdown, loopback: Loopback::administrator(running.app.clone(), "test") }
-    }
-
     async fn send(&self, method: &str, path: &str, content_type: &str, body: Value) -> (u16, Value) {
         let body = if body.is_null() { Bytes::new() } else { body.to_string().into() };
         let request = Request::builder().method(method).uri(path).header("content-type", content_type);
