@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::names;
 use machinery::node::Node;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub(crate) const IMMUTABLE: &str = "field is immutable";
 pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
@@ -41,24 +41,27 @@ pub(crate) fn immutable(new: &Node, old: &Node, errors: &mut Errors) {
 }
 
 /// Equal as Go's semantic equality sees it: a missing field, null and an empty list or map are the same.
+/// Every field of both sides is looked at once: schemas are deep, and a second look per level doubles with each of them.
 pub(crate) fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Object(left), Value::Object(right)) => {
-            let covers = |one: &Map<String, Value>, other: &Map<String, Value>| {
-                one.iter().all(|(key, value)| same(value, other.get(key).unwrap_or(&Value::Null)))
-            };
-            covers(left, right) && covers(right, left)
+            left.iter().all(|(key, value)| same(value, right.get(key).unwrap_or(&Value::Null)))
+                && right.iter().all(|(key, value)| left.contains_key(key) || is_nothing(value))
         }
         (Value::Array(left), Value::Array(right)) => {
             left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
         }
-        (Value::Null, other) | (other, Value::Null) => match other {
-            Value::Null => true,
-            Value::Object(map) => map.is_empty(),
-            Value::Array(items) => items.is_empty(),
-            _ => false,
-        },
+        (Value::Null, other) | (other, Value::Null) => is_nothing(other),
         _ => left == right,
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
     }
 }
 
@@ -269,5 +272,31 @@ pub(crate) fn domain_prefixed_path(at: &Node, errors: &mut Errors) {
             &path.into(),
             "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_go_holds_alike_is_the_same() {
+        let check = |left: Value, right: Value, expected: bool| {
+            assert_eq!((same(&left, &right), same(&right, &left)), (expected, expected), "{left} {right}");
+        };
+        check(json!({"a": 1, "b": null}), json!({"a": 1, "c": [], "d": {}}), true);
+        check(json!({"a": {"b": []}}), json!({"a": {}}), true);
+        check(json!({"a": 1}), json!({"a": 1, "b": 0}), false);
+        check(json!([{"a": []}]), json!([{}]), true);
+        check(json!([1]), json!([1, 2]), false);
+    }
+
+    #[test]
+    fn deep_values_are_compared_in_linear_time() {
+        let deep = (0..60).fold(json!("end"), |below, _| json!({"properties": {"below": below}}));
+        // Twice the work per level would take longer than the universe has.
+        assert!(same(&deep, &deep.clone()));
     }
 }
