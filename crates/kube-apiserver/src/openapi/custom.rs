@@ -14,19 +14,26 @@ pub fn name(kind: &Kind) -> String {
 
 /// A definition from the schema of the custom kind's version; without one anything may stand in an object.
 pub fn definition(kind: &Kind, schema: Option<&Value>) -> Value {
-    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let mut out = schema.filter(|schema| schema.is_object()).cloned().unwrap_or(open);
-    out["x-kubernetes-group-version-kind"] = json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
+    let kinds = json!([{"group": kind.group, "version": kind.version, "kind": kind.kind}]);
+    let Some(mut out) = schema.filter(|schema| schema.is_object()).cloned() else {
+        return json!({"type": "object", "x-kubernetes-group-version-kind": kinds});
+    };
+    out["x-kubernetes-group-version-kind"] = kinds;
     if !out["properties"].is_object() {
         out["properties"] = json!({});
     }
     let properties = &mut out["properties"];
     properties["apiVersion"] = json!({"type": "string", "description": API_VERSION});
     properties["kind"] = json!({"type": "string", "description": KIND});
-    properties["metadata"] = json!({
+    properties["metadata"] = metadata();
+    out
+}
+
+/// The metadata of an object.
+pub fn metadata() -> Value {
+    json!({
         "$ref": format!("{NEUTRAL}io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"),
         "description": "Standard object's metadata. More info: \
             https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
-    });
-    out
+    })
 }

@@ -138,6 +138,12 @@ fn references<'a>(schema: &'a Value, found: &mut impl FnMut(&'a str)) {
 
 /// A definition as `/openapi/v2` serves it: without defaults, and with less than JSON schema can say.
 pub fn v2(name: &str, definition: &Value) -> Value {
+    // A kind that keeps what it does not know says nothing at all: old clients would refuse every field but those it lists.
+    if is_true(definition.as_object(), PRESERVE)
+        && let Some(kinds) = definition.get(KINDS_KEY)
+    {
+        return json!({"type": "object", KINDS_KEY: kinds});
+    }
     let mut out = definition.clone();
     match name {
         INT_OR_STRING => string(&mut out, Some("int-or-string")),
@@ -166,15 +172,75 @@ fn v2_schema(schema: &mut Value) {
         map.remove(key);
     }
     refer(map, V2);
+    not_required_where_nullable(map);
     // Old clients check what they know of a type, and then refuse null, or a field that is kept though it is unknown.
     if map.remove("nullable") == Some(true.into()) {
         map.retain(|key, _| !matches!(key.as_str(), "type" | "items" | "properties"));
     }
-    if map.get("x-kubernetes-preserve-unknown-fields") == Some(&true.into()) {
+    let is_open = is_true(Some(map), PRESERVE);
+    if is_open {
         map.retain(|key, _| !matches!(key.as_str(), "items" | "properties"));
     }
+    let kind = map.get("type").and_then(Value::as_str);
+    if (kind == Some("object") && is_open) || (kind == Some("array") && !map.contains_key("items")) {
+        map.remove("type");
+    }
     each_inner(map, v2_schema);
+    if !is_open {
+        add_embedded(map, V2);
+    }
 }
+
+fn is_true(schema: Option<&Map<String, Value>>, key: &str) -> bool {
+    schema.and_then(|schema| schema.get(key)) == Some(&Value::Bool(true))
+}
+
+/// A field that may be null counts as missing for clients that know no null.
+fn not_required_where_nullable(map: &mut Map<String, Value>) {
+    if is_true(map.get("additionalProperties").and_then(Value::as_object), "nullable") {
+        map.remove("required");
+    }
+    let Some(Value::Array(mut required)) = map.remove("required") else { return };
+    let nullable = |name: &Value| {
+        let property = name.as_str().and_then(|name| map.get("properties")?.get(name)?.as_object());
+        is_true(property, "nullable")
+    };
+    required.retain(|name| !nullable(name));
+    if !required.is_empty() {
+        map.insert("required".into(), required.into());
+    }
+}
+
+/// An object within an object has what every object has.
+fn add_embedded(map: &mut Map<String, Value>, prefix: &str) {
+    if !is_true(Some(map), EMBEDDED) {
+        return;
+    }
+    let mut metadata = custom::metadata();
+    match prefix {
+        V3 => v3_schema(&mut metadata),
+        _ => v2_schema(&mut metadata),
+    }
+    let properties = map.entry("properties").or_insert_with(|| json!({}));
+    properties["apiVersion"] = json!({"type": "string", "description": EMBEDDED_API_VERSION});
+    properties["kind"] = json!({"type": "string", "description": EMBEDDED_KIND});
+    properties["metadata"] = metadata;
+    let required = map.entry("required").or_insert_with(|| json!([]));
+    for name in ["kind", "apiVersion"] {
+        if let Value::Array(list) = required
+            && !list.iter().any(|known| known == name)
+        {
+            list.push(name.into());
+        }
+    }
+}
+
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+const EMBEDDED_API_VERSION: &str = "apiVersion defines the versioned schema of this representation of an object. More \
+    info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources";
+const EMBEDDED_KIND: &str = "kind is a string value representing the type of this object. In CamelCase. More info: \
+    https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 /// A definition as `/openapi/v3` serves it.
 pub fn v3(name: &str, definition: &Value) -> Value {
@@ -200,6 +266,7 @@ fn v3_schema(schema: &mut Value) {
     let Some(map) = schema.as_object_mut() else { return };
     each_inner(map, v3_schema);
     refer(map, V3);
+    add_embedded(map, V3);
     // Beside a reference nothing else counts in version 3, so it moves one level down.
     if map.len() > 1
         && let Some(target) = map.remove("$ref")

@@ -237,7 +237,9 @@ fn a_custom_kind() {
             "replicas": {"type": "integer", "default": 1, "minimum": 0},
             "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
             "note": {"type": "string", "nullable": true},
-        }},
+            "list": {"type": "array", "items": {"type": "string"}, "x-kubernetes-preserve-unknown-fields": true},
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }, "required": ["replicas", "note"]},
     }});
     let definition = custom::definition(&kind, Some(&schema));
     let name = custom::name(&kind);
@@ -246,16 +248,47 @@ fn a_custom_kind() {
         second["properties"]["spec"]["properties"],
         json!({
             "replicas": {"type": "integer", "minimum": 0}, "port": {"x-kubernetes-int-or-string": true}, "note": {},
+            "list": {"x-kubernetes-preserve-unknown-fields": true},
+            "free": {"x-kubernetes-preserve-unknown-fields": true},
         })
     );
+    assert_eq!(second["properties"]["spec"]["required"], json!(["replicas"]));
     let target = "/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     assert_eq!(second["properties"]["metadata"]["$ref"], format!("#{target}"));
     let third = definitions::v3(&name, &definition);
     assert_eq!(third["properties"]["spec"], schema["properties"]["spec"]);
     assert_eq!(third["x-kubernetes-group-version-kind"][0]["kind"], "CronTab");
-    let open = definitions::v2(&name, &custom::definition(&kind, None));
-    assert_eq!(open.get("properties"), None, "anything may stand in a kind without a schema");
+    let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"spec": {}}});
+    for schema in [None, Some(&open)] {
+        let bare = definitions::v2(&name, &custom::definition(&kind, schema));
+        let fields: Vec<&String> = bare.as_object().expect("a schema").keys().collect();
+        assert_eq!(fields, ["type", "x-kubernetes-group-version-kind"], "anything may stand in such a kind");
+    }
 }
+
+/// Objects within objects have a version, a kind and metadata, unless old clients would then refuse all other fields.
+#[test]
+fn embedded_objects() {
+    let kind = machinery::kind::Kind { group: "example.com", kind: "Holder", ..machinery::kind::Kind::COMMON };
+    let embedded = |open: bool| json!({"type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": open});
+    let schema = json!({"type": "object", "properties": {"open": embedded(true), "closed": embedded(false)}});
+    let name = custom::name(&kind);
+    let definition = custom::definition(&kind, Some(&schema));
+    let (second, third) = (definitions::v2(&name, &definition), definitions::v3(&name, &definition));
+    for part in [&second["properties"]["closed"], &third["properties"]["closed"], &third["properties"]["open"]] {
+        let fields: Vec<&String> = part["properties"].as_object().expect("properties").keys().collect();
+        assert_eq!(fields, ["apiVersion", "kind", "metadata"]);
+        assert_eq!(part["required"], json!(["kind", "apiVersion"]));
+    }
+    assert_eq!(second["properties"]["open"].get("properties"), None);
+    check_references(
+        "embedded",
+        &json!({"swagger": "2.0", "definitions": {META_NAME: {}}}),
+        &second["properties"]["closed"],
+    );
+}
+
+const META_NAME: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// A custom kind has its own document and is in the one of version 2; the others stay as they are.
 #[tokio::test]
