@@ -36,6 +36,6 @@ fn schema(shape: TypeRef, depth: usize) -> Value {
             json!({"type": "object", "additionalProperties": schema(shape.of(*value), depth - 1)})
         }
         Type::List { item, .. } => json!({"type": "array", "items": schema(shape.of(*item), depth - 1)}),
-        Type::Scalar(_) | Type::Any => json!({}),
+        Type::Scalar(_) | Type::Any { .. } => json!({}),
     }
 }

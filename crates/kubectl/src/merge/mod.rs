@@ -68,7 +68,7 @@ fn field<'a>(ty: Option<TypeRef<'a>>, key: &str) -> (Option<TypeRef<'a>>, PatchR
             None => (None, PatchRule::default()),
         },
         Type::Map { value, .. } => (Some(ty.of(*value)), PatchRule::default()),
-        Type::List { .. } | Type::Scalar(_) | Type::Any => (None, PatchRule::default()),
+        Type::List { .. } | Type::Scalar(_) | Type::Any { .. } => (None, PatchRule::default()),
     }
 }
 

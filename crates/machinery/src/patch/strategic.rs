@@ -134,7 +134,7 @@ fn field_type<'a>(ty: Option<TypeRef<'a>>, key: &str) -> (Option<TypeRef<'a>>, O
             None => (None, None),
         },
         Type::Map { value, .. } => (Some(ty.of(*value)), None),
-        Type::List { .. } | Type::Scalar(_) | Type::Any => (None, None),
+        Type::List { .. } | Type::Scalar(_) | Type::Any { .. } => (None, None),
     }
 }
 

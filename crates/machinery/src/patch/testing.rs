@@ -34,7 +34,8 @@ fn build(schemas: &mut Schemas, notation: &Value) -> TypeId {
             "bool" => Type::Scalar(Scalar::Bool),
             "either" => Type::Scalar(Scalar::IntOrString),
             "time" => Type::Scalar(Scalar::Time),
-            "any" => Type::Any,
+            "any" => Type::Any { atomic: false },
+            "raw" => Type::Any { atomic: true },
             other => panic!("no test type {other}"),
         }
     } else if let Some(fields) = notation.get("fields").and_then(Value::as_object) {

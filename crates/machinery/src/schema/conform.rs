@@ -45,7 +45,7 @@ enum Place<'a> {
 
 fn check(value: &mut Value, ty: TypeRef, place: &Place, into: &mut Problems) -> Result<(), TypeError> {
     match (ty.get(), &mut *value) {
-        (Type::Any, _) => Ok(()),
+        (Type::Any { .. }, _) => Ok(()),
         (Type::Scalar(kind), _) => scalar(value, *kind, ty, place),
         (Type::Struct(shape), Value::Object(map)) => structure(map, shape, ty, place, into),
         (Type::Map { value: item, .. }, Value::Object(map)) => {
@@ -297,7 +297,7 @@ fn go_type(ty: TypeRef) -> String {
             _ => format!("map[string]{}", go_type(ty.of(*value))),
         },
         Type::List { item, .. } => format!("[]{}", go_type(ty.of(*item))),
-        Type::Any => "interface {}".into(),
+        Type::Any { .. } => "interface {}".into(),
         Type::Scalar(scalar) => match scalar {
             Scalar::String | Scalar::Time | Scalar::MicroTime | Scalar::Duration => "string",
             Scalar::Bool => "bool",

@@ -29,6 +29,8 @@ pub fn from_structural(schema: &Value, name: &str, shared: &Map<String, Value>) 
     builder.schemas
 }
 
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+
 /// The definition of metadata.
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
@@ -44,11 +46,13 @@ fn well_known(name: &str) -> Option<Type> {
         "apimachinery.pkg.apis.meta.v1.Time" => Scalar::Time,
         "apimachinery.pkg.apis.meta.v1.MicroTime" => Scalar::MicroTime,
         "apimachinery.pkg.apis.meta.v1.Duration" => Scalar::Duration,
-        "apimachinery.pkg.apis.meta.v1.FieldsV1" | "apimachinery.pkg.runtime.RawExtension" => return Some(Type::Any),
+        "apimachinery.pkg.apis.meta.v1.FieldsV1" | "apimachinery.pkg.runtime.RawExtension" => {
+            return Some(Type::Any { atomic: true });
+        }
         other => {
             let json = other.strip_prefix("apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON")?;
             // JSON itself and the unions of a schema with an array, a boolean or a list of texts.
-            return (json.is_empty() || json.starts_with("SchemaPropsOr")).then_some(Type::Any);
+            return (json.is_empty() || json.starts_with("SchemaPropsOr")).then_some(Type::Any { atomic: false });
         }
     };
     Some(Type::Scalar(scalar))
@@ -60,14 +64,22 @@ struct Builder<'a> {
     definitions: &'a Map<String, Value>,
     /// What comes from Go types, not from a custom resource.
     built_in: bool,
+    /// Something around the schema at hand keeps what it does not know; so does all below it, for who applies.
+    preserves: bool,
 }
 
 impl<'a> Builder<'a> {
     /// With all definitions built; each has its id before any is read, so they may refer to each other.
     fn with(definitions: &'a Map<String, Value>) -> Builder<'a> {
-        let mut builder = Builder { schemas: Schemas::default(), scalars: HashMap::new(), definitions, built_in: true };
+        let mut builder = Builder {
+            schemas: Schemas::default(),
+            scalars: HashMap::new(),
+            definitions,
+            built_in: true,
+            preserves: false,
+        };
         for name in definitions.keys() {
-            let id = builder.schemas.add(Type::Any);
+            let id = builder.schemas.add(Type::Any { atomic: false });
             builder.schemas.name(name, id);
         }
         for (name, definition) in definitions {
@@ -116,6 +128,14 @@ impl<'a> Builder<'a> {
     }
 
     fn contents(&mut self, schema: &Value, name: &str) -> Type {
+        let around = self.preserves;
+        self.preserves |= flag(schema, PRESERVE);
+        let contents = self.contents_within(schema, name);
+        self.preserves = around;
+        contents
+    }
+
+    fn contents_within(&mut self, schema: &Value, name: &str) -> Type {
         if flag(schema, "x-kubernetes-int-or-string") {
             return Type::Scalar(Scalar::IntOrString);
         }
@@ -133,20 +153,24 @@ impl<'a> Builder<'a> {
             }
             Some("object") => self.object(schema, name),
             _ if schema.get("properties").is_some() => self.object(schema, name),
-            _ => Type::Any,
+            _ => Type::Any { atomic: false },
         }
     }
 
     fn object(&mut self, schema: &Value, name: &str) -> Type {
         let atomic = schema.get("x-kubernetes-map-type").and_then(Value::as_str) == Some("atomic");
-        let preserve_unknown = flag(schema, "x-kubernetes-preserve-unknown-fields");
+        let preserve_unknown = self.preserves;
+        let is_embedded = flag(schema, "x-kubernetes-embedded-resource");
         let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
             return match schema.get("additionalProperties") {
                 Some(value) if value.is_object() => Type::Map { value: self.id_of(value, name), atomic },
-                Some(Value::Bool(true)) => Type::Map { value: self.schemas.add(Type::Any), atomic },
+                Some(Value::Bool(true)) => Type::Map { value: self.schemas.add(Type::Any { atomic: false }), atomic },
                 // A built-in type without properties is an empty struct; a custom one prunes everything, unless it
                 // keeps what it does not know.
-                _ => Type::Struct(Struct { name: name.into(), atomic, preserve_unknown, ..Struct::default() }),
+                _ => {
+                    let shape = Struct { name: name.into(), atomic, preserve_unknown, ..Struct::default() };
+                    Type::Struct(if is_embedded { self.embedded(shape) } else { shape })
+                }
             };
         };
         let required: Vec<&str> = schema
@@ -168,7 +192,7 @@ impl<'a> Builder<'a> {
         fields.sort_by(|left, right| left.name.cmp(&right.name));
         let shape = Struct { name: name.into(), fields, atomic, preserve_unknown, embedded: false };
         let has_type = ["apiVersion", "kind", "metadata"].iter().all(|field| properties.contains_key(*field));
-        Type::Struct(match flag(schema, "x-kubernetes-embedded-resource") {
+        Type::Struct(match is_embedded {
             true => self.embedded(shape),
             false => Struct { embedded: has_type && self.built_in, ..shape },
         })

@@ -48,8 +48,10 @@ pub enum Type {
         kind: ListKind,
     },
     Scalar(Scalar),
-    /// Any JSON, kept as it is: raw extensions, FieldsV1, preserved unknown fields.
-    Any,
+    /// Any JSON, kept as it is. Raw extensions have one owner; what a schema leaves untyped is taken apart by its fields.
+    Any {
+        atomic: bool,
+    },
 }
 
 #[derive(Debug, Default)]

@@ -16,7 +16,7 @@ pub fn zero(ty: TypeRef) -> Value {
             Value::Object(map)
         }
         Type::Scalar(scalar) => scalar_zero(*scalar),
-        Type::Map { .. } | Type::List { .. } | Type::Any => Value::Null,
+        Type::Map { .. } | Type::List { .. } | Type::Any { .. } => Value::Null,
     }
 }
 

@@ -92,7 +92,7 @@ impl Decoder<'_> {
                 };
                 self.message(inner, self.form(field.ty)?, bytes, depth + 1)
             }
-            Type::Scalar(_) | Type::Any => {
+            Type::Scalar(_) | Type::Any { .. } => {
                 let value = self.value(field.ty, name, tag, reader, depth)?;
                 // Go writes every plain field, also when it is zero.
                 let dropped = value.is_null() || (field.empty == Empty::Dropped && is_zero(&value));
@@ -167,7 +167,7 @@ impl Decoder<'_> {
                 self.message(&mut object, self.form(ty)?, bytes, depth + 1)?;
                 Ok(Value::Object(object))
             }
-            Type::Any => self.any(ty, name, reader.bytes(tag, name)?, depth),
+            Type::Any { .. } => self.any(ty, name, reader.bytes(tag, name)?, depth),
             // Protobuf has no map of lists: the list is wrapped in a message, as ExtraValue is.
             Type::List { item, .. } => {
                 let mut items = Vec::new();

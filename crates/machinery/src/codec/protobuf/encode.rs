@@ -122,7 +122,7 @@ impl Encoder<'_> {
                 };
                 put_message(out, number, |out| self.message(fields, message, out))
             }
-            Type::Any => put_message(out, number, |out| self.any(ty, name, value, out)),
+            Type::Any { .. } => put_message(out, number, |out| self.any(ty, name, value, out)),
             Type::List { item, .. } => {
                 let items = value.as_array().ok_or_else(|| problem(name, "not a list"))?;
                 put_message(out, number, |out| {

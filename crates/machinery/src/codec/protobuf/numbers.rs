@@ -66,7 +66,7 @@ impl<'a> FieldNumbers<'a> {
                     None if shape.fields.is_empty() => Form::Message(Message::default()),
                     None => Form::Unknown,
                 },
-                Type::Any => any_form(names.get(&id).copied().unwrap_or("")),
+                Type::Any { .. } => any_form(names.get(&id).copied().unwrap_or("")),
                 Type::Map { .. } | Type::List { .. } | Type::Scalar(_) => Form::Plain,
             }
         });

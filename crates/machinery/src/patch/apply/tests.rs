@@ -14,7 +14,8 @@ const NOTATION: &str = r#"{"fields": {
         "ports": {"keys": ["port", "protocol"], "items": {"fields": {"port": "int", "protocol": {"type": "string", "default": "TCP"}, "name": "string"}}},
         "set": {"items": "string", "set": true},
         "list": {"items": "string"},
-        "nested": {"fields": {"x": "string", "y": "string"}}
+        "nested": {"fields": {"x": "string", "y": "string"}},
+        "free": "any", "raw": "raw"
     }}
 }}"#;
 
@@ -66,6 +67,18 @@ fn check(steps: &[(&str, Value)], spec: Value, owners: &[(&str, Value)]) {
 fn check_error(steps: &[(&str, Value)], code: u16, message: &str) {
     let status = run(steps).expect_err("refused").status();
     assert_eq!((status.code, status.message.as_str()), (code, message));
+}
+
+#[test]
+fn what_has_no_type_is_merged_by_field() {
+    let values = |field: &str| json!({"free": {"n": {field: [1]}}});
+    let both = json!({"free": {"n": {"a": [1], "b": [1]}}});
+    let owned = |field: &str| json!({"f:free": {"f:n": {".": {}, field: {}}}});
+    check(&[("m", values("a")), ("n", values("b"))], both, &[("m", owned("f:a")), ("n", owned("f:b"))]);
+    // Lists in it, and raw extensions, have one owner.
+    let conflict = |field: &str| format!("Apply failed with 1 conflict: conflict with \"m\": .spec.{field}");
+    check_error(&[("m", values("a")), ("n", json!({"free": {"n": {"a": [2]}}}))], 409, &conflict("free.n.a"));
+    check_error(&[("m", json!({"raw": {"a": 1}})), ("n", json!({"raw": {"b": 1}}))], 409, &conflict("raw"));
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl<'a> Walker<'a> {
 
     fn value(&mut self, ty: TypeRef, value: &'a Value) {
         match (ty.get(), value) {
-            (_, Value::Null) | (Type::Any, _) => {}
+            (_, Value::Null) | (Type::Any { .. }, _) => {}
             (Type::Struct(shape), Value::Object(entries)) => self.fields(ty, shape, entries),
             (Type::Map { value, .. }, Value::Object(entries)) => {
                 for (name, entry) in entries {
@@ -75,7 +75,8 @@ impl<'a> Walker<'a> {
             let is_embedded = shape.embedded && matches!(name.as_str(), "apiVersion" | "kind" | "metadata");
             match shape.field(name) {
                 Some(field) => self.under(element, ty.of(field.ty), value),
-                None if shape.preserve_unknown || is_embedded => {}
+                // An object without properties is free in form, whatever is pruned from it later.
+                None if shape.preserve_unknown || is_embedded || shape.fields.is_empty() => {}
                 None => {
                     self.path.push(element);
                     self.problem("field not declared in schema");

@@ -15,7 +15,8 @@ pub fn shape<'s>(ty: Option<TypeRef<'s>>, value: &Value) -> Shape<'s> {
         Type::Map { value, atomic: false } => Shape::Map(Some(ty.of(*value))),
         Type::List { kind: ListKind::Atomic, .. } => Shape::Leaf,
         Type::List { item, kind } => Shape::List(ty.of(*item), kind),
-        Type::Struct(_) | Type::Map { .. } | Type::Scalar(_) | Type::Any => Shape::Leaf,
+        Type::Any { atomic: false } if value.is_object() => Shape::Map(None),
+        Type::Struct(_) | Type::Map { .. } | Type::Scalar(_) | Type::Any { .. } => Shape::Leaf,
     }
 }
 
@@ -74,7 +75,7 @@ pub fn is_atomic(ty: TypeRef) -> bool {
         Type::Struct(shape) => shape.atomic,
         Type::Map { atomic, .. } => *atomic,
         Type::List { kind, .. } => *kind == ListKind::Atomic,
-        Type::Scalar(_) | Type::Any => false,
+        Type::Scalar(_) | Type::Any { .. } => false,
     }
 }
 
