@@ -58,7 +58,11 @@ pub fn object(
     };
     let mut value = decoded.value;
     check_kind(&mut value, expected)?;
-    typed(&mut value, expected, decoded.duplicates, strictness, warn)?;
+    let is_json = !content_type.starts_with("application/yaml");
+    // Custom objects, and all that is YAML, are read for duplicates first and for unknown fields behind that.
+    let text = (is_json && expected.custom.is_none()).then_some(body);
+    let read = Read { duplicates: decoded.duplicates, text };
+    typed(&mut value, expected, read, strictness, warn)?;
     Ok(value)
 }
 
@@ -100,7 +104,7 @@ fn protobuf_object(
     check_kind(&mut claimed, expected)?;
     let mut value = envelope.decode(expected.shape, numbers).map_err(|error| handled(expected, &error))?;
     check_kind(&mut value, expected)?;
-    typed(&mut value, expected, Vec::new(), strictness, warn)?;
+    typed(&mut value, expected, Read::default(), strictness, warn)?;
     Ok(value)
 }
 
@@ -114,11 +118,57 @@ fn handled(expected: &Expected, error: &dyn Display) -> Status {
     Status::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {error}"))
 }
 
+/// What reading a text has found beside the value.
+#[derive(Default)]
+pub struct Read<'a> {
+    /// Sentences about fields that stand there twice.
+    pub duplicates: Vec<String>,
+    /// JSON in whose order all problems are told.
+    pub text: Option<&'a [u8]>,
+}
+
+impl Read<'_> {
+    fn with_unknown(self, unknown: Vec<String>) -> Vec<String> {
+        let mut all = unknown;
+        // A field that nobody knows is said to be unknown, and nothing else of it or of what it holds.
+        let known: Vec<String> = self.duplicates.into_iter().filter(|sentence| !covered(&all, sentence)).collect();
+        let Some(text) = self.text.filter(|_| all.len() + known.len() > 1) else {
+            return known.into_iter().chain(all).collect();
+        };
+        let unknown_count = all.len();
+        all.extend(known);
+        let paths = all.iter().map(|sentence| path_in(sentence)).collect();
+        let places = codec::json_places(text, &paths);
+        let mut placed: Vec<(usize, String)> = Vec::with_capacity(all.len());
+        for (index, sentence) in all.into_iter().enumerate() {
+            // A field is known to be there twice when it is met again.
+            let time = usize::from(index >= unknown_count);
+            let found = places.get(path_in(&sentence)).and_then(|places| places.get(time));
+            placed.push((found.copied().unwrap_or(usize::MAX), sentence));
+        }
+        placed.sort_by_key(|(place, _)| *place);
+        placed.into_iter().map(|(_, sentence)| sentence).collect()
+    }
+}
+
+/// `spec.x` of `unknown field "spec.x"`.
+fn path_in(sentence: &str) -> &str {
+    sentence.split_once('"').map_or(sentence, |(_, rest)| rest.trim_end_matches('"'))
+}
+
+fn covered(unknown: &[String], sentence: &str) -> bool {
+    let path = path_in(sentence);
+    unknown.iter().any(|unknown| {
+        let rest = path.strip_prefix(path_in(unknown));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    })
+}
+
 /// Brings a value into the shape of its kind, as decoding into Go's types and writing back would.
 pub fn typed(
     value: &mut Value,
     expected: &Expected,
-    mut strict: Vec<String>,
+    read: Read,
     strictness: Strictness,
     warn: &mut dyn FnMut(String),
 ) -> Result<(), Status> {
@@ -128,7 +178,7 @@ pub fn typed(
         None => conform(value, expected.shape, &mut problems),
     };
     conformed.map_err(|error| handled(expected, &error))?;
-    strict.extend(problems.unknown);
+    let strict = read.with_unknown(problems.unknown);
     match strictness {
         Strictness::Strict => match strict_error(&strict) {
             Some(error) => Err(handled(expected, &error)),

@@ -40,7 +40,7 @@ impl Proposal {
         };
         let mut next = patch.apply(call.resource.shape(), current)?;
         let expected = Expected::of(&call.resource);
-        decode::typed(&mut next, &expected, Vec::new(), self.strictness, &mut |text| call.warn(text))?;
+        decode::typed(&mut next, &expected, Default::default(), self.strictness, &mut |text| call.warn(text))?;
         Ok(next)
     }
 }

@@ -48,7 +48,7 @@ pub async fn patch(call: &Call, body: Bytes) -> Result<Reply, Status> {
     write(call, "PatchOptions", |current| {
         let shape = expected()?;
         let mut next = patch.apply(shape.shape, current)?;
-        decode::typed(&mut next, &shape, Vec::new(), strictness, &mut |warning| call.warn(warning))?;
+        decode::typed(&mut next, &shape, Default::default(), strictness, &mut |warning| call.warn(warning))?;
         Ok(next)
     })
     .await
@@ -85,7 +85,7 @@ async fn apply(call: &Call, body: &[u8]) -> Result<Reply, Status> {
         let mut next =
             machinery::patch::apply::apply(resource.shape(), Some(live), &config, &manager, force, untracked)
                 .map_err(|error| error.status())?;
-        decode::typed(&mut next, &Expected::of(resource), Vec::new(), Strictness::Ignore, &mut |_| {})?;
+        decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
         write::default(resource, &mut next);
         Ok(next)
     })

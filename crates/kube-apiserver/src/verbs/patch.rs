@@ -100,18 +100,20 @@ fn patched(call: &Call, patch: &PatchBody, current: &Value, strictness: Strictne
         return Ok(next);
     }
     check_kept(call, &next, current)?;
-    decode::typed(&mut next, &Expected::of(resource), Vec::new(), strictness, &mut |warning| call.warn(warning))
-        .map_err(|status| {
-            let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
-            let (shown, detail) = match patch {
-                PatchBody::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
-                // The object as the patch left it, which checking has changed; it is made again only to be shown.
-                _ => (patch.apply(resource.shape(), current).unwrap_or_default().to_string(), detail),
-            };
-            let mut errors = Errors::default();
-            errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));
-            Status::invalid("", "", "", &errors)
-        })?;
+    decode::typed(&mut next, &Expected::of(resource), Default::default(), strictness, &mut |warning| {
+        call.warn(warning)
+    })
+    .map_err(|status| {
+        let detail = status.message.split_once(": ").map_or(status.message.as_str(), |(_, rest)| rest).to_string();
+        let (shown, detail) = match patch {
+            PatchBody::Strategic(patch) => (unconvertible::shown(patch), unconvertible::reason(&detail)),
+            // The object as the patch left it, which checking has changed; it is made again only to be shown.
+            _ => (patch.apply(resource.shape(), current).unwrap_or_default().to_string(), detail),
+        };
+        let mut errors = Errors::default();
+        errors.push(FieldError::new(Problem::Invalid, "patch", Value::String(shown).to_string(), detail));
+        Status::invalid("", "", "", &errors)
+    })?;
     write::default(resource, &mut next);
     Ok(next)
 }
@@ -162,14 +164,20 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     let force = call.query.flag("force");
     let (name, api_version, time) = (call.field_manager()?, resource.kind.api_version(), call.app.clock.stamp());
     let manager = Manager { name: &name, api_version: &api_version, subresource: part.subresource(), time: &time };
-    let config = read_config(call, &body, strictness)?;
+    let Config { object: config, duplicates } = read_config(call, &body)?;
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     let untracked = write::untracked(resource, part);
     let merged = |live: Option<&Value>| {
         let mut next = apply::apply(resource.shape(), live, &config, &manager, force, untracked)
             .map_err(|error| error.status())?;
+        match strictness {
+            Strictness::Strict if !duplicates.is_empty() => {
+                return Err(Status::bad_request(format!("error strict decoding YAML: {duplicates}")));
+            }
+            _ => {}
+        }
         // Merging can leave what decoding would drop.
-        decode::typed(&mut next, &Expected::of(resource), Vec::new(), Strictness::Ignore, &mut |_| {})?;
+        decode::typed(&mut next, &Expected::of(resource), Default::default(), Strictness::Ignore, &mut |_| {})?;
         write::default(resource, &mut next);
         Ok(next)
     };
@@ -178,6 +186,9 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
             merged(Some(live))
         })
         .await;
+    if strictness == Strictness::Warn && !duplicates.is_empty() {
+        call.warn(&duplicates);
+    }
     match stored {
         Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision).await,
         Err(status) if status.code == 404 && part == Part::Main && config.uid().is_empty() => {
@@ -194,7 +205,15 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     }
 }
 
-fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
+/// What somebody applies.
+struct Config {
+    object: Value,
+    /// The sentence about fields that stand there twice. Fields that there are not are refused where the configuration is held
+    /// against the schema, however strict the request is.
+    duplicates: String,
+}
+
+fn read_config(call: &Call, body: &[u8]) -> Result<Config, Status> {
     let decoded = codec::decode_body("application/yaml", body)
         .map_err(|error| Status::bad_request(format!("error decoding YAML: {error}")))?;
     let mut config = decoded.value;
@@ -208,11 +227,6 @@ fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value
             wanted.1
         )));
     }
-    // Only looked at: fields that decoding would fill in are not this manager's.
-    let mut checked = config.clone();
-    decode::typed(&mut checked, &Expected::of(resource), decoded.duplicates, strictness, &mut |warning| {
-        call.warn(warning)
-    })?;
     let (given, name) = (config.name().to_string(), call.target.name.as_str());
     if !given.is_empty() && given != name {
         return Err(Status::bad_request(format!(
@@ -227,5 +241,9 @@ fn read_config(call: &Call, body: &[u8], strictness: Strictness) -> Result<Value
         }
         config.meta_mut().insert("namespace".into(), call.target.namespace.as_str().into());
     }
-    Ok(config)
+    let duplicates = match decoded.duplicates.is_empty() {
+        true => String::new(),
+        false => format!("error converting YAML to JSON: {}", decoded.duplicates.join(", ")),
+    };
+    Ok(Config { object: config, duplicates })
 }

@@ -2,6 +2,7 @@
 //! Our own parser, because users see Go's words, and because a repeated field must not vanish silently.
 
 use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Number, Value};
 
@@ -9,7 +10,7 @@ use super::{DEPTH_MAX, Decoded};
 use crate::schema::conform::PROBLEMS_MAX;
 
 pub fn parse(body: &[u8]) -> Result<Decoded, String> {
-    let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new() };
+    let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new(), sought: None };
     parser.skip_space();
     let value = parser.value()?;
     parser.skip_space();
@@ -19,12 +20,29 @@ pub fn parse(body: &[u8]) -> Result<Decoded, String> {
     }
 }
 
+/// Where in a text that could be parsed the fields of those paths stand, each time they are met.
+pub fn places(body: &[u8], paths: &HashSet<&str>) -> HashMap<String, Vec<usize>> {
+    let sought = Sought { paths, found: HashMap::new() };
+    let mut parser = Parser { body, at: 0, path: Vec::new(), duplicates: Vec::new(), sought: Some(sought) };
+    parser.skip_space();
+    // What is no JSON behind some point has its fields before it.
+    let _ = parser.value();
+    parser.sought.map(|sought| sought.found).unwrap_or_default()
+}
+
 struct Parser<'a> {
     body: &'a [u8],
     at: usize,
     /// The containers around the value at hand: the raw key or the index in each.
     path: Vec<Step>,
     duplicates: Vec<String>,
+    /// Only where somebody asks for places.
+    sought: Option<Sought<'a>>,
+}
+
+struct Sought<'a> {
+    paths: &'a HashSet<&'a str>,
+    found: HashMap<String, Vec<usize>>,
 }
 
 /// A table, because this decides the speed of decoding.
@@ -96,6 +114,9 @@ impl<'a> Parser<'a> {
             let key = self.string()?;
             if let Some(step) = self.path.last_mut() {
                 *step = Step::Key { start, end: self.at - 1 };
+            }
+            if self.sought.is_some() {
+                self.note_place(start);
             }
             self.skip_space();
             self.expect(b':', "after object key")?;
@@ -298,10 +319,20 @@ impl<'a> Parser<'a> {
         }
     }
 
+    fn note_place(&mut self, start: usize) {
+        let path = self.path_text();
+        let Some(sought) = self.sought.as_mut().filter(|sought| sought.paths.contains(path.as_str())) else { return };
+        sought.found.entry(path).or_default().push(start);
+    }
+
     fn note_duplicate(&mut self) {
-        if self.duplicates.len() >= PROBLEMS_MAX {
-            return;
+        if self.duplicates.len() < PROBLEMS_MAX {
+            let path = self.path_text();
+            self.duplicates.push(format!("duplicate field \"{path}\""));
         }
+    }
+
+    fn path_text(&self) -> String {
         let mut path = String::new();
         for step in &self.path {
             match step {
@@ -314,7 +345,7 @@ impl<'a> Parser<'a> {
                 Step::Index(index) => path.push_str(&format!("[{index}]")),
             }
         }
-        self.duplicates.push(format!("duplicate field \"{path}\""));
+        path
     }
 }
 

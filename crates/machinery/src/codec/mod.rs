@@ -10,6 +10,7 @@ mod yaml_write;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub use json::places as json_places;
 pub use stored::{encode, metadata_text, splice_offset};
 pub use yaml_write::to_yaml;
 

@@ -89,7 +89,7 @@ fn typed(changed: &mut Value, expected: &Expected) -> Result<(), Status> {
         let found = format!("{}, Kind={}", text(&changed["apiVersion"]), text(&changed["kind"]));
         return Err(Status::internal(format!("expected {wanted}, Kind={kind} after the patch, got {found}")));
     }
-    decode::typed(changed, expected, Vec::new(), Strictness::Ignore, &mut |_| {})
+    decode::typed(changed, expected, Default::default(), Strictness::Ignore, &mut |_| {})
         .map_err(|status| Status::internal(status.message))
 }
 
