@@ -15,6 +15,7 @@ use crate::flowcontrol::FlowControl;
 use crate::health::Health;
 use crate::key_locks::KeyLocks;
 use crate::metrics::Metrics;
+use crate::offload::Offload;
 use crate::openapi::Documents;
 use crate::resources::Table;
 use crate::subresources::kubelet::Nodes;
@@ -42,6 +43,8 @@ pub struct App {
     pub audit: Option<Arc<Audit>>,
     /// Connections to webhooks.
     pub webhooks: Pool,
+    /// Where long pure work runs.
+    pub offload: Offload,
     pub settings: Settings,
     pub clock: Clock,
 }

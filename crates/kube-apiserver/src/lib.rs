@@ -32,6 +32,7 @@ pub mod describe;
 pub mod custom;
 pub mod verbs;
 pub mod write;
+pub mod offload;
 pub mod subresources;
 pub mod authn;
 pub mod authz;
@@ -227,6 +228,7 @@ async fn serve_with(
         nodes: subresources::kubelet::Nodes::new(credentials)?,
         aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
         webhooks: Default::default(),
+        offload: Default::default(),
         settings,
         clock,
     });

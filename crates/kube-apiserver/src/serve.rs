@@ -23,7 +23,7 @@ use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target};
 use crate::write::Part;
-use crate::{aggregate, authn, custom, discovery, flowcontrol, health, openapi, subresources, verbs};
+use crate::{aggregate, authn, custom, discovery, flowcontrol, health, offload, openapi, subresources, verbs};
 
 const AUDIT_ID: &str = "audit-id";
 /// How long a request that is not a watch may take.
@@ -234,9 +234,11 @@ async fn steps(
     if let Some(record) = &mut noted.audit {
         record.request(call.target.verb, &call.headers, &body);
     }
+    let heavy = offload::is_heavy(&call, &body);
+    let dispatched = app.offload.run_if(heavy, dispatch(&call, body));
     let outcome = match long_running {
-        true => dispatch(&call, body).await,
-        false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatch(&call, body)).await {
+        true => dispatched.await,
+        false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatched).await {
             Ok(outcome) => outcome,
             Err(_) => Err(too_late()),
         },

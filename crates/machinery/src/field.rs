@@ -217,13 +217,9 @@ impl Errors {
 
     /// One error stands alone, several stand in brackets; a repeated sentence is said once.
     pub fn summary(&self) -> String {
-        let mut lines: Vec<String> = Vec::new();
-        for error in &self.0 {
-            let line = format!("{}: {}", error.field, error.message());
-            if !lines.contains(&line) {
-                lines.push(line);
-            }
-        }
+        let mut said = std::collections::HashSet::new();
+        let all = self.0.iter().map(|error| format!("{}: {}", error.field, error.message()));
+        let lines: Vec<String> = all.filter(|line| said.insert(line.clone())).collect();
         match lines.as_slice() {
             [only] => only.clone(),
             _ => format!("[{}]", lines.join(", ")),

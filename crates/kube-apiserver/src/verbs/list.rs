@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures::StreamExt;
 use http::HeaderValue;
 use machinery::codec::DecodeError;
 use machinery::field::{Errors, FieldError, Problem};
@@ -21,6 +22,7 @@ use crate::body::Body;
 use crate::call::Call;
 use crate::filter::Filter;
 use crate::negotiate::{Form, Media};
+use crate::offload::HEAVY_BYTES;
 use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
@@ -57,7 +59,13 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
         },
     };
     let (snapshot, after) = start;
-    let page = Page::take(&snapshot, &filter, after.as_deref(), limit);
+    let page = match filter.is_late() {
+        true => {
+            let all = Page::take(&snapshot, &filter, after.as_deref(), 0);
+            Page::cut(filter.narrow(&call.app, resource, all.items).await?, limit)
+        }
+        false => Page::take(&snapshot, &filter, after.as_deref(), limit),
+    };
     answer(call, resource, snapshot.revision, &filter, page).await
 }
 
@@ -69,6 +77,16 @@ struct Page {
 }
 
 impl Page {
+    /// The first of items that are all meant.
+    fn cut(mut items: Vec<Arc<Item>>, limit: usize) -> Page {
+        let more = limit > 0 && items.len() > limit;
+        if more {
+            items.truncate(limit);
+        }
+        let last_key = items.last().filter(|_| more).map(|item| item.key.clone());
+        Page { items, last_key, remaining: None }
+    }
+
     fn take(snapshot: &Snapshot, filter: &Filter, after: Option<&str>, limit: usize) -> Page {
         if let Some(key) = filter.key() {
             let item = snapshot.items.get(key).filter(|item| filter.matches(item));
@@ -222,14 +240,23 @@ async fn answer(
         meta.insert("remainingItemCount".into(), remaining.into());
     }
     let meta = Value::Object(meta);
-    let (kind, api_version) = (format!("{}List", resource.kind.kind), resource.kind.api_version());
     let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
     if plain && page.items.iter().all(|item| resource.as_stored(item.revision.0)) {
-        let head = format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[");
+        let (kind, api_version) = (resource.kind.kind, resource.kind.api_version());
+        let head =
+            format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[");
         return Ok(bytes_of_list(call, head, page.items, resource.custom.is_some()));
     }
+    let bytes: usize = page.items.iter().map(|item| item.value.len()).sum();
+    let encoded = encoded(call, resource, meta, &page.items);
+    call.app.offload.run_if(bytes >= HEAVY_BYTES, encoded).await
+}
+
+/// A list whose objects are decoded and written again, in another form than the stored one.
+async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Item>]) -> Result<Reply, Status> {
+    let (kind, api_version) = (format!("{}List", resource.kind.kind), resource.kind.api_version());
     // One object that cannot be decoded does not break a list; the cache has reported it by key.
-    let decoded = page.items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok());
+    let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok());
     let mut objects: Box<dyn Iterator<Item = Value> + Send> = match resource.converts() {
         true => Box::new(resource.show_all(&call.app, decoded.collect()).await?.into_iter()),
         false => Box::new(decoded.map(|object| resource.from_storage(object))),
@@ -283,17 +310,23 @@ fn bytes_of_list(call: &Call, head: String, items: Vec<Arc<Item>>, with_kind: bo
     }
     let gzip = call.answer.gzip && total >= GZIP_BYTES_MIN;
     let pieces: futures::stream::BoxStream<'static, Bytes> = match gzip {
-        true => Box::pin(futures::stream::iter(GzipPieces {
-            writer,
-            gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())),
-        })),
-        false => Box::pin(futures::stream::iter(writer)),
+        true => one_by_one(GzipPieces { writer, gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())) }),
+        false => one_by_one(writer),
     };
     let mut reply = respond::reply(200, "application/json", Body::Stream(pieces));
     if gzip {
         mark_gzip(&mut reply);
     }
     reply
+}
+
+/// Others get their turn between two pieces, however fast the client takes them.
+fn one_by_one(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> futures::stream::BoxStream<'static, Bytes> {
+    let one = |piece| async move {
+        tokio::task::yield_now().await;
+        piece
+    };
+    Box::pin(futures::stream::iter(pieces).then(one))
 }
 
 fn mark_gzip(reply: &mut Reply) {

@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use serde_json::Value;
+
 use super::authorizer;
 use super::functions;
 use super::parser::{Macro, Node};
@@ -211,13 +213,7 @@ impl Evaluator<'_> {
             return Ok(if kind == Macro::OptMap { Val::some(made) } else { made });
         }
         // One variable is the item of a list or the key of a map; two are index and item, or key and value.
-        let pairs: Vec<(Val<'a>, Val<'a>)> = match (target.items(), target.entries()) {
-            (Some(items), _) => {
-                items.iter().enumerate().map(|(index, item)| (Val::Int(index as i64), item.clone())).collect()
-            }
-            (_, Some(entries)) => entries.into_owned(),
-            _ => return Err(EvalError::overload("comprehension", &[&target])),
-        };
+        let Some(pairs) = target.pairs() else { return Err(EvalError::overload("comprehension", &[&target])) };
         let of_map = target.is_map();
         let run = |body: &'s Node, pair: &(Val<'a>, Val<'a>)| match names {
             [one] => {
@@ -233,8 +229,8 @@ impl Evaluator<'_> {
             Macro::All | Macro::Exists => {
                 let decides = kind == Macro::Exists;
                 let mut failed = None;
-                for pair in &pairs {
-                    match run(&bodies[0], pair) {
+                for pair in pairs {
+                    match run(&bodies[0], &pair) {
                         Ok(Val::Bool(value)) if value == decides => return Ok(Val::Bool(decides)),
                         Ok(Val::Bool(_)) => {}
                         Ok(other) => failed = Some(EvalError::overload("_&&_", &[&other])),
@@ -246,8 +242,8 @@ impl Evaluator<'_> {
             }
             Macro::ExistsOne => {
                 let mut count = 0;
-                for pair in &pairs {
-                    count += usize::from(truth(run(&bodies[0], pair)?)?);
+                for pair in pairs {
+                    count += usize::from(truth(run(&bodies[0], &pair)?)?);
                 }
                 Ok(Val::Bool(count == 1))
             }
@@ -291,7 +287,7 @@ impl Evaluator<'_> {
                 Ok(if kind == Macro::TransformMap { Val::Map(Rc::new(map)) } else { Val::list(list) })
             }
             Macro::SortBy => {
-                let mut keyed = Vec::with_capacity(pairs.len());
+                let mut keyed = Vec::new();
                 for pair in pairs {
                     keyed.push((run(&bodies[0], &pair)?, pair.1));
                 }
@@ -353,14 +349,22 @@ fn index_of<'a>(of: Val<'a>, index: &Val<'a>) -> Outcome<'a> {
     if of.is_map() {
         return of.entry(index).ok_or_else(|| EvalError::no_key(index));
     }
-    let Some(items) = of.items() else { return Err(EvalError::overload("_[_]", &[&of, index])) };
     let place = match index {
         Val::Int(place) => *place,
         Val::Uint(place) => i64::try_from(*place).unwrap_or(i64::MAX),
         Val::Double(place) if place.fract() == 0.0 => *place as i64,
         other => return Err(EvalError::overload("_[_]", &[&of, other])),
     };
-    let found = usize::try_from(place).ok().and_then(|place| items.get(place).cloned());
+    let at = usize::try_from(place).ok();
+    let found = match &of {
+        Val::List(items) => at.and_then(|at| items.get(at).cloned()),
+        // Only the one item is read, however long the list is.
+        Val::Json(Value::Array(items), schema) => {
+            let schema = schema.and_then(|schema| schema.items.as_deref());
+            at.and_then(|at| items.get(at)).map(|item| Val::json(item, schema))
+        }
+        _ => return Err(EvalError::overload("_[_]", &[&of, index])),
+    };
     found.ok_or_else(|| EvalError::Failed(format!("index out of bounds: {place}")))
 }
 

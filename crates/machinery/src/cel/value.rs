@@ -129,6 +129,25 @@ impl<'a> Val<'a> {
         }
     }
 
+    /// Index and item of a list, or key and value of a map, each made when it is asked for: whoever stops early has paid for
+    /// what it saw.
+    pub fn pairs(&self) -> Option<Box<dyn Iterator<Item = (Val<'a>, Val<'a>)> + '_>> {
+        let index = |(index, item): (usize, Val<'a>)| (Val::Int(index as i64), item);
+        Some(match self {
+            Val::List(items) => Box::new(items.iter().cloned().enumerate().map(index)),
+            Val::Json(Value::Array(items), schema) => {
+                let schema = schema.and_then(|schema| schema.items.as_deref());
+                Box::new(items.iter().map(move |item| Val::json(item, schema)).enumerate().map(index))
+            }
+            Val::Map(entries) => Box::new(entries.iter().cloned()),
+            Val::Json(Value::Object(map), schema) => Box::new(map.iter().map(move |(name, value)| {
+                let below = schema.and_then(|schema| schema.field(name));
+                (Val::text(name.as_str()), Val::json(value, below))
+            })),
+            _ => return None,
+        })
+    }
+
     /// The entry of a map, or the field of an object.
     pub fn entry(&self, key: &Val<'a>) -> Option<Val<'a>> {
         match (self, key) {

@@ -1,6 +1,7 @@
 //! Whether a custom object is what its schema says, in upstream's words and order of checks. A value that an update
 //! leaves as it was is not held against the update, however wrong it is.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
@@ -21,11 +22,39 @@ pub fn validate(object: &Value, old: Option<&Value>, schema: &Structural, errors
     Validation { errors, path: String::new(), visited: 0 }.value(object, old, schema);
 }
 
-/// The item of a list that is the same one as `item`, where the list says how to tell.
-pub(super) fn correlated<'a>(kind: Option<&ListKind>, old: Option<&'a Value>, item: &Value) -> Option<&'a Value> {
-    let Some(ListKind::Map(keys)) = kind else { return None };
-    let same = |other: &&Value| keys.iter().all(|key| other.get(key.as_ref()) == item.get(key.as_ref()));
-    old?.as_array()?.iter().find(same)
+/// The items of an old list by their keys, where the list says how to tell them apart. Found by hash: a list may hold tens
+/// of thousands of items.
+pub(super) struct Correlated<'a> {
+    keys: &'a [Box<str>],
+    items: HashMap<String, &'a Value>,
+}
+
+impl<'a> Correlated<'a> {
+    pub fn new(kind: Option<&'a ListKind>, old: Option<&'a Value>) -> Option<Correlated<'a>> {
+        let (Some(ListKind::Map(keys)), Some(Value::Array(old))) = (kind, old) else { return None };
+        let mut items = HashMap::with_capacity(old.len());
+        for item in old {
+            items.entry(identity(keys, item)).or_insert(item);
+        }
+        Some(Correlated { keys, items })
+    }
+
+    /// The old item that is the same one as `item`.
+    pub fn find(&self, item: &Value) -> Option<&'a Value> {
+        self.items.get(&identity(self.keys, item)).copied()
+    }
+}
+
+fn identity(keys: &[Box<str>], item: &Value) -> String {
+    let mut text = String::new();
+    for key in keys {
+        // Writing to a String cannot fail.
+        let _ = match item.get(key.as_ref()) {
+            Some(value) => write!(text, "{value},"),
+            None => write!(text, ","),
+        };
+    }
+    text
 }
 
 struct Validation<'a> {
@@ -97,10 +126,14 @@ impl Validation<'_> {
         if let Some(min) = values.length_min.filter(|min| length < *min) {
             self.invalid(text, format!("should be at least {min} chars long"));
         }
-        if let Some(pattern) = &values.pattern
-            && !pattern.matches(text)
-        {
-            self.invalid(text, format!("should match '{}'", pattern.text));
+        if let Some(pattern) = &values.pattern {
+            match pattern.matches(text) {
+                Ok(true) => {}
+                Ok(false) => self.invalid(text, format!("should match '{}'", pattern.text)),
+                Err(why) => {
+                    self.invalid(text, format!("should match '{}, but pattern is invalid: {why}'", pattern.text));
+                }
+            }
         }
         if !values.format.is_empty() && !is_format(&values.format, text) {
             self.wrong_type(&values.format, text);
@@ -143,11 +176,12 @@ impl Validation<'_> {
 
     fn list(&mut self, items: &[Value], old: Option<&Value>, schema: &Structural) {
         if let Some(item_schema) = &schema.items {
+            let known = Correlated::new(schema.list.as_ref(), old);
             for (index, item) in items.iter().enumerate() {
                 let length = self.path.len();
                 // Writing to a String cannot fail.
                 let _ = write!(self.path, "[{index}]");
-                self.value(item, correlated(schema.list.as_ref(), old, item), item_schema);
+                self.value(item, known.as_ref().and_then(|known| known.find(item)), item_schema);
                 self.path.truncate(length);
             }
         }
@@ -159,7 +193,9 @@ impl Validation<'_> {
         if let Some(max) = values.items_max.filter(|max| count > *max) {
             self.too_many(count, max);
         }
-        if values.unique_items && (1..items.len()).any(|index| items[..index].contains(&items[index])) {
+        let mut seen = HashSet::new();
+        // The text of a value is its identity: maps are sorted.
+        if values.unique_items && !items.iter().all(|item| seen.insert(item.to_string())) {
             let detail = format!("{} in body shouldn't contain duplicates", self.path);
             self.push(Problem::Invalid, "\"\"".into(), detail);
         }

@@ -40,9 +40,13 @@ impl Plugin for Validating {
         }
         let seen = Seen::new(request, object);
         let mut noted = Noted::default();
-        for policy in policies.iter() {
-            check(&seen, policy, object, &mut noted).await?;
-        }
+        let checks = async {
+            for policy in policies.iter() {
+                check(&seen, policy, object, &mut noted).await?;
+            }
+            Ok(())
+        };
+        request.app.offload.run(checks).await?;
         noted.tell(request, object)
     }
 }
