@@ -1,11 +1,17 @@
 //! Which objects of a resource a list, watch or collection delete is about: namespace, name, labels, fields.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use machinery::selector::{FieldOperator, FieldSelector, LabelSelector};
 use machinery::status::Status;
+use serde_json::Value;
 use store::cache::{Item, WatchScope};
 
+use crate::app::App;
+use crate::custom::json_path::pointer;
 use crate::query::Query;
-use crate::resources::Resource;
+use crate::resources::{Resource, decode_stored};
 
 pub struct Filter {
     /// All keys start with this.
@@ -27,6 +33,8 @@ enum Field {
     Namespace,
     /// The place in the kind's list of selectable fields.
     Selectable(usize),
+    /// A field, as a JSON pointer, of the version that was asked for: where a webhook converts, stored objects do not tell.
+    Converted(String),
 }
 
 impl Filter {
@@ -63,6 +71,39 @@ impl Filter {
         self.key.as_deref()
     }
 
+    /// Whether only a converted object can tell if it is meant.
+    pub fn is_late(&self) -> bool {
+        self.fields.iter().any(|rule| matches!(rule.field, Field::Converted(_)))
+    }
+
+    /// The rest of `matches`, for an object in the version that was asked for.
+    pub fn matches_converted(&self, object: &Value) -> bool {
+        self.fields.iter().all(|rule| match &rule.field {
+            Field::Converted(pointer) => (selected_text(object, pointer) == *rule.value) == rule.equal,
+            _ => true,
+        })
+    }
+
+    /// Of items that match as they are stored those that match once they are converted. One that cannot be decoded does not.
+    pub async fn narrow(
+        &self,
+        app: &App,
+        resource: &Resource,
+        items: Vec<Arc<Item>>,
+    ) -> Result<Vec<Arc<Item>>, Status> {
+        if !self.is_late() {
+            return Ok(items);
+        }
+        let decoded = items.into_iter().filter_map(|item| {
+            let object = decode_stored(&item.value, item.revision.0).ok()?;
+            Some((item, object))
+        });
+        let (items, objects): (Vec<_>, Vec<_>) = decoded.unzip();
+        let shown = app.offload.run(resource.show_all(app, objects)).await?;
+        let meant = items.into_iter().zip(&shown).filter(|(_, object)| self.matches_converted(object));
+        Ok(meant.map(|(item, _)| item).collect())
+    }
+
     pub fn matches(&self, item: &Item) -> bool {
         self.fields.iter().all(|rule| rule.matches(item))
             && (self.labels.matches_everything() || self.labels.matches(|key| label(item, key)))
@@ -78,12 +119,22 @@ impl FieldRule {
     fn matches(&self, item: &Item) -> bool {
         let mut parts = item.key.rsplit('/');
         let (name, namespace) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-        let found = match self.field {
+        let found = match &self.field {
             Field::Name => name,
             Field::Namespace => namespace,
-            Field::Selectable(index) => item.description.fields.get(index).map_or("", |value| value.as_ref()),
+            Field::Converted(_) => return true,
+            Field::Selectable(index) => item.description.fields.get(*index).map_or("", |value| value.as_ref()),
         };
         (found == self.value.as_ref()) == self.equal
+    }
+}
+
+/// A field as selectors compare it; one that is missing is empty.
+pub fn selected_text<'a>(object: &'a Value, pointer: &str) -> Cow<'a, str> {
+    match object.pointer(pointer) {
+        Some(Value::String(text)) => text.as_str().into(),
+        Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string().into(),
+        _ => "".into(),
     }
 }
 
@@ -94,6 +145,7 @@ fn field(resource: &Resource, name: &str) -> Result<Field, Status> {
         _ => {}
     }
     match resource.selectable(name) {
+        Some(_) if resource.converts() => Ok(Field::Converted(pointer(name))),
         Some(index) => Ok(Field::Selectable(index)),
         None if resource.custom.is_none() && resource.kind.selectable.is_empty() => Err(Status::bad_request(format!(
             "\"{name}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\""

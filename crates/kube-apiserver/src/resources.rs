@@ -158,10 +158,12 @@ impl Resource {
 
     /// Objects of any version in the one that was asked for, where it may take asking somebody else.
     pub async fn show_all(&self, app: &App, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
-        if let Some((custom, converter)) = self.converter() {
-            objects = converter.convert(app, objects, custom.versions().0).await?;
-        }
-        Ok(objects.into_iter().map(|object| self.from_storage(object)).collect())
+        let Some((custom, converter)) = self.converter() else {
+            return Ok(objects.into_iter().map(|object| self.from_storage(object)).collect());
+        };
+        objects = objects.into_iter().map(|object| custom.read(object)).collect();
+        objects = converter.convert(app, objects, custom.versions().0).await?;
+        Ok(objects.into_iter().map(|object| custom.converted(object)).collect())
     }
 
     pub async fn show(&self, app: &App, object: Value) -> Result<Value, Status> {
@@ -192,10 +194,14 @@ impl Resource {
 
     /// An object of the write path as it is stored.
     pub async fn finish(&self, app: &App, object: Value) -> Result<Value, Status> {
-        match self.converts() {
-            true => self.keep(app, object).await,
-            false => Ok(object),
+        let mut object = match self.converts() {
+            true => self.keep(app, object).await?,
+            false => object,
+        };
+        if let Some(custom) = &self.custom {
+            custom.default_stored(&mut object);
         }
+        Ok(object)
     }
 
     /// A stored object as it would be stored today. Custom objects may be older than their definition's schema.

@@ -13,8 +13,10 @@ use store::cache::{self, Describe, Description};
 use super::columns::Columns;
 use super::convert::Converter;
 use super::json_path::pointer;
-use super::{CustomRules, ScalePaths, intern};
+use super::{CustomRules, ScalePaths, Schemas, intern};
 use crate::app::App;
+use crate::discovery::priority as rank;
+use crate::filter::selected_text;
 use crate::resources::{self, Resource};
 
 /// As upstream lists them for custom resources.
@@ -28,19 +30,25 @@ pub fn storage(definition: &Value) -> String {
 /// The entries of a definition, under the names that were accepted. The objects are loaded from the store.
 pub async fn resources(app: &App, definition: &Value, names: &Value) -> Result<Vec<Arc<Resource>>, StoreError> {
     let state = app.cache.register(&storage(definition), describe(&selectable_fields(definition))).await?;
-    Ok(entries(definition, names, &state))
+    Ok(app.offload.run(async { entries(definition, names, &state) }).await)
 }
 
 /// One entry per served version, over the objects that are loaded.
 pub fn entries(definition: &Value, names: &Value, state: &Arc<cache::Resource>) -> Vec<Arc<Resource>> {
     let fields = selectable_fields(definition);
+    let group = text(definition, "/spec/group");
+    let all = versions(definition).map(|version| {
+        let api_version = format!("{group}/{}", version["name"].as_str().unwrap_or(""));
+        (api_version.into(), Arc::new(Structural::parse(&document(definition, version))))
+    });
+    let all: Arc<Schemas> = Arc::new(all.collect());
     let made = versions(definition).filter(|version| version["served"] == true).map(|version| {
         let kind = kind(definition, version, names);
-        let (schema, document) = schema(definition, version);
+        let document = document(definition, version);
         let name = format!("{}.{}.{}", kind.group, kind.version, kind.kind);
         let schemas = api::schema::custom_schemas(&document, &name);
         let id = schemas.by_name(&name).expect("the schema was just given this name").id;
-        let rules = rules(definition, version, &kind, schema, document, &fields);
+        let rules = rules(definition, version, &kind, &all, document, &fields);
         Arc::new(resources::custom(kind, schemas, id, rules, state.clone()))
     });
     made.collect()
@@ -75,6 +83,7 @@ fn kind(definition: &Value, version: &Value, names: &Value) -> Kind {
         unconditional_update: false,
         prepare_create: if has_status { drop_status } else { |_| {} },
         prepare_status: keep_metadata,
+        warnings: finalizer_warnings,
         ..Kind::COMMON
     }
 }
@@ -84,6 +93,27 @@ fn drop_status(object: &mut Value) {
     if let Some(map) = object.as_object_mut() {
         map.remove("status");
     }
+}
+
+/// Finalizers that others may hit upon too.
+fn finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
+    const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+    let before = old.map(Meta::finalizers).unwrap_or_default();
+    let mut added: Vec<&str> = new.finalizers().into_iter().filter(|name| !before.contains(name)).collect();
+    added.sort();
+    added.dedup();
+    let mut warnings = Vec::new();
+    for name in added {
+        let mut problems = machinery::names::qualified_name(name);
+        if !name.contains('/') && !STANDARD.contains(&name) {
+            let path = if name.contains('.') { " including a path (/)" } else { "" };
+            problems.push(format!(
+                "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer writers"
+            ));
+        }
+        warnings.extend(problems.into_iter().map(|problem| format!("metadata.finalizers: {name:?}: {problem}")));
+    }
+    warnings
 }
 
 /// A write to status changes nothing else; only who owns it is noted.
@@ -97,29 +127,29 @@ fn keep_metadata(new: &mut Value, old: &Value) {
     new["metadata"] = metadata.into();
 }
 
-/// The schema of a version, and the document it comes from.
-fn schema(definition: &Value, version: &Value) -> (Structural, Value) {
+/// The schema of a version.
+fn document(definition: &Value, version: &Value) -> Value {
     let document = version.pointer("/schema/openAPIV3Schema").cloned();
     let mut document = document.unwrap_or_else(|| serde_json::json!({"type": "object"}));
     let keeps_all = definition.pointer("/spec/preserveUnknownFields") == Some(&Value::Bool(true));
     if keeps_all {
         document["x-kubernetes-preserve-unknown-fields"] = true.into();
     }
-    (Structural::parse(&document), document)
+    document
 }
 
 fn rules(
     definition: &Value,
     version: &Value,
     kind: &Kind,
-    schema: Structural,
+    schemas: &Arc<Schemas>,
     document: Value,
     fields: &[String],
 ) -> CustomRules {
     let storage = versions(definition).find(|version| version["storage"] == true).unwrap_or(version);
     let deprecation = (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
         Some(text) => text.to_string(),
-        None => format!("{} {} is deprecated", kind.api_version(), kind.kind),
+        None => deprecated(definition, kind),
     });
     let selectable = version["selectableFields"].as_array().into_iter().flatten().filter_map(|field| {
         let path = field["jsonPath"].as_str()?;
@@ -132,7 +162,8 @@ fn rules(
         definition: definition.name().into(),
         api_version: kind.api_version().into(),
         storage_api_version: format!("{}/{}", kind.group, storage["name"].as_str().unwrap_or("")).into(),
-        schema,
+        schema: schemas.get(&*kind.api_version()).cloned().unwrap_or_default(),
+        schemas: schemas.clone(),
         document: document.to_string().into(),
         scale: scale(&version["subresources"]["scale"]),
         columns: Columns::read(version["additionalPrinterColumns"].as_array().map_or(&[], Vec::as_slice)),
@@ -142,6 +173,17 @@ fn rules(
         terminating: definition.is_deleting(),
         alike: versions(definition).all(|other| other["schema"] == version["schema"]),
         written_so_since: AtomicU64::new(if first { 0 } else { u64::MAX }),
+    }
+}
+
+/// Who uses a deprecated version is told the newest that is better.
+fn deprecated(definition: &Value, kind: &Kind) -> String {
+    let good = versions(definition).filter(|version| version["served"] == true && version["deprecated"] != true);
+    let newer = good.filter_map(|version| version["name"].as_str()).filter(|name| rank(name) > rank(kind.version));
+    let Kind { group, version, kind, .. } = kind;
+    match newer.max_by_key(|name| rank(name)) {
+        Some(newer) => format!("{group}/{version} {kind} is deprecated; use {group}/{newer} {kind}"),
+        None => format!("{group}/{version} {kind} is deprecated"),
     }
 }
 
@@ -177,11 +219,7 @@ fn describe(fields: &[String]) -> Describe {
             return Ok(description);
         }
         let object: Value = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        let read = pointers.iter().map(|pointer| match object.pointer(pointer) {
-            Some(Value::String(text)) => text.as_str().into(),
-            Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string().into(),
-            _ => "".into(),
-        });
+        let read = pointers.iter().map(|pointer| selected_text(&object, pointer).into());
         Ok(Description { fields: read.collect(), ..description })
     })
 }

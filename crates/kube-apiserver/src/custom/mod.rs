@@ -12,6 +12,8 @@ pub mod convert;
 pub mod json_path;
 mod intern;
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
@@ -34,13 +36,17 @@ pub struct ScalePaths {
     pub selector_path: Option<String>,
 }
 
+pub type Schemas = HashMap<Box<str>, Arc<Structural>>;
+
 /// What a definition's schema adds to the common path.
 pub struct CustomRules {
     /// The name of the definition.
     pub definition: Box<str>,
     api_version: Box<str>,
     storage_api_version: Box<str>,
-    schema: Structural,
+    schema: Arc<Structural>,
+    /// The schemas of all versions, by apiVersion: an object is stored in one of them.
+    schemas: Arc<Schemas>,
     /// The schema as the definition has it, for OpenAPI; as text, which is a fraction of the size.
     document: Box<str>,
     scale: Option<ScalePaths>,
@@ -67,6 +73,11 @@ impl CustomRules {
         structural_shape::prune(object, &self.schema, metadata, problems)
     }
 
+    /// Whether objects must satisfy expressions, which may take long.
+    pub fn has_rules(&self) -> bool {
+        self.schema.has_rules
+    }
+
     /// The schema of the served version, as OpenAPI shows it.
     pub fn openapi_schema(&self) -> Option<Value> {
         serde_json::from_str(&self.document).ok()
@@ -77,13 +88,34 @@ impl CustomRules {
         structural_shape::drop_nulls(object, &self.schema);
     }
 
-    /// A stored object in this version, as today's schema would have it.
-    pub fn from_storage(&self, mut object: Value) -> Value {
-        object["apiVersion"] = (*self.api_version).into();
-        // What is not told to anybody cannot go wrong: metadata is left as it was stored.
-        let _ = structural_shape::prune(&mut object, &self.schema, None, &mut Problems::default());
-        structural_shape::default(&mut object, &self.schema);
+    /// A stored object in this version, as today's schemas would have it.
+    pub fn from_storage(&self, object: Value) -> Value {
+        let is_own = object["apiVersion"] == *self.api_version;
+        let object = self.read(object);
+        if is_own { object } else { self.converted(object) }
+    }
+
+    /// A stored object as the schema of its own version has it: without what that does not know, with its defaults.
+    pub fn read(&self, mut object: Value) -> Value {
+        if let Some(schema) = object["apiVersion"].as_str().and_then(|version| self.schemas.get(version)) {
+            prune(&mut object, schema);
+            structural_shape::default(&mut object, schema);
+        }
         object
+    }
+
+    /// An object that was of any version, and now is of this one: this schema's defaults are for those who write.
+    pub fn converted(&self, mut object: Value) -> Value {
+        object["apiVersion"] = (*self.api_version).into();
+        prune(&mut object, &self.schema);
+        object
+    }
+
+    /// Completes an object that is about to be stored, as reading it would.
+    pub fn default_stored(&self, object: &mut Value) {
+        if let Some(schema) = self.schemas.get(&self.storage_api_version) {
+            structural_shape::default(object, schema);
+        }
     }
 
     pub fn to_storage(&self, mut object: Value) -> Value {
@@ -176,6 +208,11 @@ impl CustomRules {
     pub fn selectable(&self, field: &str) -> Option<usize> {
         self.selectable.iter().find(|(name, _)| **name == *field).map(|(_, place)| *place)
     }
+}
+
+fn prune(object: &mut Value, schema: &Structural) {
+    // What is not told to anybody cannot go wrong: metadata is left as it was stored.
+    let _ = structural_shape::prune(object, schema, None, &mut Problems::default());
 }
 
 const RULES_NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors \

@@ -65,6 +65,7 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let from: Arc<str> = filter.prefix.as_str().into();
     let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
     let items: Vec<Arc<Item>> = range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
+    let items = filter.narrow(&call.app, resource, items).await?;
     let deletes = futures::stream::iter(items.clone()).map(|item| {
         let options = &options;
         async move {

@@ -51,7 +51,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             return Err(Status::new(406, "NotAcceptable", message).with_empty_details());
         }
     };
-    let (initial, watcher) = match options.start {
+    let (mut initial, watcher) = match options.start {
         Begin::State(at_least) => {
             match at_least {
                 Some(revision) => call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?,
@@ -90,9 +90,14 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     // A token of its own: thousands of watches that look at one would wait for each other.
     let stopping = call.app.health.stopping.child_token();
     let ahead = match &initial {
-        Some((items, _)) if call.resource.converts() => convert(&call, items.as_slice()).await?,
+        Some((items, _)) if call.resource.converts() => call.app.offload.run(convert(&call, items.as_slice())).await?,
         _ => HashMap::new(),
     };
+    if let Some((items, _)) = initial.as_mut().filter(|_| filter.is_late()) {
+        let meant =
+            |item: &Arc<Item>| ahead.get(&known_as(item)).is_some_and(|object| filter.matches_converted(object));
+        *items = std::mem::take(items).filter(meant).collect::<Vec<_>>().into_iter();
+    }
     let stream = Stream {
         ahead,
         call,
@@ -195,6 +200,8 @@ impl Stream {
     /// The next piece of the stream, and whether more follows.
     async fn next(&mut self) -> (Bytes, bool) {
         if let Some((items, revision)) = self.initial.take() {
+            // Others get their turn between two pieces, however fast the client takes them.
+            tokio::task::yield_now().await;
             let piece = self.initial_piece(items, revision);
             if !piece.is_empty() {
                 return (piece, true);
@@ -286,11 +293,17 @@ impl Stream {
         self.changes = changes;
     }
 
+    fn matches(&self, item: &Item) -> bool {
+        self.filter.matches(item)
+            && (!self.filter.is_late()
+                || self.ahead.get(&known_as(item)).is_some_and(|object| self.filter.matches_converted(object)))
+    }
+
     /// What this client sees of a change, if anything: an object that begins to match is added, one that ceases to
     /// match is deleted.
     fn frame(&mut self, change: &Change) -> Option<Bytes> {
-        let now = !change.deleted && self.filter.matches(&change.item);
-        let before = change.previous.as_ref().is_some_and(|item| self.filter.matches(item));
+        let now = !change.deleted && self.matches(&change.item);
+        let before = change.previous.as_ref().is_some_and(|item| self.matches(item));
         let (slot, event) = match (before, now) {
             (false, true) => (0, "ADDED"),
             (true, true) => (1, "MODIFIED"),
@@ -341,7 +354,7 @@ impl Stream {
     /// The object in the form and version that was asked for.
     fn object(&mut self, item: &Item, revision: Revision) -> Option<Value> {
         let resource: &Resource = &self.call.resource;
-        let object = match self.ahead.get(&(item.key.clone(), item.revision.0)) {
+        let object = match self.ahead.get(&known_as(item)) {
             Some(converted) => {
                 let mut object = converted.clone();
                 object["metadata"]["resourceVersion"] = revision.to_string().into();
@@ -385,11 +398,15 @@ impl Stream {
 
 type Ahead = HashMap<(Arc<str>, u64), Value>;
 
+fn known_as(item: &Item) -> (Arc<str>, u64) {
+    (item.key.clone(), item.revision.0)
+}
+
 /// Those items as a webhook converts them. One that cannot be decoded is left out.
 async fn convert(call: &Call, items: &[Arc<Item>]) -> Result<Ahead, Status> {
     let decoded = items.iter().filter_map(|item| {
         let object = decode_stored(&item.value, item.revision.0).ok()?;
-        Some(((item.key.clone(), item.revision.0), object))
+        Some((known_as(item), object))
     });
     let (keys, objects): (Vec<_>, Vec<_>) = decoded.unzip();
     let shown = call.resource.show_all(&call.app, objects).await?;
