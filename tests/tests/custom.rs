@@ -223,7 +223,7 @@ async fn what_a_schema_refuses() {
     refused(
         post(json!({"size": 11})).await,
         422,
-        "Box.example.com \"a\" is invalid: spec: Invalid value: \"object\": size may not be larger than sizeMax",
+        "Box.example.com \"a\" is invalid: spec: Invalid value: size may not be larger than sizeMax",
     );
     refused(
         post(json!({"size": 1, "ports": [{"name": "a"}, {"name": "a"}]})).await,
@@ -372,7 +372,7 @@ async fn defaults_reach_objects_that_were_stored_before() {
     refused(
         client.post(BOXES, &object("b", json!({"size": 11}))).await.expect("an answer"),
         422,
-        "Box.example.com \"b\" is invalid: spec: Invalid value: \"object\": size may not be larger than sizeMax",
+        "Box.example.com \"b\" is invalid: spec: Invalid value: size may not be larger than sizeMax",
     );
 }
 

@@ -11,6 +11,7 @@ pub mod names;
 pub mod node;
 pub mod object;
 pub mod patch;
+pub mod pattern;
 pub mod quantity;
 pub mod schema;
 pub mod selector;

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::eval::unescaped;
 use super::functions::is_namespace;
-use super::parser::Node;
+use super::parser::{Macro, Node};
 
 /// Names of types, and of the packages that types stand in.
 const TYPES: &[&str] = &[
@@ -201,5 +201,57 @@ fn field_of<'n, 'a>(schema: Option<&'a Value>, field: &'n str) -> Result<Option<
     match properties.get(&unescaped(field)) {
         Some(found) => Ok(Some(found)),
         None => Err(Unknown::Field(field)),
+    }
+}
+
+/// What an expression answers with, as far as rules ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Bool,
+    Text,
+    Other,
+}
+
+/// The kind of the answer, where literals, operators, well-known functions or the schema tell it.
+pub(super) fn answer(node: &Node, variables: &[Declared]) -> Option<Answer> {
+    answer_in(node, &Names { own: variables, outer: None })
+}
+
+fn answer_in(node: &Node, names: &Names) -> Option<Answer> {
+    match node {
+        Node::Bool(_) | Node::Not(_) | Node::And(..) | Node::Or(..) | Node::Has(..) => Some(Answer::Bool),
+        Node::Binary("==" | "!=" | "<" | "<=" | ">" | ">=" | "in", ..) => Some(Answer::Bool),
+        Node::Binary("+", left, right) => answer_in(left, names).or_else(|| answer_in(right, names)),
+        Node::Binary(..) | Node::Minus(_) => Some(Answer::Other),
+        Node::Text(_) => Some(Answer::Text),
+        Node::Null | Node::Int(_) | Node::Uint(_) | Node::Double(_) | Node::Bytes(_) => Some(Answer::Other),
+        Node::List(_) | Node::Map(_) | Node::SelectOptional(..) | Node::IndexOptional(..) => Some(Answer::Other),
+        Node::Choice(_, yes, no) => answer_in(yes, names).or_else(|| answer_in(no, names)),
+        Node::Name(_) | Node::Select(..) | Node::Index(..) => answer_of(walk(node, names).ok()??),
+        Node::Macro(kind, ..) => match kind {
+            Macro::All | Macro::Exists | Macro::ExistsOne => Some(Answer::Bool),
+            _ => Some(Answer::Other),
+        },
+        Node::Call(_, name, _) => match &**name {
+            "size" | "indexOf" | "lastIndexOf" | "int" | "uint" | "double" => Some(Answer::Other),
+            "matches" | "startsWith" | "endsWith" | "bool" | "hasValue" | "isSorted" => Some(Answer::Bool),
+            "string" | "format" | "lowerAscii" | "upperAscii" | "trim" | "join" | "substring" => Some(Answer::Text),
+            _ => None,
+        },
+        Node::Bind(..) => None,
+    }
+}
+
+/// The kind of the values of a schema.
+fn answer_of(schema: &Value) -> Option<Answer> {
+    // A text with a format may be a time, a duration or bytes.
+    if schema.get("format").is_some() || schema.get("x-kubernetes-int-or-string").is_some() {
+        return None;
+    }
+    match schema.get("type")?.as_str()? {
+        "boolean" => Some(Answer::Bool),
+        "string" => Some(Answer::Text),
+        "integer" | "number" | "object" | "array" => Some(Answer::Other),
+        _ => None,
     }
 }

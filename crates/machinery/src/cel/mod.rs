@@ -22,6 +22,7 @@ mod tests;
 use std::cell::Cell;
 
 pub use authorizer::{Asked, Oracle, Verdict};
+pub use declared::Answer;
 use declared::Unknown;
 use eval::{Evaluator, Scope};
 use serde_json::Value;
@@ -101,6 +102,11 @@ impl Program {
         };
         let (line, column) = line_and_column(text, at);
         Err(format!("ERROR: <input>:{line}:{}: {said}{}", column + 1, pointed(text, at)))
+    }
+
+    /// What kind of value the expression answers with, where that can be told without running it.
+    pub fn answers(text: &str, variables: &[(&str, Option<&Value>)]) -> Option<Answer> {
+        declared::answer(&Program::parse(text).ok()?.root, variables)
     }
 
     /// Whether the expression names that variable.

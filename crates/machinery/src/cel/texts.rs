@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, RwLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::eval::Evaluator;
 use super::value::Val;
@@ -16,9 +16,8 @@ use crate::schema::validate_format::is_format;
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
-/// How many compiled patterns are kept, and how much memory one may take.
+/// How many compiled patterns are kept.
 const PATTERNS_MAX: usize = 512;
-const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// A value as `string(...)` writes it.
 pub fn shown(value: &Val) -> String {
@@ -174,8 +173,8 @@ fn pattern(text: &str) -> Result<Arc<Regex>, EvalError> {
     if let Some(known) = KNOWN.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(text) {
         return Ok(known.clone());
     }
-    let made = RegexBuilder::new(text).size_limit(PATTERN_BYTES_MAX).build();
-    let made = Arc::new(made.map_err(|error| EvalError::Failed(format!("error parsing regexp: {error}")))?);
+    let made = crate::pattern::compile(text).map_err(|error| EvalError::Failed(error.to_string()))?;
+    let made = Arc::new(made);
     let mut known = KNOWN.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     if known.len() >= PATTERNS_MAX {
         known.clear();

@@ -4,11 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 use serde_json::Value;
 
 use super::ListKind;
 use crate::cel;
+use crate::pattern::{self, PatternError};
+
+pub use super::validate_format::is_known_format;
 
 /// One level of a schema. Everything is optional; what is missing allows all.
 #[derive(Debug, Default)]
@@ -78,14 +81,15 @@ pub struct Values {
 pub struct Pattern {
     pub text: Box<str>,
     /// Compiled when it is first needed: most schemas hold more patterns than anybody uses, and each takes memory.
-    regex: OnceLock<Option<Regex>>,
+    regex: OnceLock<Result<Regex, PatternError>>,
 }
 
 impl Pattern {
-    /// A pattern that cannot be compiled matches everything; the definition's validation refuses those.
-    pub fn matches(&self, text: &str) -> bool {
-        let regex = self.regex.get_or_init(|| RegexBuilder::new(&self.text).size_limit(PATTERN_BYTES_MAX).build().ok());
-        regex.as_ref().is_none_or(|regex| regex.is_match(text))
+    /// Whether a text matches. A pattern that cannot be compiled matches nothing; then the answer says why, as upstream does
+    /// with every value that it refuses for that.
+    pub fn matches(&self, text: &str) -> Result<bool, &PatternError> {
+        let regex = self.regex.get_or_init(|| pattern::compile(&self.text));
+        regex.as_ref().map(|regex| regex.is_match(text))
     }
 }
 
@@ -111,8 +115,6 @@ pub struct Rule {
     pub optional_old_self: bool,
 }
 
-/// A compiled pattern may take this much memory; Go's engine has a limit of its own.
-const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// Deeper schemas are refused when the definition is validated; a stored one may not break the server.
 const DEPTH_MAX: usize = 64;
 
@@ -237,7 +239,7 @@ fn values(schema: &Value, depth: usize) -> Option<Box<Values>> {
     };
     Some(Box::new(Values {
         format: schema.get("format").and_then(Value::as_str).unwrap_or("").into(),
-        pattern: schema.get("pattern").and_then(Value::as_str).filter(|text| !text.is_empty()).map(pattern),
+        pattern: schema.get("pattern").and_then(Value::as_str).filter(|text| !text.is_empty()).map(pattern_of),
         minimum: bound("minimum", "exclusiveMinimum"),
         maximum: bound("maximum", "exclusiveMaximum"),
         multiple_of: schema.get("multipleOf").and_then(Value::as_f64),
@@ -256,7 +258,7 @@ fn values(schema: &Value, depth: usize) -> Option<Box<Values>> {
     }))
 }
 
-fn pattern(text: &str) -> Pattern {
+fn pattern_of(text: &str) -> Pattern {
     Pattern { text: text.into(), regex: OnceLock::new() }
 }
 

@@ -20,6 +20,13 @@ pub fn prune(
     Pruning { metadata, into, path: String::new() }.value(object, schema, true)
 }
 
+/// The same for a value within an object, without telling anybody.
+pub fn prune_value(value: &mut Value, schema: &Structural) {
+    let mut told = Problems::default();
+    // Only metadata with a shape can be of the wrong type.
+    let _ = Pruning { metadata: None, into: &mut told, path: String::new() }.value(value, schema, false);
+}
+
 struct Pruning<'a> {
     metadata: Option<TypeRef<'a>>,
     into: &'a mut Problems,

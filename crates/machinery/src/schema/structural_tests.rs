@@ -259,11 +259,7 @@ fn rules() {
     };
     let ordered = rule(json!({"rule": "self.min <= self.max"}));
     check(ordered.clone(), json!({"min": 1, "max": 2}), &[]);
-    check(
-        ordered.clone(),
-        json!({"min": 3, "max": 2}),
-        &["spec: Invalid value: \"object\": failed rule: self.min <= self.max"],
-    );
+    check(ordered.clone(), json!({"min": 3, "max": 2}), &["spec: Invalid value: failed rule: self.min <= self.max"]);
     check(
         ordered.clone(),
         json!({"min": 3}),
@@ -281,21 +277,12 @@ fn rules() {
     check(fixed.clone(), json!({"a": "x"}), &[]);
     check_update(fixed.clone(), Some(json!({})), json!({"a": "x"}), &[]);
     check_update(fixed.clone(), Some(json!({"a": "x"})), json!({"a": "x"}), &[]);
-    check_update(
-        fixed,
-        Some(json!({"a": "x"})),
-        json!({"a": "y"}),
-        &["spec.a: Invalid value: \"string\": a is immutable"],
-    );
+    check_update(fixed, Some(json!({"a": "x"})), json!({"a": "y"}), &["spec.a: Invalid value: \"y\": a is immutable"]);
     let items =
         json!({"type": "array", "items": {"type": "integer", "x-kubernetes-validations": [{"rule": "self > 0"}]}});
-    check(items, json!([1, 0]), &["spec[1]: Invalid value: \"integer\": failed rule: self > 0"]);
+    check(items, json!([1, 0]), &["spec[1]: Invalid value: 0: failed rule: self > 0"]);
     let optional = rule(json!({"rule": "oldSelf.hasValue() || self.min == 1", "optionalOldSelf": true}));
-    check(
-        optional,
-        json!({"min": 2}),
-        &["spec: Invalid value: \"object\": failed rule: oldSelf.hasValue() || self.min == 1"],
-    );
+    check(optional, json!({"min": 2}), &["spec: Invalid value: failed rule: oldSelf.hasValue() || self.min == 1"]);
 }
 
 #[test]

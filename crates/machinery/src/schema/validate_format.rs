@@ -36,6 +36,22 @@ pub(crate) fn is_format(format: &str, text: &str) -> bool {
     }
 }
 
+/// Whether a format means anything for values of that type; the type may be unsaid.
+pub fn is_known_format(kind: &str, format: &str) -> bool {
+    #[rustfmt::skip]
+    const TEXTS: &[&str] = &[
+        "bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5", "isbn",
+        "isbn10", "isbn13", "creditcard", "ssn", "hexcolor", "rgbcolor", "byte", "password", "date", "duration", "datetime",
+        "k8sshortname", "k8slongname",
+    ];
+    match kind {
+        "" | "string" => TEXTS.contains(&format.replace('-', "").as_str()),
+        "integer" => matches!(format, "int32" | "int64"),
+        "number" => matches!(format, "float" | "double"),
+        _ => false,
+    }
+}
+
 fn is_date_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() >= 20 && matches!(bytes[10], b'T' | b't') && text.parse::<jiff::Timestamp>().is_ok()

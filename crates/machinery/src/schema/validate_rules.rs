@@ -6,13 +6,16 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::structural::{JsonType, Rule, Structural};
-use super::validate::correlated;
-use crate::cel::{EvalError, OBJECT_COST_MAX, Val};
-use crate::field::{Errors, FieldError, Problem};
+use super::validate::Correlated;
+use crate::cel::{EXPRESSION_COST_MAX, EvalError, OBJECT_COST_MAX, Val};
+use crate::field::{Errors, FieldError, Problem, shown};
 
 pub fn validate_rules(object: &Value, old: Option<&Value>, schema: &Structural, errors: &mut Errors) {
     Rules { errors, path: String::new(), budget: OBJECT_COST_MAX }.value(object, old, schema);
 }
+
+const OBJECT_BUDGET_SPENT: &str =
+    "validation failed due to running out of cost budget, no further validation rules will be run";
 
 struct Rules<'a> {
     errors: &'a mut Errors,
@@ -46,10 +49,11 @@ impl Rules<'_> {
             }
             Value::Array(items) => {
                 let Some(item_schema) = schema.items.as_deref().filter(|schema| schema.has_rules) else { return };
+                let known = Correlated::new(schema.list.as_ref(), old);
                 for (index, item) in items.iter().enumerate() {
                     // Writing to a String cannot fail.
                     let _ = write!(self.path, "[{index}]");
-                    self.value(item, correlated(schema.list.as_ref(), old, item), item_schema);
+                    self.value(item, known.as_ref().and_then(|known| known.find(item)), item_schema);
                     self.path.truncate(length);
                 }
             }
@@ -78,6 +82,7 @@ impl Rules<'_> {
         };
         let mut variables = vec![("self", Val::json(value, Some(schema)))];
         variables.extend(old_self.map(|old| ("oldSelf", old)));
+        let whole = self.budget >= EXPRESSION_COST_MAX;
         match program.eval(&variables, &mut self.budget) {
             Ok(Val::Bool(true)) => {}
             Ok(Val::Bool(false)) => {
@@ -91,13 +96,18 @@ impl Rules<'_> {
                     true => format!("failed rule: {text}"),
                     false => said.to_string(),
                 });
-                self.failed(rule, schema, detail);
+                self.failed(rule, value, schema, detail);
             }
             Ok(_) => self.refuse(schema, format!("cel expression evaluated to a value that is no bool evaluating rule: {said}")),
             Err(error @ EvalError::Overload) => self.refuse(
                 schema,
                 format!("'{error}': call arguments did not match a supported operator, function or macro signature for rule: {said}"),
             ),
+            // What all rules may cost is used up, rather than what this one may.
+            Err(EvalError::Budget) if !whole => {
+                self.budget = 0;
+                self.refuse(schema, OBJECT_BUDGET_SPENT.into());
+            }
             Err(error @ EvalError::Budget) => {
                 self.budget = 0;
                 let detail = format!("'{error}': no further validation rules will be run due to call cost exceeds limit for rule: {said}");
@@ -112,24 +122,29 @@ impl Rules<'_> {
         self.errors.push(FieldError::new(Problem::Invalid, field, type_shown(schema), detail));
     }
 
-    fn failed(&mut self, rule: &Rule, schema: &Structural, detail: String) {
+    fn failed(&mut self, rule: &Rule, value: &Value, schema: &Structural, detail: String) {
         let mut field = self.path.clone();
         field.push_str(&rule.field_path.replace("['", ".").replace("']", ""));
         let field = match field.trim_start_matches('.') {
             "" => "<nil>",
             field => field,
         };
+        // Whole objects and lists would only hide the message.
+        let shown = match schema.ty {
+            Some(JsonType::Object | JsonType::Array) => String::new(),
+            _ => shown(value),
+        };
         let error = match &*rule.reason {
             "FieldValueForbidden" => FieldError::new(Problem::Forbidden, field, "", detail),
             "FieldValueRequired" => FieldError::new(Problem::Required, field, "", detail),
-            "FieldValueDuplicate" => FieldError::new(Problem::Duplicate, field, type_shown(schema), ""),
-            _ => FieldError::new(Problem::Invalid, field, type_shown(schema), detail),
+            "FieldValueDuplicate" => FieldError::new(Problem::Duplicate, field, shown, ""),
+            _ => FieldError::new(Problem::Invalid, field, shown, detail),
         };
         self.errors.push(error);
     }
 }
 
-/// Upstream shows the type of the value in place of the value.
+/// Where a rule could not be decided, upstream shows the type of the value in place of the value.
 fn type_shown(schema: &Structural) -> String {
     format!("{:?}", schema.ty.map_or("", JsonType::name))
 }

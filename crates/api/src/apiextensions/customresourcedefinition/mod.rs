@@ -1,10 +1,14 @@
 //! CustomResourceDefinition.
 
 mod defaults;
+mod expressions;
+mod list_types;
 mod schema;
+mod schema_defaults;
 mod strategy;
 mod structural;
 mod validate;
+mod warnings;
 
 use machinery::kind::{Kind, Scope, Subresource};
 use machinery::table::Column;
@@ -32,6 +36,7 @@ pub(crate) static KIND: Kind = Kind {
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,
+    warnings: warnings::warnings,
     row: show::created_at,
     ..Kind::COMMON
 };

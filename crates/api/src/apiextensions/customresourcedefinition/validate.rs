@@ -5,6 +5,7 @@ use machinery::node::Node;
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
+use super::list_types::field_at;
 use super::schema;
 use crate::{check, webhook_client};
 use machinery::names;
@@ -12,6 +13,9 @@ use machinery::names;
 const REVIEW_VERSIONS: &[&str] = &["v1", "v1beta1"];
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const APPROVAL_LINK: &str = "see https://github.com/kubernetes/enhancements/pull/1111";
+const WARNING_BYTES_MAX: usize = 256;
+const SELECTABLE_MAX: usize = 8;
+const COLUMN_FORMATS: &[&str] = &["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 const COLUMN_TYPES: &[&str] = &["boolean", "date", "integer", "number", "string"];
 
 pub(super) fn validate(definition: &Node, errors: &mut Errors) {
@@ -79,21 +83,22 @@ fn validate_spec(spec: &Node, errors: &mut Errors) {
             errors.required(&version.at("schema").at("openAPIV3Schema"), "schemas are required");
         }
     }
-    versions(spec, errors);
+    let common: Vec<Option<Node>> = PARTS.iter().map(|part| common_part(spec, part)).collect();
+    versions(spec, &common, errors);
     let entry = spec.at("names");
     for field in ["plural", "singular", "kind", "listKind"] {
         check::required(&entry.at(field), "", errors);
     }
     validate_names(&entry, errors);
-    for part in PARTS {
-        if let Some(common) = common_part(spec, part) {
-            (part.rule)(&common, errors);
+    for (part, common) in PARTS.iter().zip(&common) {
+        if let Some(common) = common {
+            (part.rule)(common, errors);
         }
     }
     conversion(&spec.at("conversion"), errors);
 }
 
-fn versions(spec: &Node, errors: &mut Errors) {
+fn versions(spec: &Node, common: &[Option<Node>], errors: &mut Errors) {
     let list = spec.at("versions");
     let mut seen: Vec<&str> = Vec::new();
     let mut is_unique = true;
@@ -104,19 +109,74 @@ fn versions(spec: &Node, errors: &mut Errors) {
         if !problems.is_empty() {
             errors.invalid_value(&version.at("name").path, &version.text("name").into(), problems.join(","));
         }
-        for part in PARTS.iter().filter(|part| common_part(spec, part).is_none()) {
+        for (part, _) in PARTS.iter().zip(common).filter(|(_, common)| common.is_none()) {
             (part.rule)(&version.at(part.field), errors);
         }
-        let warning = version.at("deprecationWarning");
-        if warning.exists() && !version.flag("deprecated") {
-            errors.invalid(&warning, "can only be set for deprecated versions");
-        }
+        deprecation_warning(&version, errors);
+        selectable_fields(&version, errors);
     }
     if !is_unique {
         refuse_versions(&list, "must contain unique version names", errors);
     }
     if list.items().filter(|version| version.flag("storage")).count() != 1 {
         refuse_versions(&list, "must have exactly one version marked as storage version", errors);
+    }
+}
+
+fn deprecation_warning(version: &Node, errors: &mut Errors) {
+    let warning = version.at("deprecationWarning");
+    if !warning.exists() {
+        return;
+    }
+    if !version.flag("deprecated") {
+        return errors.invalid(&warning, "can only be set for deprecated versions");
+    }
+    if warning.str().len() > WARNING_BYTES_MAX {
+        errors.invalid(&warning, format!("must be <= {WARNING_BYTES_MAX} characters long"));
+    }
+    if warning.str().is_empty() {
+        errors.invalid(&warning, "must not be an empty string");
+    }
+    if let Some((at, _)) = warning.str().char_indices().find(|(_, sign)| sign.is_control()) {
+        let detail =
+            format!("must only contain printable UTF-8 characters; non-printable character found at index {at}");
+        errors.invalid(&warning, detail);
+    }
+}
+
+/// Fields that selectors may name: plain ones, outside of metadata, not too many.
+fn selectable_fields(version: &Node, errors: &mut Errors) {
+    let list = version.at("selectableFields");
+    let schema = version.at("schema").at("openAPIV3Schema");
+    let mut seen: Vec<String> = Vec::new();
+    for path in list.items().map(|field| field.at("jsonPath")) {
+        if path.str().is_empty() {
+            errors.required(&path, "");
+            continue;
+        }
+        let (found, at) = match field_at(&schema, path.str(), false) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.invalid(&path, format!("is an invalid path: {why}"));
+                continue;
+            }
+        };
+        let found = found.to_string();
+        if found.split('.').next() == Some("metadata") {
+            errors.invalid(&path, "must not point to fields in metadata");
+        }
+        if !matches!(at.text("type"), "string" | "boolean" | "integer") {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings with \
+                          formats are allowed.";
+            errors.invalid(&path, detail);
+        }
+        match seen.contains(&found) {
+            true => errors.duplicate(&path),
+            false => seen.push(found),
+        }
+    }
+    if seen.len() > SELECTABLE_MAX {
+        errors.too_many(&list, seen.len(), SELECTABLE_MAX);
     }
 }
 
@@ -209,32 +269,36 @@ fn subresources(entry: &Node, errors: &mut Errors) {
             }
             continue;
         }
-        if !is_simple_json_path(path.str()) {
-            errors.invalid(&path, "is not a simple json path");
+        if !path.str().starts_with('.') {
+            errors.invalid(&path, "must be a simple json path starting with .");
         } else if !roots.iter().any(|root| path.str().starts_with(root)) {
+            let either = if roots.len() > 1 { "either " } else { "" };
             let root = roots.iter().map(|root| root.trim_end_matches('.')).collect::<Vec<_>>().join(" or ");
-            errors.invalid(&path, format!("should be a json path under {root}"));
+            errors.invalid(&path, format!("should be a json path under {either}{root}"));
         }
     }
-}
-
-/// Fields only: `.spec.replicas`, no lists, no wildcards.
-fn is_simple_json_path(path: &str) -> bool {
-    path.starts_with('.')
-        && path[1..].split('.').all(|part| {
-            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-        })
 }
 
 fn columns(list: &Node, errors: &mut Errors) {
     for column in list.items() {
         check::required(&column.at("name"), "", errors);
-        one_of(&column.at("type"), COLUMN_TYPES, errors);
-        if !column.text("format").is_empty() {
-            let formats = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
-            one_of(&column.at("format"), &formats, errors);
+        let (kind, format) = (column.at("type"), column.at("format"));
+        let one_of = |known: &[&str]| format!("must be one of {}", known.join(","));
+        match kind.str() {
+            "" => errors.required(&kind, one_of(COLUMN_TYPES)),
+            known if COLUMN_TYPES.contains(&known) => {}
+            _ => errors.invalid(&kind, one_of(COLUMN_TYPES)),
         }
-        check::required(&column.at("jsonPath"), "", errors);
+        if !format.str().is_empty() && !COLUMN_FORMATS.contains(&format.str()) {
+            errors.invalid(&format, one_of(COLUMN_FORMATS));
+        }
+        // The internal form, which errors follow, writes this name in another way.
+        let path = Node::new(column.at("jsonPath").value, column.path.child("JSONPath"));
+        match path.str() {
+            "" => errors.required(&path, ""),
+            text if !text.starts_with('.') => errors.invalid(&path, "must be a simple json path starting with ."),
+            _ => {}
+        }
     }
 }
 
