@@ -150,8 +150,9 @@ mod tests {
     fn rules_answer_what_they_are_asked() {
         let told = |rule: Value| {
             let text = json!({"type": "string"});
-            let schema = json!({"type": "array", "items": {"type": "object", "properties": {"s": text, "n": {"type": "integer"}},
+            let list = json!({"type": "array", "items": {"type": "object", "properties": {"s": text, "n": {"type": "integer"}},
                 "x-kubernetes-validations": [rule]}});
+            let schema = json!({"type": "object", "properties": {"list": list}});
             let mut errors = Errors::default();
             super::super::schema::validate(&Node::new(&schema, Path::new("schema")), &mut errors);
             let own = errors.0.iter().filter(|error| error.field.contains("validations"));
@@ -168,7 +169,8 @@ mod tests {
         let message = |expression: &str| told(json!({"rule": "true", "messageExpression": expression}));
         assert_eq!(message("1 + 1"), "messageExpression must evaluate to a string");
         assert_eq!(message("'a' + self.s"), "");
-        let within = "oldSelf cannot be used on the uncorrelatable portion of the schema within schema";
+        let within =
+            "oldSelf cannot be used on the uncorrelatable portion of the schema within schema.properties[list]";
         assert_eq!(told(json!({"rule": "self == oldSelf"})), within);
         let unused = "may not be set if oldSelf is not used in rule";
         assert_eq!(told(json!({"rule": "self.n > 1", "optionalOldSelf": true})), unused);
