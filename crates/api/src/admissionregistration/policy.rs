@@ -10,6 +10,11 @@ use crate::check;
 const REASONS: &[&str] = &["Forbidden", "Invalid", "RequestEntityTooLarge"];
 /// What expressions may name.
 const VARIABLES: &[&str] = &["object", "oldObject", "request", "params", "namespaceObject", "authorizer", "variables"];
+/// And those that mutate also the types of what they answer with.
+#[rustfmt::skip]
+const MUTATION_VARIABLES: &[&str] = &[
+    "object", "oldObject", "request", "params", "namespaceObject", "authorizer", "variables", "Object", "JSONPatch",
+];
 const AUDIT_ANNOTATIONS_MAX: usize = 20;
 const NOTHING_TO_DO: &str = "validations or auditAnnotations must contain at least one item";
 
@@ -53,6 +58,8 @@ pub(super) fn mutating(policy: &Node, errors: &mut Errors) {
             errors.required(&source, format!("must be specified when patchType is {kind}"));
         } else if source.text("expression").trim().is_empty() {
             errors.required(&source.at("expression"), "expression is not specified");
+        } else {
+            rules::expression(&source.at("expression"), MUTATION_VARIABLES, errors);
         }
     }
     let reinvocation = spec.at("reinvocationPolicy");

@@ -8,7 +8,7 @@ use anyhow::bail;
 const ON_DEMAND: [&str; 1] = ["NodeRestriction"];
 
 /// Upstream's that knarr does not have.
-const MISSING: [&str; 15] = [
+const MISSING: [&str; 14] = [
     "AlwaysAdmit",
     "AlwaysDeny",
     "AlwaysPullImages",
@@ -17,7 +17,6 @@ const MISSING: [&str; 15] = [
     "ExtendedResourceToleration",
     "ImagePolicyWebhook",
     "LimitPodHardAntiAffinityTopology",
-    "MutatingAdmissionPolicy",
     "NamespaceAutoProvision",
     "NamespaceExists",
     "OwnerReferencesPermissionEnforcement",

@@ -28,6 +28,7 @@ mod outside;
 mod pod_security;
 mod pod_topology_labels;
 mod policy;
+mod rounds;
 mod priority;
 mod privileged;
 mod rbac_escalation;
@@ -64,7 +65,7 @@ pub struct Request<'a> {
     pub dry_run: bool,
     /// The options of the request, where they are not those of its query.
     pub options: Option<Value>,
-    rounds: Mutex<webhook::Rounds>,
+    rounds: Mutex<rounds::Rounds>,
     /// What plugins have set aside for this write. It is theirs for as long as the request lives.
     held: Mutex<Vec<Box<dyn Any + Send>>>,
 }
@@ -235,6 +236,7 @@ fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
         Box::new(pod_topology_labels::PodTopologyLabels),
         Box::new(rbac_escalation::RbacEscalation),
         Box::new(privileged::Privileged { allowed: options.allow_privileged }),
+        Box::new(policy::Mutating::default()),
         Box::new(webhook::Mutating::default()),
         Box::new(policy::Validating::default()),
         Box::new(webhook::Validating::default()),
@@ -288,7 +290,7 @@ impl Admission {
         for plugin in self.plugins.iter().filter(|plugin| which(plugin.as_ref())) {
             plugin.mutate(request, object).await?;
         }
-        // A webhook changed the object behind plugins that had looked at it already: all look once more, as upstream.
+        // Somebody outside changed the object behind plugins that had looked at it already: all look once more, as upstream.
         if std::mem::take(&mut request.rounds.lock().wanted) {
             request.rounds.lock().again = true;
             for plugin in self.plugins.iter().filter(|plugin| which(plugin.as_ref())) {

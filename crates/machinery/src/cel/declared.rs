@@ -147,6 +147,13 @@ fn walk<'n, 'a>(node: &'n Node, names: &Names<'a>) -> Result<Option<&'a Value>, 
                 below(value)?;
             }
         }
+        Node::Struct(name, fields) => {
+            let root = name.split('.').next().unwrap_or(name);
+            names.find(root).ok_or(Unknown::Name(root))?;
+            for (_, value, _) in fields {
+                below(value)?;
+            }
+        }
         Node::Call(target, name, arguments) => {
             match target.as_deref() {
                 Some(Node::Name(namespace)) if is_namespace(namespace) && names.find(namespace).is_none() => {}
@@ -225,7 +232,9 @@ fn answer_in(node: &Node, names: &Names) -> Option<Answer> {
         Node::Binary(..) | Node::Minus(_) => Some(Answer::Other),
         Node::Text(_) => Some(Answer::Text),
         Node::Null | Node::Int(_) | Node::Uint(_) | Node::Double(_) | Node::Bytes(_) => Some(Answer::Other),
-        Node::List(_) | Node::Map(_) | Node::SelectOptional(..) | Node::IndexOptional(..) => Some(Answer::Other),
+        Node::List(_) | Node::Map(_) | Node::Struct(..) | Node::SelectOptional(..) | Node::IndexOptional(..) => {
+            Some(Answer::Other)
+        }
         Node::Choice(_, yes, no) => answer_in(yes, names).or_else(|| answer_in(no, names)),
         Node::Name(_) | Node::Select(..) | Node::Index(..) => answer_of(walk(node, names).ok()??),
         Node::Macro(kind, ..) => match kind {

@@ -113,6 +113,18 @@ impl Evaluator<'_> {
                 }
                 Ok(Val::Map(Rc::new(map)))
             }
+            Node::Struct(name, fields) => {
+                let mut made = Vec::with_capacity(fields.len());
+                for (field, value, optional) in fields {
+                    let key = Val::text(unescaped(field));
+                    match (eval(value)?, optional) {
+                        (Val::Optional(None), true) => {}
+                        (Val::Optional(Some(value)), true) => made.push((key, (*value).clone())),
+                        (value, _) => made.push((key, value)),
+                    }
+                }
+                Ok(Val::Object(Rc::new((name.clone(), made))))
+            }
             Node::Call(target, name, arguments) => self.call(target.as_deref(), name, arguments, scope),
             Node::Macro(kind, target, names, bodies) => self.run_macro(*kind, eval(target)?, names, bodies, scope),
             Node::Bind(name, value, body) => {

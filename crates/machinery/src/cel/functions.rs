@@ -12,7 +12,7 @@ type Outcome<'a> = Result<Val<'a>, EvalError>;
 
 /// Names before a dot that belong to the function's name.
 pub(super) fn is_namespace(name: &str) -> bool {
-    matches!(name, "optional" | "sets" | "math" | "strings" | "base64" | "ip" | "format" | "lists")
+    matches!(name, "optional" | "sets" | "math" | "strings" | "base64" | "ip" | "format" | "lists" | "jsonpatch")
 }
 
 pub(super) fn binary<'a>(cx: &Evaluator, operator: &str, left: Val<'a>, right: Val<'a>) -> Outcome<'a> {
@@ -118,6 +118,8 @@ pub(super) fn global<'a>(cx: &Evaluator, name: &str, mut values: Vec<Val<'a>>) -
             cx.pay(u64::try_from(*count).unwrap_or(0))?;
             Ok(Val::list((0..*count).map(Val::Int).collect()))
         }
+        // Not a path yet, but one part of it.
+        ("jsonpatch.escapeKey", [Val::Text(key)]) => Ok(Val::text(key.replace('~', "~0").replace('/', "~1"))),
         ("math.greatest" | "math.least", _) => lists::extreme(name, &values),
         (_, values) if name.starts_with("math.") => math(name, values),
         (_, values) if name.starts_with("format.") => texts::named_format(name, values),
@@ -208,7 +210,7 @@ fn convert<'a>(to: &str, value: &Val<'a>) -> Outcome<'a> {
             let text = std::str::from_utf8(bytes).map_err(|_| EvalError::Failed("invalid UTF-8 in bytes".into()))?;
             Ok(Val::text(text.to_string()))
         }
-        ("string", Val::Null | Val::Json(..) | Val::List(_) | Val::Map(_) | Val::Optional(_)) => {
+        ("string", Val::Null | Val::Json(..) | Val::List(_) | Val::Map(_) | Val::Object(_) | Val::Optional(_)) => {
             Err(EvalError::overload(to, &[value]))
         }
         ("string", other) => Ok(Val::text(texts::shown(other))),

@@ -28,6 +28,8 @@ pub(super) enum Node {
     /// Entries that begin with `?` are left out where they are none.
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
+    /// `Object.spec{replicas: 1}`: a value of a named type.
+    Struct(Box<str>, Vec<(Box<str>, Node, bool)>),
     Call(Option<Box<Node>>, Box<str>, Vec<Node>),
     Macro(Macro, Box<Node>, Vec<Box<str>>, Vec<Node>),
     /// `cel.bind(name, value, body)`.
@@ -199,10 +201,28 @@ impl Parser {
                     true => Node::IndexOptional(node.into(), index.into()),
                     false => Node::Index(node.into(), index.into()),
                 };
+            } else if let (Token::Sign("{"), Some(name)) = (self.peek(), qualified(&node)) {
+                node = Node::Struct(name.into(), self.struct_fields()?);
             } else {
                 return Ok(node);
             }
         }
+    }
+
+    fn struct_fields(&mut self) -> Result<Vec<(Box<str>, Node, bool)>, ParseError> {
+        self.expect("{")?;
+        let mut fields = Vec::new();
+        while !self.take("}") {
+            let optional = self.take("?");
+            let name = self.name()?;
+            self.expect(":")?;
+            fields.push((name, self.expression()?, optional));
+            if !self.take(",") {
+                self.expect("}")?;
+                break;
+            }
+        }
+        Ok(fields)
     }
 
     fn arguments(&mut self, end: &str) -> Result<Vec<Node>, ParseError> {
@@ -278,6 +298,15 @@ impl Parser {
     }
 }
 
+/// `Object.spec` as the name of a type.
+fn qualified(node: &Node) -> Option<String> {
+    match node {
+        Node::Name(name) => Some(name.to_string()),
+        Node::Select(of, field) => Some(format!("{}.{field}", qualified(of)?)),
+        _ => None,
+    }
+}
+
 fn global(name: Box<str>, mut arguments: Vec<Node>) -> Result<Node, String> {
     if &*name == "has" {
         return match (arguments.pop(), arguments.is_empty()) {
@@ -344,6 +373,7 @@ pub(super) fn mentions(node: &Node, wanted: &str) -> bool {
         Node::Choice(a, b, c) => below(a) || below(b) || below(c),
         Node::List(items) => items.iter().any(|(item, _)| below(item)),
         Node::Map(entries) => entries.iter().any(|(key, value, _)| below(key) || below(value)),
+        Node::Struct(_, fields) => fields.iter().any(|(_, value, _)| below(value)),
         Node::Call(target, _, arguments) => target.as_deref().is_some_and(below) || arguments.iter().any(below),
         Node::Macro(_, target, _, bodies) => below(target) || bodies.iter().any(below),
     }

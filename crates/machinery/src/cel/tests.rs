@@ -178,3 +178,23 @@ fn mistakes_and_limits() {
         program.eval(&[("self", Val::json(&object, None)), ("oldSelf", Val::json(&object, None))], &mut 100).is_ok()
     );
 }
+
+#[test]
+fn objects_of_named_types() {
+    let made = |expression: &str| {
+        let program = Program::parse(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+        let mut budget = OBJECT_COST_MAX;
+        let value = program.eval(&[], &mut budget).expect("a value");
+        (value.named().map(str::to_string), value.to_json().expect("JSON"), value.misnamed())
+    };
+    let spec = "Object{spec: Object.spec{replicas: 1 + 2, ?none: optional.none(), list: [Object.spec.list{a: 'x'}]}}";
+    let expected = json!({"spec": {"replicas": 3, "list": [{"a": "x"}]}});
+    assert_eq!(made(spec), (Some("Object".to_string()), expected, None));
+    let (_, _, wrong) = made("Object{spec: Object.metadata{name: 'a'}}");
+    let told = "unexpected type name \"Object.metadata\", expected \"Object.spec\", which matches field name path from root Object type";
+    assert_eq!(wrong.as_deref(), Some(told));
+    check("jsonpatch.escapeKey('a/b~c')", "a~1b~0c");
+    check("Object{a: 1}.a + 1", "2");
+    assert!(Program::check("Object{a: 1}", &[("self", None)]).is_err(), "only where it is declared");
+    assert!(Program::check("Object{a: 1}", &[("Object", None)]).is_ok());
+}

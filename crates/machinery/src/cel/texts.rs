@@ -40,7 +40,7 @@ pub fn shown(value: &Val) -> String {
         Val::Format(name) => (*name).into(),
         Val::Optional(None) => "optional.none()".into(),
         Val::Optional(Some(value)) => format!("optional({})", shown(value)),
-        Val::Json(..) | Val::List(_) | Val::Map(_) => collection(value),
+        Val::Json(..) | Val::List(_) | Val::Map(_) | Val::Object(_) => collection(value),
         Val::Asking(_) | Val::Verdict(_) | Val::Failed(_) => value.type_name().into(),
     }
 }

@@ -26,6 +26,8 @@ pub enum Val<'a> {
     Json(&'a Value, Option<&'a Structural>),
     List(Rc<Vec<Val<'a>>>),
     Map(Rc<Vec<(Val<'a>, Val<'a>)>>),
+    /// A value of a named type, such as `Object.spec`, and its fields.
+    Object(Rc<Named<'a>>),
     Duration(SignedDuration),
     Time(Timestamp),
     Type(&'static str),
@@ -43,6 +45,8 @@ pub enum Val<'a> {
     /// A variable whose own expression failed: an error where it is used, and only there.
     Failed(Rc<super::EvalError>),
 }
+
+pub type Named<'a> = (Box<str>, Vec<(Val<'a>, Val<'a>)>);
 
 impl<'a> Val<'a> {
     pub fn json(value: &'a Value, schema: Option<&'a Structural>) -> Val<'a> {
@@ -87,6 +91,7 @@ impl<'a> Val<'a> {
             Val::Bytes(_) => "bytes",
             Val::Json(Value::Array(_), _) | Val::List(_) => "list",
             Val::Json(..) | Val::Map(_) => "map",
+            Val::Object(_) => "object",
             Val::Duration(_) => "google.protobuf.Duration",
             Val::Time(_) => "google.protobuf.Timestamp",
             Val::Type(_) => "type",
@@ -119,6 +124,7 @@ impl<'a> Val<'a> {
     pub fn entries(&self) -> Option<Cow<'_, [(Val<'a>, Val<'a>)]>> {
         match self {
             Val::Map(entries) => Some(Cow::Borrowed(entries)),
+            Val::Object(named) => Some(Cow::Borrowed(&named.1)),
             Val::Json(Value::Object(map), schema) => {
                 let below = |name: &str| schema.and_then(|schema| schema.field(name));
                 Some(
@@ -154,6 +160,9 @@ impl<'a> Val<'a> {
             (Val::Map(entries), _) => {
                 entries.iter().find(|(known, _)| known.equals(key)).map(|(_, value)| value.clone())
             }
+            (Val::Object(named), _) => {
+                named.1.iter().find(|(known, _)| known.equals(key)).map(|(_, value)| value.clone())
+            }
             (Val::Json(value, schema), Val::Text(name)) => {
                 let found = value.get(name.as_ref())?;
                 Some(Val::json(found, schema.and_then(|schema| schema.field(name))))
@@ -177,7 +186,8 @@ impl<'a> Val<'a> {
             }
             Val::Json(value, _) => (*value).clone(),
             Val::List(items) => items.iter().map(Val::to_json).collect::<Option<Vec<Value>>>()?.into(),
-            Val::Map(entries) => {
+            Val::Map(_) | Val::Object(_) => {
+                let entries = self.entries()?;
                 let pairs = entries.iter().map(|(key, value)| match key {
                     Val::Text(key) => Some((key.to_string(), value.to_json()?)),
                     _ => None,
@@ -192,8 +202,23 @@ impl<'a> Val<'a> {
         })
     }
 
+    /// The name of the type of an object that an expression has made.
+    pub fn named(&self) -> Option<&str> {
+        match self {
+            Val::Object(named) => Some(&named.0),
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the names of types in an object: those of fields must be the path to them.
+    pub fn misnamed(&self) -> Option<String> {
+        let mut found = Vec::new();
+        misnamed(self, self.named()?, &mut found);
+        (!found.is_empty()).then(|| found.join("\n"))
+    }
+
     pub fn is_map(&self) -> bool {
-        matches!(self, Val::Map(_) | Val::Json(Value::Object(_), _))
+        matches!(self, Val::Map(_) | Val::Object(_) | Val::Json(Value::Object(_), _))
     }
 
     pub fn size(&self) -> Option<usize> {
@@ -202,6 +227,7 @@ impl<'a> Val<'a> {
             Val::Bytes(bytes) => Some(bytes.len()),
             Val::List(items) => Some(items.len()),
             Val::Map(entries) => Some(entries.len()),
+            Val::Object(named) => Some(named.1.len()),
             Val::Json(Value::Array(items), _) => Some(items.len()),
             Val::Json(Value::Object(map), _) => Some(map.len()),
             _ => None,
@@ -284,6 +310,26 @@ impl<'a> Val<'a> {
             (Val::Quantity(a), Val::Quantity(b)) => a.cmp(b),
             _ => return None,
         })
+    }
+}
+
+fn misnamed(value: &Val, expected: &str, found: &mut Vec<String>) {
+    match value {
+        Val::Object(named) => {
+            let (name, fields) = &**named;
+            if **name != *expected {
+                found.push(format!(
+                    "unexpected type name {name:?}, expected {expected:?}, which matches field name path from root Object type"
+                ));
+            }
+            for (field, value) in fields {
+                let Val::Text(field) = field else { continue };
+                misnamed(value, &format!("{expected}.{field}"), found);
+            }
+        }
+        Val::List(items) => items.iter().for_each(|item| misnamed(item, expected, found)),
+        Val::Map(entries) => entries.iter().for_each(|(_, value)| misnamed(value, expected, found)),
+        _ => {}
     }
 }
 

@@ -61,6 +61,15 @@ pub fn unknown_fields(patch: &Value) -> Vec<String> {
     unknown.map(|(index, name)| format!("json patch unknown field \"[{index}].{name}\"")).collect()
 }
 
+impl JsonPatchError {
+    /// Whether a `test` of the patch did not hold.
+    pub fn is_failed_test(&self) -> bool {
+        matches!(self, JsonPatchError::Rejected(why) if why.ends_with(TEST_FAILED))
+    }
+}
+
+const TEST_FAILED: &str = ": test failed";
+
 struct Operation<'a> {
     op: &'a str,
     path: &'a str,
@@ -187,7 +196,7 @@ impl Patcher<'_> {
         };
         match found.unwrap_or(&Value::Null) == wanted {
             true => Ok(()),
-            false => Err(format!("testing value {path} failed: test failed")),
+            false => Err(format!("testing value {path} failed{TEST_FAILED}")),
         }
     }
 

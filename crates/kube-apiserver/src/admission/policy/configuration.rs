@@ -14,9 +14,6 @@ use crate::admission::outside::{Seen, Way};
 use crate::app::App;
 use crate::authn::Objects;
 
-const POLICIES: &str = "validatingadmissionpolicies";
-const BINDINGS: &str = "validatingadmissionpolicybindings";
-
 pub struct Policy {
     pub name: String,
     pub constraints: Constraints,
@@ -25,6 +22,9 @@ pub struct Policy {
     pub conditions: Vec<Condition>,
     pub variables: Vec<(String, Expression)>,
     pub validations: Vec<Validation>,
+    pub mutations: Vec<Mutation>,
+    /// Whether it is asked again where something changed behind it.
+    pub reinvoke: bool,
     /// Key and value.
     pub annotations: Vec<(String, Expression)>,
     pub ignore_failure: bool,
@@ -36,6 +36,18 @@ pub struct Validation {
     pub message: String,
     pub message_expression: Option<Expression>,
     pub reason: &'static str,
+}
+
+/// What is to be changed, and how the expression says it.
+pub struct Mutation {
+    pub patch: PatchType,
+    pub expression: Expression,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchType {
+    ApplyConfiguration,
+    JsonPatch,
 }
 
 pub struct Binding {
@@ -61,8 +73,9 @@ pub struct Constraints {
     equivalent: bool,
 }
 
-#[derive(Default)]
 pub struct Configurations {
+    policies: &'static str,
+    bindings: &'static str,
     read: ArcSwap<Read>,
 }
 
@@ -74,15 +87,20 @@ struct Read {
 }
 
 impl Configurations {
+    /// Those of two resources.
+    pub fn new(policies: &'static str, bindings: &'static str) -> Configurations {
+        Configurations { policies, bindings, read: ArcSwap::default() }
+    }
+
     /// Policies that are bound, by name.
     pub fn current(&self, app: &App) -> Arc<Vec<Policy>> {
-        let changed = (app.views.last_changed(POLICIES), app.views.last_changed(BINDINGS));
+        let changed = (app.views.last_changed(self.policies), app.views.last_changed(self.bindings));
         let read = self.read.load();
         if read.seen == Some(changed) {
             return read.policies.clone();
         }
-        let bindings = app.views.all(BINDINGS, "");
-        let policies = app.views.all(POLICIES, "");
+        let bindings = app.views.all(self.bindings, "");
+        let policies = app.views.all(self.policies, "");
         let policies = policies.iter().map(|policy| Policy::read(policy, &bindings));
         let policies: Arc<Vec<Policy>> = Arc::new(policies.filter(|policy| !policy.bindings.is_empty()).collect());
         self.read.store(Arc::new(Read { seen: Some(changed), policies: policies.clone() }));
@@ -107,6 +125,8 @@ impl Policy {
                 .map(|variable| (text(variable, "name").into(), Expression::new(text(variable, "expression"))))
                 .collect(),
             validations: items("validations").map(Validation::read).collect(),
+            mutations: items("mutations").map(Mutation::read).collect(),
+            reinvoke: spec["reinvocationPolicy"] == "IfNeeded",
             annotations: items("auditAnnotations")
                 .map(|annotation| {
                     (text(annotation, "key").into(), Expression::new(text(annotation, "valueExpression")))
@@ -132,6 +152,16 @@ impl Validation {
                 _ => "Invalid",
             },
         }
+    }
+}
+
+impl Mutation {
+    fn read(mutation: &Value) -> Mutation {
+        let (patch, source) = match text(mutation, "patchType") {
+            "JSONPatch" => (PatchType::JsonPatch, &mutation["jsonPatch"]),
+            _ => (PatchType::ApplyConfiguration, &mutation["applyConfiguration"]),
+        };
+        Mutation { patch, expression: Expression::new(text(source, "expression")) }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::admission::outside::{Seen, Way};
 /// Longer messages of expressions are not told, as upstream.
 const MESSAGE_BYTES_MAX: usize = 5 * 1024;
 
-type Variables<'n, 'a> = Vec<(&'n str, Val<'a>)>;
+pub type Variables<'n, 'a> = Vec<(&'n str, Val<'a>)>;
 
 pub struct Facts<'a> {
     pub object: &'a Value,
@@ -36,6 +36,11 @@ pub struct Found {
 }
 
 pub fn evaluate(seen: &Seen, way: &Way, policy: &Policy, facts: &Facts) -> Found {
+    with_variables(seen, way, facts, |variables| decide(policy, variables))
+}
+
+/// What expressions of policies may name, but for the policy's own variables.
+pub fn with_variables<T>(seen: &Seen, way: &Way, facts: &Facts, act: impl FnOnce(Variables<'_, '_>) -> T) -> T {
     let described = seen.described(way);
     let authority = Authority(seen.request);
     let is_namespace = seen.request.about("", "namespaces");
@@ -51,7 +56,7 @@ pub fn evaluate(seen: &Seen, way: &Way, policy: &Policy, facts: &Facts) -> Found
         ("namespaceObject", Val::json(namespace, None)),
         ("authorizer", Val::authorizer(&authority, authority.request_resource())),
     ];
-    decide(policy, variables)
+    act(variables)
 }
 
 fn decide<'a>(policy: &Policy, mut variables: Variables<'_, 'a>) -> Found {
@@ -105,7 +110,7 @@ fn decide<'a>(policy: &Policy, mut variables: Variables<'_, 'a>) -> Found {
 }
 
 /// `variables`: each may name those before it. One that fails is an error only for those who use it.
-fn compose<'a>(policy: &Policy, variables: &mut Variables<'_, 'a>, budget: &mut u64) {
+pub fn compose<'a>(policy: &Policy, variables: &mut Variables<'_, 'a>, budget: &mut u64) {
     let mut own: Vec<(Val<'a>, Val<'a>)> = Vec::new();
     for (name, expression) in &policy.variables {
         variables.push(("variables", Val::Map(Rc::new(own.clone()))));

@@ -1,12 +1,13 @@
-//! ValidatingAdmissionPolicy: expressions that users bring decide, within this server. A policy does nothing by itself;
-//! its bindings say where it counts, with which parameters, and what becomes of those it is against.
+//! ValidatingAdmissionPolicy and MutatingAdmissionPolicy: expressions that users bring decide, within this server. A policy
+//! does nothing by itself; its bindings say where it counts, with which parameters, and what becomes of those it is against.
 //!
 //! `configuration.rs` keeps what policies and bindings say, read once per change; `params.rs` finds parameters;
-//! `evaluate.rs` decides. Pure but for the authorizer, which expressions may ask.
+//! `evaluate.rs` decides, `mutate.rs` changes. Pure but for the authorizer, which expressions may ask.
 
 mod configuration;
 mod params;
 mod evaluate;
+mod mutate;
 
 use machinery::status::{Cause, Status};
 use serde_json::{Value, json};
@@ -15,12 +16,19 @@ use super::outside::{self, Seen, Way};
 use super::{Plugin, Request};
 use configuration::{Binding, Configurations, Policy};
 use evaluate::{Decision, Facts, evaluate};
+pub use mutate::Mutating;
 
 const FAILURE_KEY: &str = "validation.policy.admission.k8s.io/validation_failure";
 
-#[derive(Default)]
 pub struct Validating {
     configurations: Configurations,
+}
+
+impl Default for Validating {
+    fn default() -> Validating {
+        let configurations = Configurations::new("validatingadmissionpolicies", "validatingadmissionpolicybindings");
+        Validating { configurations }
+    }
 }
 
 #[async_trait::async_trait]

@@ -43,27 +43,6 @@ impl Default for Validating {
     }
 }
 
-/// What is known of a mutating round while the others run again because a webhook changed the object.
-#[derive(Default)]
-pub struct Rounds {
-    /// The object was changed by someone outside: all of ours run once more.
-    pub wanted: bool,
-    pub again: bool,
-    /// Those that asked to be called again should something change behind them.
-    asked_before: Vec<String>,
-    /// Those that something has changed behind.
-    to_ask: Vec<String>,
-    /// What the last webhook left.
-    left: Option<Value>,
-}
-
-impl Rounds {
-    fn changed(&mut self) {
-        let before = std::mem::take(&mut self.asked_before);
-        self.to_ask.extend(before);
-    }
-}
-
 #[async_trait::async_trait]
 impl Plugin for Mutating {
     fn name(&self) -> &'static str {
@@ -96,28 +75,27 @@ impl Mutating {
         let seen = Seen::new(request, object.as_deref());
         let again = {
             let mut rounds = request.rounds.lock();
-            if rounds.again && rounds.left.as_ref() != object.as_deref() {
-                rounds.changed();
-            }
-            rounds.again
+            let again = rounds.again;
+            rounds.webhooks.begin(again, object.as_deref());
+            again
         };
         for webhook in webhooks.iter() {
             let Some(way) = should_ask(&seen, webhook, object.as_deref()).await? else { continue };
             // Nobody is asked for the first time in the second round.
-            if again && !request.rounds.lock().to_ask.contains(&webhook.id) {
+            if again && !request.rounds.lock().webhooks.to_ask.contains(&webhook.id) {
                 continue;
             }
             let changed = self.one(&seen, webhook, &way, object.as_deref_mut()).await?;
             let mut rounds = request.rounds.lock();
             if changed {
-                rounds.changed();
+                rounds.webhooks.changed();
                 rounds.wanted = true;
             }
             if webhook.reinvoke {
-                rounds.asked_before.push(webhook.id.clone());
+                rounds.webhooks.asked_before.push(webhook.id.clone());
             }
         }
-        request.rounds.lock().left = object.map(|object| object.clone());
+        request.rounds.lock().webhooks.left = object.map(|object| object.clone());
         Ok(())
     }
 
@@ -154,8 +132,8 @@ impl Mutating {
     }
 }
 
-/// What no webhook can do: move an object elsewhere, or take its identity from it.
-fn settle(seen: &Seen, before: &Value, object: &mut Value) -> Result<(), Status> {
+/// What nobody outside can do: move an object elsewhere, or take its identity from it.
+pub(super) fn settle(seen: &Seen, before: &Value, object: &mut Value) -> Result<(), Status> {
     if before.namespace() != object.namespace() {
         return Err(crate::write::namespace_mismatch());
     }

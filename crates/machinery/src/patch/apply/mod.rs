@@ -7,10 +7,10 @@ mod validate;
 
 use serde_json::{Map, Value};
 
-use super::fields::{Set, compare, extract};
+use super::fields::{Element, Set, compare, extract};
 use super::managed::{Entries, Manager, Operation, STRIPPED, content, set_managed_fields};
 use crate::object::Meta;
-use crate::schema::TypeRef;
+use crate::schema::{ListKind, Type, TypeRef};
 use crate::status::{Cause, Details, Status};
 
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -82,6 +82,57 @@ pub fn apply(
         last_applied::sync(&mut object, config);
     }
     Ok(object)
+}
+
+/// Why a configuration cannot be merged into an object that nobody's ownership is kept of.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum MergeError {
+    #[error("failed to convert patch object to typed object: {0}")]
+    Untyped(String),
+    #[error("invalid ApplyConfiguration: may not mutate atomic arrays, maps or structs: {}", .0.join(", "))]
+    Atomic(Vec<String>),
+}
+
+/// Merges a configuration into an object, as a policy that mutates does: nobody owns what it sets. What has one owner as a
+/// whole may not be set, because all that the configuration does not mention would be lost.
+pub fn merge_unowned(ty: TypeRef, object: &mut Value, config: &Value) -> Result<(), MergeError> {
+    validate::validate(ty, config).map_err(|problems| MergeError::Untyped(problems.to_string()))?;
+    let mut atomics = Vec::new();
+    find_atomics(ty, config, &mut Vec::new(), &mut atomics);
+    if !atomics.is_empty() {
+        return Err(MergeError::Atomic(atomics));
+    }
+    merge::merge(Some(ty), object, config);
+    Ok(())
+}
+
+fn find_atomics<'v>(ty: TypeRef, value: &'v Value, path: &mut Vec<Element<'v>>, found: &mut Vec<String>) {
+    let shown = |path: &[Element]| path.iter().map(Element::to_string).collect::<String>();
+    match (ty.get(), value) {
+        (Type::Struct(shape), Value::Object(entries)) => {
+            if shape.atomic {
+                found.push(shown(path));
+            }
+            for (name, entry) in entries {
+                let Some(field) = shape.field(name) else { continue };
+                path.push(Element::Field(name.as_str().into()));
+                find_atomics(ty.of(field.ty), entry, path, found);
+                path.pop();
+            }
+        }
+        (Type::Map { atomic: true, .. }, Value::Object(_)) => found.push(shown(path)),
+        (Type::List { item, kind }, Value::Array(items)) => {
+            if *kind == ListKind::Atomic {
+                found.push(shown(path));
+            }
+            for (index, entry) in items.iter().enumerate() {
+                path.push(Element::Index(index.to_string().into()));
+                find_atomics(ty.of(*item), entry, path, found);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
 }
 
 fn check_config(ty: TypeRef, config: &Value, manager: &Manager) -> Result<(), ApplyError> {
