@@ -131,7 +131,8 @@ impl Read<'_> {
     fn with_unknown(self, unknown: Vec<String>) -> Vec<String> {
         let mut all = unknown;
         // A field that nobody knows is said to be unknown, and nothing else of it or of what it holds.
-        let known: Vec<String> = self.duplicates.into_iter().filter(|sentence| !covered(&all, sentence)).collect();
+        let told = |sentence: &String| self.text.is_none() || !covered(&all, sentence);
+        let known: Vec<String> = self.duplicates.into_iter().filter(told).collect();
         let Some(text) = self.text.filter(|_| all.len() + known.len() > 1) else {
             return known.into_iter().chain(all).collect();
         };

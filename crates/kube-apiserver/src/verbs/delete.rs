@@ -81,8 +81,11 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
         }
     });
     deletes.buffer_unordered(COLLECTION_PARALLEL).try_collect::<Vec<()>>().await?;
-    let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
-    let objects = resource.show_all(&call.app, decoded).await?.into_iter();
+    let shown = async {
+        let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
+        resource.show_all(&call.app, decoded).await
+    };
+    let objects = call.app.offload.run(shown).await?.into_iter();
     let objects: Vec<Value> = objects.map(|object| list_item(resource, object)).collect();
     let list = json!({
         "kind": format!("{}List", resource.kind.kind), "apiVersion": resource.kind.api_version(),

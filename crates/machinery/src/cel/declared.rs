@@ -235,7 +235,8 @@ fn answer_in(node: &Node, names: &Names) -> Option<Answer> {
         Node::List(_) | Node::Map(_) | Node::Struct(..) | Node::SelectOptional(..) | Node::IndexOptional(..) => {
             Some(Answer::Other)
         }
-        Node::Choice(_, yes, no) => answer_in(yes, names).or_else(|| answer_in(no, names)),
+        // Where one side may be anything, so may the whole.
+        Node::Choice(_, yes, no) => answer_in(yes, names).filter(|yes| answer_in(no, names) == Some(*yes)),
         Node::Name(_) | Node::Select(..) | Node::Index(..) => answer_of(walk(node, names).ok()??),
         Node::Macro(kind, ..) => match kind {
             Macro::All | Macro::Exists | Macro::ExistsOne => Some(Answer::Bool),
