@@ -411,6 +411,56 @@ fn a_runtime_with_a_streaming_server_of_its_own_is_passed_through_to() {
     }
 }
 
+/// As upstream's conformance test of logs asks, and browsers.
+#[test]
+fn logs_can_be_read_over_websocket() {
+    let node = FakeNode::start();
+    std::fs::write(node.log_file("app", 0), "2026-01-02T03:04:05Z stdout F container is alive\n").unwrap();
+    let client = node.server.client().unwrap();
+    for (protocol, expected) in [
+        ("", &b"\x82\x00\x82\x13container is alive\n\x88\x02\x03\xe8"[..]),
+        ("binary.k8s.io", b"\x82\x00\x82\x13container is alive\n\x88\x02\x03\xe8"),
+        ("base64.binary.k8s.io", b"\x81\x00\x81\x1cY29udGFpbmVyIGlzIGFsaXZlCg==\x88\x02\x03\xe8"),
+    ] {
+        let (head, frames) = node.tokio.block_on(websocket(&client, LOG, protocol));
+        assert!(head.starts_with("http/1.1 101"), "{head}");
+        assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
+        let chosen = format!("sec-websocket-protocol: {protocol}\r\n");
+        assert_eq!(head.contains(&chosen), !protocol.is_empty(), "{head}");
+        assert_eq!(frames, expected, "{protocol}");
+    }
+    let (head, _) = node.tokio.block_on(websocket(&client, LOG, "channel.k8s.io"));
+    assert!(head.starts_with("http/1.1 403"), "{head}");
+    let nobody = LOG.replace("container=app", "container=nobody");
+    let (head, _) = node.tokio.block_on(websocket(&client, &nobody, "binary.k8s.io"));
+    assert!(head.starts_with("http/1.1 400"), "{head}");
+}
+
+const LOG: &str = "/api/v1/namespaces/default/pods/web/log?container=app";
+
+/// The head of the answer to a WebSocket's request, and the bytes behind it until the server closes.
+async fn websocket(client: &testkit::Client, path: &str, protocol: &str) -> (String, Vec<u8>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = client.connect().await.unwrap();
+    let protocol = if protocol.is_empty() { String::new() } else { format!("Sec-WebSocket-Protocol: {protocol}\r\n") };
+    let head = format!(
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{protocol}\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        answer.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(answer).unwrap().to_ascii_lowercase();
+    let mut frames = Vec::new();
+    if head.starts_with("http/1.1 101") {
+        // However the connection is closed, all bytes before that count.
+        let _ = stream.read_to_end(&mut frames).await;
+    }
+    (head, frames)
+}
+
 /// An address that is not the loopback's, in a network namespace that leads nowhere else.
 const INSIDE: &str = "10.123.0.1";
 
@@ -461,8 +511,22 @@ fn proxies_reach_nodes_pods_and_services() {
     assert_eq!(ask("HEAD", &format!("{pod}/"), "").code, 200);
     let redirected = ask("GET", &format!("{pod}/redirect"), "");
     assert_eq!((redirected.code, redirected.headers["location"].to_str().unwrap()), (302, &*format!("{pod}/there")));
-    let slashed = ask("GET", &format!("{pod}?a=b"), "");
-    assert_eq!((slashed.code, slashed.headers["location"].to_str().unwrap()), (301, &*format!("{pod}/?a=b")));
+    let others = ["/api/v1/namespaces/default/services/web:http/proxy", "/api/v1/nodes/node-1:8080/proxy"];
+    for base in [pod].iter().chain(&others) {
+        for method in ["GET", "HEAD"] {
+            let slashed = ask(method, &format!("{base}?a=b"), "");
+            let location = slashed.headers["location"].to_str().unwrap();
+            assert_eq!((slashed.code, location), (301, &*format!("{base}/?a=b")), "{method}");
+        }
+        // A page may have relative links; nobody reads the answer to these as one.
+        for method in ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+            let reply = ask(method, &format!("{base}?method={method}"), "sent");
+            let expected = format!("{method} /?method={method} {INSIDE}:8080 sent");
+            assert_eq!((reply.code, reply.text()), (200, expected));
+        }
+        let page = ask("GET", &format!("{base}/page"), "");
+        assert_eq!(page.text(), format!("<a href=\"{base}/rewriteme\">test</a>"));
+    }
     // The kubelet's own port stands in for a pod that speaks TLS: it wants to know who asks, and is not told.
     let secure = ask("GET", "/api/v1/namespaces/default/services/https:web:secure/proxy/healthz", "");
     assert_eq!((secure.code, secure.text()), (401, "Unauthorized".into()));
@@ -489,6 +553,10 @@ async fn web_server(place: (&str, u16)) -> SocketAddr {
         let builder = http::Response::builder();
         if request.uri().path() == "/redirect" {
             return Ok(builder.status(302).header("location", "/there").body(Full::default()).unwrap());
+        }
+        if request.uri().path() == "/page" {
+            let builder = builder.header("content-type", "text/html; charset=utf-8");
+            return Ok(builder.body(Full::new("<a href=\"/rewriteme\">test</a>".into())).unwrap());
         }
         if request.uri().path() == "/upgrade" {
             let upgrade = hyper::upgrade::on(&mut request);

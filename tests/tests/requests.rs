@@ -1,5 +1,7 @@
 //! Requests that users make and that are easily answered a little differently from upstream.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use testkit::{Client, Server};
 
@@ -187,4 +189,91 @@ async fn a_server_that_stops_ends_its_watches() {
     let log = std::fs::read_to_string(server.data_dir().join("log")).unwrap();
     assert!(log.contains("stopping") && !log.contains("did not end in time"), "{log}");
     drop((silent, idle));
+}
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+#[tokio::test]
+async fn reviews_have_no_table() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let review = json!({"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let refused = client.with_header("accept", TABLE).post(path, &review).await.unwrap();
+    assert_eq!((refused.code, &refused.json()["reason"]), (406, &json!("NotAcceptable")), "{}", refused.text());
+    let either = client.with_header("accept", &format!("{TABLE},application/json")).post(path, &review).await.unwrap();
+    assert_eq!((either.code, &either.json()["kind"]), (201, &json!("SelfSubjectAccessReview")));
+    let listed = client.with_header("accept", TABLE).get("/api/v1/namespaces").await.unwrap();
+    assert_eq!((listed.code, &listed.json()["kind"]), (200, &json!("Table")));
+}
+
+#[tokio::test]
+async fn approvers_write_conditions_of_any_type() {
+    const MERGE: &str = "application/merge-patch+json";
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
+    let params = rcgen::CertificateParams::new(vec!["e2e".to_string()]).unwrap();
+    let request = STANDARD.encode(params.serialize_request(&key).unwrap().pem().unwrap());
+    let object = json!({
+        "metadata": {"name": "r"},
+        "spec": {"request": request, "signerName": "example.com/e2e", "usages": ["digital signature"]},
+    });
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let made = client.post(requests, &object).await.unwrap();
+    assert_eq!(made.code, 201, "{}", made.text());
+    let patch = json!({
+        "metadata": {"annotations": {"patchedapproval": "true"}},
+        "status": {"conditions": [{"type": "ApprovalPatch", "status": "True", "reason": "e2e"}]},
+    });
+    let path = format!("{requests}/r/approval");
+    let patched = client.send("PATCH", &path, MERGE, patch.to_string()).await.unwrap();
+    let mut object = patched.json();
+    assert_eq!(object["metadata"]["annotations"]["patchedapproval"], "true", "{}", patched.text());
+    assert_eq!(object["status"]["conditions"][0]["type"], "ApprovalPatch");
+    assert!(object["status"]["conditions"][0]["lastTransitionTime"].is_string());
+    let approved = json!({"type": "Approved", "status": "True", "reason": "E2E"});
+    object["status"]["conditions"].as_array_mut().unwrap().push(approved);
+    let updated = client.put(&path, &object).await.unwrap().json();
+    assert_eq!(updated["status"]["conditions"][1]["type"], "Approved", "{updated}");
+    let other = json!({"type": "StatusUpdate", "status": "True"});
+    object = updated;
+    object["status"]["conditions"].as_array_mut().unwrap().push(other);
+    let updated = client.put(&format!("{requests}/r/status"), &object).await.unwrap().json();
+    assert_eq!(updated["status"]["conditions"][2]["type"], "StatusUpdate", "{updated}");
+    assert!(updated["status"]["conditions"][2]["lastUpdateTime"].is_string());
+}
+
+#[tokio::test]
+async fn a_negative_grace_period_is_stored_as_a_second() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut pod = json!({
+        "metadata": {"name": "p"},
+        "spec": {"terminationGracePeriodSeconds": -1, "containers": [{"name": "c", "image": "i"}]},
+    });
+    let made = client.post(pods, &pod).await.unwrap();
+    assert_eq!(made.json()["spec"]["terminationGracePeriodSeconds"], 1, "{}", made.text());
+    pod = made.json();
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(-1);
+    let updated = client.put(&format!("{pods}/p"), &pod).await.unwrap();
+    assert_eq!((updated.code, &updated.json()["spec"]["terminationGracePeriodSeconds"]), (200, &json!(1)));
+}
+
+#[tokio::test]
+async fn health_checks_are_named_and_counted() {
+    let server = Server::start().unwrap();
+    let client = server.client().unwrap();
+    for endpoint in ["healthz", "livez", "readyz"] {
+        let text = client.get(&format!("/{endpoint}?verbose=1")).await.unwrap().text();
+        for check in ["ping", "log", "etcd", "autoregister-completion", "poststarthook/crd-informer-synced"] {
+            assert!(text.contains(&format!("[+]{check} ok\n")), "{check} in {text}");
+        }
+        assert!(text.ends_with(&format!("{endpoint} check passed\n")), "{text}");
+    }
+    let text = client.get("/metrics/slis").await.unwrap().text();
+    assert!(text.contains("kubernetes_healthcheck{name=\"etcd\",type=\"readyz\"} 1\n"), "{text}");
+    assert!(text.contains("kubernetes_healthchecks_total{name=\"ping\",status=\"success\",type=\"livez\"} "), "{text}");
+    assert!(text.contains("process_start_time_seconds "), "{text}");
 }

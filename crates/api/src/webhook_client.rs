@@ -61,7 +61,8 @@ fn service(service: &Node, errors: &mut Errors) {
 
 fn path(at: &Node, errors: &mut Errors) {
     let text = at.str();
-    if text == "/" {
+    // An empty path is none, which is `/`.
+    if matches!(text, "" | "/") {
         return;
     }
     let Some(steps) = text.strip_prefix('/') else {
@@ -76,5 +77,28 @@ fn path(at: &Node, errors: &mut Errors) {
         for problem in names::dns_subdomain(step) {
             errors.invalid(at, format!("segment[{index}]: {problem}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_service_may_have_a_path() {
+        let check = |path: &str, expected: &[&str]| {
+            let config = json!({"service": {"namespace": "n", "name": "s", "port": 443, "path": path}});
+            let mut errors = Errors::default();
+            client_config(&Node::root(&config), &mut errors);
+            let found: Vec<String> = errors.0.iter().map(|error| error.message()).collect();
+            assert_eq!(found, expected, "{path}");
+        };
+        check("", &[]);
+        check("/", &[]);
+        check("/mutate/", &[]);
+        check("//", &["Invalid value: \"//\": segment[0] may not be empty"]);
+        check("mutate", &["Invalid value: \"mutate\": must start with a '/'"]);
     }
 }

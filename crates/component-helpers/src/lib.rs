@@ -8,3 +8,4 @@ pub mod resources;
 pub mod pods;
 pub mod volumes;
 pub mod quota;
+pub mod slis;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use component_helpers::slis::Slis;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -16,9 +17,10 @@ pub type Page = Arc<dyn Fn() -> String + Send + Sync>;
 /// Listens from now on; the answers are given beside the caller.
 pub async fn serve(address: SocketAddr, page_of: Page) -> anyhow::Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("listen on {address}"))?;
+    let slis = Arc::new(Slis::default());
     tasks::spawn(accept(listener, move |stream| {
-        let page_of = page_of.clone();
-        async move { answer(stream, async |request: Request| page(&request.path, &page_of)).await }
+        let (page_of, slis) = (page_of.clone(), slis.clone());
+        async move { answer(stream, async |request: Request| page(&request.path, &page_of, &slis)).await }
     }));
     Ok(())
 }
@@ -72,12 +74,21 @@ impl Answer {
 }
 
 /// What there is to see.
-pub fn page(path: &str, metrics: &Page) -> Answer {
+pub fn page(path: &str, metrics: &Page, slis: &Slis) -> Answer {
     match path {
-        "/healthz" | "/livez" | "/readyz" => Answer::new(200, "ok"),
+        "/healthz" => healthy("healthz", slis),
+        "/livez" => healthy("livez", slis),
+        "/readyz" => healthy("readyz", slis),
         "/metrics" => Answer::new(200, &metrics()),
+        "/metrics/slis" => Answer::new(200, &slis.text()),
         _ => Answer::new(404, "404 page not found\n"),
     }
+}
+
+/// That an answer comes is all there is to check.
+fn healthy(endpoint: &'static str, slis: &Slis) -> Answer {
+    slis.observe("ping", endpoint, true);
+    Answer::new(200, "ok")
 }
 
 /// One request a connection: monitoring asks so seldom that this is enough.
@@ -120,6 +131,14 @@ fn bearer(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn health_checks_are_counted() {
+        let (metrics, slis): (Page, Slis) = (Arc::new(String::new), Slis::default());
+        assert_eq!(page("/readyz", &metrics, &slis).body, "ok");
+        let text = page("/metrics/slis", &metrics, &slis).body;
+        assert!(text.contains("kubernetes_healthcheck{name=\"ping\",type=\"readyz\"} 1\n"), "{text}");
+    }
 
     #[test]
     fn tokens_are_found_in_their_header() {

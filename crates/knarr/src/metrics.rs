@@ -7,7 +7,10 @@ use kube_apiserver::loopback::Loopback;
 use reconcile::Shutdown;
 use serde_json::{Value, json};
 
-const ACCOUNT: &str = "metrics-server";
+/// The published manifests of metrics-server have objects of their own names, which they would put in place of ours.
+const ACCOUNT: &str = "knarr-metrics-server";
+const ROLE: &str = "system:knarr:metrics-server";
+const READER: &str = "system:knarr:aggregated-metrics-reader";
 const AGENT: &str = concat!("metrics-server/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
 /// Serves the API from now on.
@@ -34,18 +37,18 @@ pub fn permissions() -> [Value; 3] {
     };
     let aggregate = |to: &str| format!("rbac.authorization.k8s.io/aggregate-to-{to}");
     let readers = json!({
-        "k8s-app": "metrics-server", aggregate("admin"): "true", aggregate("edit"): "true", aggregate("view"): "true",
+        aggregate("admin"): "true", aggregate("edit"): "true", aggregate("view"): "true",
     });
     let read = json!(["get", "list", "watch"]);
     [
         role(
-            "system:aggregated-metrics-reader",
+            READER,
             readers,
             json!([{"apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"], "verbs": read}]),
         ),
         role(
-            "system:metrics-server",
-            json!({"k8s-app": "metrics-server"}),
+            ROLE,
+            json!({}),
             json!([
                 {"apiGroups": [""], "resources": ["nodes/metrics", "nodes/proxy"], "verbs": ["get"]},
                 {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": read},
@@ -53,9 +56,25 @@ pub fn permissions() -> [Value; 3] {
         ),
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": {"name": "system:metrics-server", "labels": {"k8s-app": "metrics-server"}},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:metrics-server"},
+            "metadata": {"name": ROLE},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"}],
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `components.yaml` of metrics-server has in it.
+    #[test]
+    fn no_object_has_the_name_of_a_published_one() {
+        let published = ["metrics-server", "system:metrics-server", "system:aggregated-metrics-reader"];
+        for object in permissions() {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            assert!(!published.contains(&name), "{name}");
+        }
+        assert!(!published.contains(&ACCOUNT));
+    }
 }

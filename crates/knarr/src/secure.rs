@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use component_helpers::slis::Slis;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -74,6 +75,7 @@ impl Flags {
             authorization: client_of(&self.authorization_kubeconfig).await?,
             authority: tokio::sync::OnceCell::new_with(authority),
             page,
+            slis: Slis::default(),
         });
         let certificate = Arc::new(ServingCertificate::new(&self.certificate()?)?);
         // Whatever is shown is taken here and judged with the request.
@@ -132,6 +134,7 @@ struct Access {
     /// Asked for once, when somebody shows a certificate.
     authority: tokio::sync::OnceCell<Arc<ClientAuthorities>>,
     page: Page,
+    slis: Slis,
 }
 
 struct User {
@@ -159,7 +162,7 @@ impl Access {
                 return Answer::new(403, &why);
             }
         }
-        health::page(&request.path, &self.page)
+        health::page(&request.path, &self.page, &self.slis)
     }
 
     async fn identify(

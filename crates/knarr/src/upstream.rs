@@ -1,6 +1,8 @@
 //! Flags of upstream's programs that knarr's components of the same name know besides their own: what changes nothing here
 //! is taken, what has one good value is taken with it, and everything else is refused with a sentence.
 
+mod api_server;
+
 use std::ffi::OsString;
 
 /// What becomes of a flag.
@@ -41,47 +43,6 @@ const COMMON: Table = &[
     ("tls-cipher-suites", Refused("knarr speaks the suites that rustls takes for safe, and no others")),
     ("tls-sni-cert-key", Refused("knarr shows one certificate, that of --tls-cert-file")),
     ("tracing-config-file", Refused("knarr sends no traces")),
-];
-
-const API_SERVER: Table = &[
-    ("endpoint-reconciler-type", Only(&["lease"], "knarr's servers know each other by leases")),
-    ("storage-backend", Only(&["etcd3"], "there is no other")),
-    ("etcd-compaction-interval", Only(&["5m", "5m0s"], "knarr compacts as often as upstream's default")),
-    (
-        "runtime-config",
-        Only(&["", "api/ga=true", "api/beta=false", "api/alpha=false"], "knarr serves what upstream serves by default"),
-    ),
-    ("service-account-lookup", Only(&["true"], "knarr always looks")),
-    ("service-account-extend-token-expiration", Only(&["true"], "knarr always does")),
-    ("enable-garbage-collector", Only(&["true"], "knarr always collects garbage")),
-    ("request-timeout", Only(&["1m", "1m0s", "60s"], "knarr gives a request a minute")),
-    ("default-not-ready-toleration-seconds", Only(&["300"], "knarr's pods stay for five minutes")),
-    ("default-unreachable-toleration-seconds", Only(&["300"], "knarr's pods stay for five minutes")),
-    ("kubelet-timeout", Taken),
-    ("watch-cache", Switch),
-    ("watch-cache-sizes", Taken),
-    ("default-watch-cache-size", Taken),
-    ("delete-collection-workers", Taken),
-    ("enable-aggregator-routing", Switch),
-    ("apiserver-count", Taken),
-    ("permit-port-sharing", Only(&["false"], "knarr wants its port for itself")),
-    ("permit-address-sharing", Only(&["false"], "knarr wants its address for itself")),
-    ("admission-control-config-file", Refused("knarr's admission plugins have no configuration files yet")),
-    (
-        "encryption-provider-config",
-        Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk"),
-    ),
-    ("authentication-config", Refused("knarr takes client certificates, service account, bootstrap and static tokens")),
-    ("authentication-token-webhook-config-file", Refused("knarr asks nobody else about tokens")),
-    ("authorization-config", Refused("give the modes by --authorization-mode=Node,RBAC")),
-    ("authorization-webhook-config-file", Refused("knarr asks nobody else what is allowed: use Node,RBAC")),
-    ("authorization-policy-file", Refused("knarr has no ABAC: use Node,RBAC")),
-    ("oidc-issuer-url", Refused("knarr does not take tokens of OpenID Connect")),
-    ("egress-selector-config-file", Refused("knarr reaches nodes directly")),
-    ("cors-allowed-origins", Refused("knarr answers no browsers of other sites")),
-    ("service-account-max-token-expiration", Refused("knarr's tokens last as long as upstream's by default")),
-    ("service-account-jwks-uri", Refused("knarr's keys are at /openid/v1/jwks of the server")),
-    ("external-hostname", Refused("knarr writes no addresses for which this would matter")),
 ];
 
 const CONTROLLER_MANAGER: Table = &[
@@ -143,7 +104,7 @@ const PROXY: Table = &[
 
 fn tables(component: &str) -> Option<&'static [Table]> {
     match component {
-        "kube-apiserver" => Some(&[API_SERVER, COMMON]),
+        "kube-apiserver" => Some(&[api_server::FLAGS, COMMON]),
         "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, LEADERS, COMMON]),
         "kube-scheduler" | "cloud-controller-manager" => Some(&[LEADERS, COMMON]),
         "kubelet" => Some(&[KUBELET, COMMON]),

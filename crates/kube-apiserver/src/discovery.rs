@@ -303,6 +303,7 @@ fn paths(table: &Table, routes: &Routes) -> Vec<String> {
         "/healthz",
         "/livez",
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use component_helpers::slis::Slis;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
@@ -14,53 +15,95 @@ pub struct Health {
     pub bootstrapped: AtomicBool,
     /// Cancelled when the server is told to stop: it takes no more requests, and watches end.
     pub stopping: CancellationToken,
+    pub slis: Slis,
 }
 
-/// A check answers why it fails, if it does.
-type Check = fn(&App) -> Result<(), String>;
+/// What a check looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// That the server answers at all.
+    Answers,
+    /// That the store answers.
+    Store,
+    /// That all is done that comes before the first request: the steps of our start, whatever upstream calls them.
+    Started,
+    /// That it is not about to stop.
+    Stays,
+}
 
-const PING: (&str, Check) = ("ping", |_| Ok(()));
-const LOG: (&str, Check) = ("log", |_| Ok(()));
-const STORE: (&str, Check) = ("etcd", |_| Ok(()));
-const BOOTSTRAP: (&str, Check) =
-    ("poststarthook/rbac/bootstrap-roles", |app| match app.health.bootstrapped.load(Ordering::Acquire) {
-        true => Ok(()),
-        false => Err("not finished".into()),
-    });
-const PRIORITY: (&str, Check) = ("poststarthook/scheduling/bootstrap-system-priority-classes", BOOTSTRAP.1);
-const INFORMERS: (&str, Check) = ("informer-sync", BOOTSTRAP.1);
-const SHUTDOWN: (&str, Check) = ("shutdown", |app| match app.health.stopping.is_cancelled() {
-    true => Err("process is shutting down".into()),
-    false => Ok(()),
-});
+/// Upstream's names of what a server does after its start, in its order. Ours does all of it before it answers anybody:
+/// what these stand for is either done then or has failed the start.
+const HOOKS: &[&str] = &[
+    "poststarthook/start-apiserver-admission-initializer",
+    "poststarthook/generic-apiserver-start-informers",
+    "poststarthook/priority-and-fairness-config-consumer",
+    "poststarthook/priority-and-fairness-filter",
+    "poststarthook/storage-object-count-tracker-hook",
+    "poststarthook/start-apiextensions-informers",
+    "poststarthook/start-apiextensions-controllers",
+    "poststarthook/crd-informer-synced",
+    "poststarthook/start-system-namespaces-controller",
+    "poststarthook/start-cluster-authentication-info-controller",
+    "poststarthook/storage-readiness",
+    "poststarthook/start-legacy-token-tracking-controller",
+    "poststarthook/start-service-ip-repair-controllers",
+    "poststarthook/rbac/bootstrap-roles",
+    "poststarthook/scheduling/bootstrap-system-priority-classes",
+    "poststarthook/priority-and-fairness-config-producer",
+    "poststarthook/bootstrap-controller",
+    "poststarthook/start-kubernetes-service-cidr-controller",
+    "poststarthook/aggregator-reload-proxy-client-cert",
+    "poststarthook/start-kube-aggregator-informers",
+    "poststarthook/apiservice-status-local-available-controller",
+    "poststarthook/apiservice-status-remote-available-controller",
+    "poststarthook/apiservice-registration-controller",
+    "poststarthook/apiservice-discovery-controller",
+    "poststarthook/kube-apiserver-autoregistration",
+    "autoregister-completion",
+    "poststarthook/apiservice-openapi-controller",
+    "poststarthook/apiservice-openapiv3-controller",
+];
 
-const LIVE: &[(&str, Check)] = &[PING, LOG, STORE, BOOTSTRAP, PRIORITY];
-const READY: &[(&str, Check)] = &[PING, LOG, STORE, INFORMERS, BOOTSTRAP, PRIORITY, SHUTDOWN];
+/// The checks of an endpoint, in upstream's order.
+fn checks(endpoint: &'static str) -> Vec<(&'static str, Check)> {
+    let mut checks = vec![("ping", Check::Answers), ("log", Check::Answers), ("etcd", Check::Store)];
+    if endpoint == "readyz" {
+        checks.extend([("etcd-readiness", Check::Store), ("informer-sync", Check::Started)]);
+    }
+    checks.extend(HOOKS.iter().map(|name| (*name, Check::Started)));
+    if endpoint == "readyz" {
+        checks.push(("shutdown", Check::Stays));
+    }
+    checks
+}
 
 /// Answers a health path, or none where the path names no check.
 pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
     let mut parts = path.trim_matches('/').splitn(2, '/');
-    let endpoint = parts.next()?;
-    let checks = match endpoint {
-        "livez" | "healthz" => LIVE,
-        "readyz" => READY,
+    let endpoint = match parts.next()? {
+        "healthz" => "healthz",
+        "livez" => "livez",
+        "readyz" => "readyz",
         _ => return None,
     };
+    let checks = checks(endpoint);
     if let Some(name) = parts.next() {
         let (_, check) = checks.iter().find(|(known, _)| *known == name)?;
-        return Some(match run(app, name, check).await {
+        return Some(match run(app, *check).await {
             Ok(()) => respond::text(200, "ok"),
             Err(why) => respond::text(500, format!("internal server error: {why}\n")),
         });
     }
     let excluded = query.all("exclude");
     let (mut report, mut failed) = (String::new(), Vec::new());
-    for (name, check) in checks {
+    for (name, check) in &checks {
         if excluded.contains(name) {
             report += &format!("[+]{name} excluded: ok\n");
             continue;
         }
-        match run(app, name, check).await {
+        let outcome = run(app, *check).await;
+        app.health.slis.observe(name, endpoint, outcome.is_ok());
+        match outcome {
             Ok(()) => report += &format!("[+]{name} ok\n"),
             Err(why) => {
                 tracing::warn!(check = name, why, "health check failed");
@@ -85,16 +128,58 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
     })
 }
 
-/// The store is asked for real; the rest are flags.
-async fn run(app: &App, name: &str, check: &Check) -> Result<(), String> {
+/// Why a check fails, if it does. The store is asked for real; the rest are flags.
+async fn run(app: &App, check: Check) -> Result<(), String> {
     const STORE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
-    if name == STORE.0 {
-        let asked = tokio::time::timeout(STORE_TIMEOUT, app.cache.store().revision()).await;
-        return match asked {
+    match check {
+        Check::Answers => Ok(()),
+        Check::Started if app.health.bootstrapped.load(Ordering::Acquire) => Ok(()),
+        Check::Started => Err("not finished".into()),
+        Check::Stays if app.health.stopping.is_cancelled() => Err("process is shutting down".into()),
+        Check::Stays => Ok(()),
+        Check::Store => match tokio::time::timeout(STORE_TIMEOUT, app.cache.store().revision()).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(error.to_string()),
             Err(_) => Err("the store did not answer in time".into()),
-        };
+        },
     }
-    check(app)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What upstream's own test of these endpoints asks for.
+    #[test]
+    fn upstreams_checks_have_their_names() {
+        for endpoint in ["healthz", "livez", "readyz"] {
+            let names: Vec<&str> = checks(endpoint).into_iter().map(|(name, _)| name).collect();
+            for name in ["ping", "log", "etcd", "autoregister-completion"] {
+                assert!(names.contains(&name), "{endpoint} {name}");
+            }
+            for hook in [
+                "start-apiserver-admission-initializer",
+                "generic-apiserver-start-informers",
+                "start-apiextensions-informers",
+                "start-apiextensions-controllers",
+                "crd-informer-synced",
+                "bootstrap-controller",
+                "start-system-namespaces-controller",
+                "start-service-ip-repair-controllers",
+                "scheduling/bootstrap-system-priority-classes",
+                "start-cluster-authentication-info-controller",
+                "start-kube-aggregator-informers",
+                "apiservice-registration-controller",
+                "apiservice-status-local-available-controller",
+                "apiservice-status-remote-available-controller",
+                "kube-apiserver-autoregistration",
+                "apiservice-openapi-controller",
+                "storage-readiness",
+            ] {
+                assert!(names.contains(&format!("poststarthook/{hook}").as_str()), "{endpoint} {hook}");
+            }
+            assert_eq!(names.contains(&"informer-sync"), endpoint == "readyz");
+            assert_eq!(names.contains(&"shutdown"), endpoint == "readyz");
+        }
+    }
 }

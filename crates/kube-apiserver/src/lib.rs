@@ -28,6 +28,7 @@ pub mod respond;
 pub mod table;
 pub mod filter;
 pub mod resources;
+mod stored;
 pub mod describe;
 pub mod custom;
 pub mod verbs;
@@ -115,6 +116,8 @@ pub enum Error {
     Tokens(String),
     #[error("{0}")]
     Settings(String),
+    #[error("cannot decode values in the store, so this server does not start; delete or repair these keys: {0}")]
+    Unreadable(String),
 }
 
 /// A server that answers. Dropping it does not stop it; the shutdown token does.
@@ -201,8 +204,9 @@ async fn serve_with(
     let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;
     let address = listener.local_addr().map_err(|source| Error::Listen { address: wanted, source })?;
 
-    let cache = Cache::start(store).await?;
+    let cache = Cache::start(stored::Readable::wrap(store)).await?;
     let table = resources::built_in(&cache).await?;
+    refuse_unreadable(&table)?;
     let settings = Settings {
         advertise_address: advertise,
         https_port: address.port(),
@@ -242,13 +246,19 @@ async fn serve_with(
     };
     tasks::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
     flowcontrol::start(&app, shutdown.clone()).await;
-    allocate::repair(&app).await.map_err(Error::Bootstrap)?;
+    allocate::repair(&app, &shutdown).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;
+    refuse_unreadable(&app.table.load())?;
     aggregate::start(&app, shutdown.clone());
     app.health.bootstrapped.store(true, Ordering::Release);
 
     let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
     Ok(Serving { address, app, certificate, accepting, announcing })
+}
+
+/// A server that leaves out what it cannot read would do harm with the rest.
+fn refuse_unreadable(table: &resources::Table) -> Result<(), Error> {
+    stored::unreadable(table).map_or(Ok(()), |keys| Err(Error::Unreadable(keys)))
 }
 
 /// The address others would reach this host by: the one it listens on, or the one its default route would use.

@@ -42,25 +42,38 @@ impl Answer {
 /// The form in the Accept header that the client likes best and the server can make. What it cannot make is 406, as
 /// upstream.
 pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
+    negotiate_among(headers, query, |_| true).ok_or_else(|| {
+        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+                       application/vnd.kubernetes.protobuf";
+        Status::new(406, "NotAcceptable", message).with_empty_details()
+    })
+}
+
+/// The same for what is never shown as a table, such as a review.
+pub fn negotiate_without_tables(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
+    negotiate_among(headers, query, |offer| offer.form != Form::Table).ok_or_else(|| {
+        let message = "only the following media types are accepted: application/json, application/yaml, \
+                       application/vnd.kubernetes.protobuf";
+        Status::new(406, "NotAcceptable", message)
+    })
+}
+
+fn negotiate_among(headers: &HeaderMap, query: &Query, allowed: fn(&Answer) -> bool) -> Option<Answer> {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
     let mut clauses: Vec<&str> = accept.split(',').map(str::trim).filter(|clause| !clause.is_empty()).collect();
     if clauses.is_empty() {
         clauses.push("application/json");
     }
     clauses.sort_by_key(|clause| std::cmp::Reverse(preference(clause)));
-    let offers: Vec<Answer> = clauses.iter().filter_map(|clause| clause_answer(clause)).collect();
+    let offers: Vec<Answer> = clauses.iter().filter_map(|clause| clause_answer(clause)).filter(allowed).collect();
     let readable = offers.iter().find(|offer| offer.media != Media::Protobuf);
-    let found = readable.or(offers.first()).copied().ok_or_else(|| {
-        let message = "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
-                       application/vnd.kubernetes.protobuf";
-        Status::new(406, "NotAcceptable", message).with_empty_details()
-    })?;
+    let found = readable.or(offers.first()).copied()?;
     let encodings = headers.get(ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
     let gzip = encodings.split(',').any(|encoding| {
         let mut parts = encoding.split(';').map(str::trim);
         parts.next() == Some("gzip") && !parts.any(|part| part == "q=0")
     });
-    Ok(Answer { pretty: pretty(headers, query), gzip, ..found })
+    Some(Answer { pretty: pretty(headers, query), gzip, ..found })
 }
 
 /// How much a client wants a form, in thousandths, then how precisely it named it. Equals keep the client's order.
@@ -115,6 +128,23 @@ mod tests {
         headers.insert(ACCEPT, accept.parse().unwrap());
         let found = negotiate(&headers, &Query::default()).ok().map(|answer| (answer.media, answer.form));
         assert_eq!(found, expected, "{accept}");
+    }
+
+    #[test]
+    fn without_tables_only_the_object_is_offered() {
+        let check = |accept: &str, expected: Result<Form, (u16, &str)>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ACCEPT, accept.parse().unwrap());
+            let found = negotiate_without_tables(&headers, &Query::default());
+            let found = found.map(|answer| answer.form).map_err(|status| (status.code, status.message));
+            assert_eq!(found, expected.map_err(|(code, message)| (code, message.to_string())), "{accept}");
+        };
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let refused = "only the following media types are accepted: application/json, application/yaml, \
+                       application/vnd.kubernetes.protobuf";
+        check(table, Err((406, refused)));
+        check(&format!("{table},application/json"), Ok(Form::Object));
+        check("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", Ok(Form::Metadata));
     }
 
     #[test]

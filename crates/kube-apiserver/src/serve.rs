@@ -17,15 +17,16 @@ use crate::authn::User;
 use crate::authz::{Attributes, Decision, forbidden};
 use crate::body::{Body, Sent};
 use crate::call::Call;
-use crate::negotiate::{Answer, negotiate};
+use crate::negotiate::{Answer, Form, negotiate, negotiate_without_tables};
 use crate::pki::PeerCertificate;
 use crate::query::Query;
 use crate::respond::{self, Reply};
 use crate::target::{self, Target};
 use crate::write::Part;
-use crate::{aggregate, authn, custom, discovery, flowcontrol, health, offload, openapi, subresources, verbs};
+use crate::{aggregate, authn, custom, discovery, flowcontrol, health, metrics, offload, openapi, subresources, verbs};
 
 const AUDIT_ID: &str = "audit-id";
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// How long a request that is not a watch may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -200,6 +201,9 @@ async fn steps(
     let answer = match answer {
         // What is answered elsewhere is in whatever form it has there.
         Err(_) if elsewhere => Answer::json(),
+        Ok(answer) if answer.form == Form::Table && !elsewhere && !subresources::has_table(resource, &target) => {
+            negotiate_without_tables(&parts.headers, &query)?
+        }
         answer => answer.clone()?,
     };
     let resource = resource.clone();
@@ -338,19 +342,17 @@ async fn non_resource(
     if let Some(reply) = openapi::answer(app, path, query, headers).await? {
         return Ok(reply);
     }
+    if (path, method) == ("/metrics/slis", &http::Method::DELETE) {
+        app.health.slis.reset();
+        return Ok(respond::text(200, "metrics reset\n"));
+    }
     if !matches!(method.as_str(), "GET" | "HEAD") {
         return Ok(respond::text(405, "method not allowed\n"));
     }
     match path {
         "/version" | "/version/" => return Ok(discovery::version()),
-        "/metrics" => {
-            let text = app.metrics.render(app);
-            return Ok(respond::bytes_reply(
-                200,
-                "text/plain; version=0.0.4; charset=utf-8; escaping=underscores",
-                text,
-            ));
-        }
+        "/metrics" => return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app))),
+        "/metrics/slis" => return Ok(respond::bytes_reply(200, METRICS_TYPE, metrics::render::slis(app))),
         "/.well-known/openid-configuration" => {
             let keys = format!("https://{}:{}/openid/v1/jwks", app.settings.advertise_address, app.settings.https_port);
             let document = app.authenticator.service_accounts().discovery(&keys);

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component_helpers::slis::Slis;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -71,10 +72,14 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
         }
     };
     start(config.health_address, health::answers(health.clone(), metrics.clone()));
-    let metrics = metrics.clone();
+    let (metrics, slis) = (metrics.clone(), Slis::default());
     let answers: Answers = Arc::new(move |path| match path {
         "/metrics" => Answer::text(metrics.text()),
-        "/healthz" => Answer::text("ok".into()),
+        "/metrics/slis" => Answer::text(slis.text()),
+        "/healthz" => {
+            slis.observe("ping", "healthz", true);
+            Answer::text("ok".into())
+        }
         "/proxyMode" => Answer::text("nftables".into()),
         _ => Answer::not_found(),
     });

@@ -257,16 +257,33 @@ fn build(endpoint: &Endpoint) -> Result<reqwest::Client, ImageError> {
     if is_loopback(&endpoint.host) {
         builder = builder.no_proxy();
     }
-    if let Some(path) = &endpoint.tls.ca_file {
-        let authorities =
-            reqwest::Certificate::from_pem_bundle(&read(path)?).map_err(|error| wrong("ca_file", &error))?;
-        builder = builder.tls_certs_merge(authorities);
-    }
-    if let (Some(certificate), Some(key)) = (&endpoint.tls.cert_file, &endpoint.tls.key_file) {
-        let pem = [read(key)?, b"\n".to_vec(), read(certificate)?].concat();
-        builder = builder.identity(reqwest::Identity::from_pem(&pem).map_err(|error| wrong("cert_file", &error))?);
+    let identity = match (&endpoint.tls.cert_file, &endpoint.tls.key_file) {
+        (Some(certificate), Some(key)) => Some(trust::Identity { certificate: read(certificate)?, key: read(key)? }),
+        _ => None,
+    };
+    match &endpoint.tls.ca_file {
+        Some(path) if !endpoint.tls.insecure_skip_verify => {
+            let config = tls(&read(path)?, identity.as_ref()).map_err(|error| wrong("ca_file", &error))?;
+            builder = builder.tls_backend_preconfigured(config);
+        }
+        _ => {
+            if let Some(trust::Identity { certificate, key }) = identity {
+                let pem = [key, b"\n".to_vec(), certificate].concat();
+                let identity = reqwest::Identity::from_pem(&pem).map_err(|error| wrong("cert_file", &error))?;
+                builder = builder.identity(identity);
+            }
+        }
     }
     builder.build().map_err(|error| wrong("client", &error))
+}
+
+/// Trusts the system's authorities and those of the bundle, or a registry whose own certificate stands there.
+fn tls(bundle: &[u8], identity: Option<&trust::Identity>) -> Result<rustls::ClientConfig, trust::Error> {
+    let mut trusted = trust::system();
+    trusted.extend(trust::bundle(bundle)?);
+    let mut config = trust::client_config(trusted, identity)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 /// `Bearer realm="...",service="..."`

@@ -36,6 +36,9 @@ pub struct Flags {
     /// Below which key objects are kept.
     #[arg(long, default_value = "/registry")]
     etcd_prefix: String,
+    /// How long etcd may take to answer at the start.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "1m")]
+    storage_initialization_timeout: Duration,
     /// The address to listen on.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
@@ -131,7 +134,6 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
 
 /// Upstream waits for etcd, which may be started at the same time.
 async fn connect(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
-    const TRIES: usize = 30;
     const BETWEEN: Duration = Duration::from_secs(1);
     let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<Vec<u8>>> {
         let Some(path) = path else { return Ok(None) };
@@ -144,15 +146,17 @@ async fn connect(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
         key: read(&flags.etcd_keyfile)?,
         ..Default::default()
     };
-    for attempt in 1.. {
+    let began = tokio::time::Instant::now();
+    loop {
         match store::etcd::EtcdStore::connect(config.clone()).await {
             Ok(store) => return Ok(Prefixed::wrap(Arc::new(store), &flags.etcd_prefix)),
-            Err(error) if attempt == TRIES => return Err(error).context("reach etcd"),
+            Err(error) if began.elapsed() >= flags.storage_initialization_timeout => {
+                return Err(error).context("reach etcd");
+            }
             Err(error) => tracing::warn!(%error, "etcd does not answer yet"),
         }
         tokio::time::sleep(BETWEEN).await;
     }
-    unreachable!("the last try ends it")
 }
 
 impl Flags {

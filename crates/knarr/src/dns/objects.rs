@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kube-system";
-/// As upstream's role of CoreDNS is called.
-const ROLE: &str = "system:coredns";
+/// That of CoreDNS, which its manifests bring along, has another name: neither may replace the other.
+const ROLE: &str = "knarr:dns";
 /// What a node may do for the sake of its own DNS.
 const NODE_ROLE: &str = "knarr:node-dns";
 

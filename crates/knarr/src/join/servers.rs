@@ -19,7 +19,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube_apiserver::pki::Pair;
 use reconcile::{Seen, Watching};
-use rustls::RootCertStore;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -199,11 +198,8 @@ pub fn client(
     identity: Arc<ClientIdentity>,
     agent: &'static str,
 ) -> anyhow::Result<kube::Client> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-        roots.add(certificate.context("read the cluster's authority")?).context("use the cluster's authority")?;
-    }
-    let mut tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_client_cert_resolver(identity);
+    let trusted = trust::bundle(authority.as_bytes()).context("read the cluster's authority")?;
+    let mut tls = trust::client(trusted).context("use the cluster's authority")?.with_client_cert_resolver(identity);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let connector = hyper_rustls::HttpsConnector::from((Connector(servers), tls));
     let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())

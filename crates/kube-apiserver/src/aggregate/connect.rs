@@ -9,10 +9,9 @@ use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use rustls::crypto::ring as tls_ring;
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use super::Remote;
@@ -38,12 +37,7 @@ impl Identity {
             Some(true) => dial::builder()?,
             _ => {
                 let bundle = STANDARD.decode(spec["caBundle"].as_str().unwrap_or("")).map_err(failed)?;
-                let mut roots = RootCertStore::empty();
-                for certificate in CertificateDer::pem_slice_iter(&bundle) {
-                    roots.add(certificate.map_err(failed)?).map_err(failed)?;
-                }
-                let builder = ClientConfig::builder_with_provider(Arc::new(tls_ring::default_provider()));
-                builder.with_safe_default_protocol_versions().map_err(failed)?.with_root_certificates(roots)
+                trust::client(trust::bundle(&bundle).map_err(failed)?).map_err(failed)?
             }
         };
         let config = match &self.0 {

@@ -12,38 +12,41 @@ pub const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 pub const ALWAYS: &str = "true";
 pub const ON_START: &str = "onstart";
 
-/// Upstream's order of the built-in groups; who is asked first for a kind of several groups depends on it.
-const PRIORITIES: &[(&str, i64)] = &[
-    ("", 18000),
-    ("apps", 17800),
-    ("events.k8s.io", 17750),
-    ("authentication.k8s.io", 17700),
-    ("authorization.k8s.io", 17600),
-    ("autoscaling", 17500),
-    ("batch", 17400),
-    ("certificates.k8s.io", 17300),
-    ("networking.k8s.io", 17200),
-    ("policy", 17100),
-    ("rbac.authorization.k8s.io", 17000),
-    ("storage.k8s.io", 16800),
-    ("apiextensions.k8s.io", 16700),
-    ("admissionregistration.k8s.io", 16700),
-    ("scheduling.k8s.io", 16600),
-    ("coordination.k8s.io", 16500),
-    ("node.k8s.io", 16300),
-    ("discovery.k8s.io", 16200),
-    ("flowcontrol.apiserver.k8s.io", 16100),
-    ("internal.apiserver.k8s.io", 16000),
-    ("resource.k8s.io", 15900),
-    ("storagemigration.k8s.io", 15800),
+/// Upstream's order of the built-in groups, and of the versions of each; who is asked first for a kind of several groups
+/// depends on it.
+const PRIORITIES: &[(&str, i64, &[(&str, i64)])] = &[
+    ("", 18000, &[("v1", 1)]),
+    ("apps", 17800, &[("v1", 15)]),
+    ("events.k8s.io", 17750, &[("v1", 15), ("v1beta1", 5)]),
+    ("authentication.k8s.io", 17700, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]),
+    ("authorization.k8s.io", 17600, &[("v1", 15)]),
+    ("autoscaling", 17500, &[("v1", 15), ("v2", 30), ("v2beta1", 9), ("v2beta2", 1)]),
+    ("batch", 17400, &[("v1", 15), ("v1beta1", 9), ("v2alpha1", 9)]),
+    ("certificates.k8s.io", 17300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]),
+    ("networking.k8s.io", 17200, &[("v1", 15), ("v1beta1", 9)]),
+    ("policy", 17100, &[("v1", 15), ("v1beta1", 9)]),
+    ("rbac.authorization.k8s.io", 17000, &[("v1", 15)]),
+    ("storage.k8s.io", 16800, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]),
+    ("apiextensions.k8s.io", 16700, &[("v1", 15)]),
+    ("admissionregistration.k8s.io", 16700, &[("v1", 15), ("v1beta1", 12), ("v1alpha1", 9)]),
+    ("scheduling.k8s.io", 16600, &[("v1", 15), ("v1alpha2", 2)]),
+    ("coordination.k8s.io", 16500, &[("v1", 15), ("v1beta1", 13), ("v1alpha2", 12)]),
+    ("node.k8s.io", 16300, &[("v1", 15), ("v1beta1", 9), ("v1alpha1", 1)]),
+    ("discovery.k8s.io", 16200, &[("v1", 15), ("v1beta1", 12)]),
+    ("resource.k8s.io", 16200, &[("v1", 21), ("v1beta2", 15), ("v1beta1", 9), ("v1alpha3", 1)]),
+    ("flowcontrol.apiserver.k8s.io", 16100, &[("v1", 21), ("v1beta3", 18), ("v1beta2", 15)]),
+    ("internal.apiserver.k8s.io", 16000, &[("v1alpha1", 9)]),
+    ("storagemigration.k8s.io", 15800, &[("v1beta1", 9)]),
 ];
 const OTHER_PRIORITY: i64 = 15000;
+/// What upstream gives a version that has room around it.
+const OTHER_VERSION_PRIORITY: i64 = 9;
 const CUSTOM: (i64, i64) = (1000, 100);
 
 /// The group itself has no APIService: it is there to manage them.
 pub fn group_priority(group: &str, custom: bool) -> i64 {
-    match PRIORITIES.iter().find(|(name, _)| *name == group) {
-        Some((_, priority)) => *priority,
+    match PRIORITIES.iter().find(|(name, ..)| *name == group) {
+        Some((_, priority, _)) => *priority,
         None if group == super::GROUP => 20000,
         None if custom => CUSTOM.0,
         None => OTHER_PRIORITY,
@@ -51,14 +54,8 @@ pub fn group_priority(group: &str, custom: bool) -> i64 {
 }
 
 fn version_priority(group: &str, version: &str) -> i64 {
-    match (group, version) {
-        ("", "v1") => 1,
-        ("autoscaling", "v2") => 30,
-        ("flowcontrol.apiserver.k8s.io", "v1") => 21,
-        (_, version) if version.contains("alpha") => 1,
-        (_, version) if version.contains("beta") => 9,
-        _ => 15,
-    }
+    let known = PRIORITIES.iter().find(|(name, ..)| *name == group).map_or(&[][..], |(_, _, versions)| versions);
+    known.iter().find(|(name, _)| *name == version).map_or(OTHER_VERSION_PRIORITY, |(_, priority)| *priority)
 }
 
 /// The objects that should be there, by name.

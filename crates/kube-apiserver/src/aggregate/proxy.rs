@@ -1,6 +1,6 @@
 //! Passing a request on to whoever serves its group, and the answer back as it comes.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderValue, LOCATION, UPGRADE};
 use http::{HeaderMap, Request};
 use machinery::status::Status;
 
@@ -29,6 +29,9 @@ pub async fn pass(app: &App, route: &Route, user: &User, headers: &HeaderMap, ca
         Way::Nowhere => Ok(unavailable("service unavailable")),
     }
 }
+
+/// In upstream's words.
+const REDIRECTED: &str = "the backend attempted to redirect this request, which is not permitted";
 
 async fn there(
     app: &App,
@@ -67,6 +70,10 @@ async fn there(
     match connect::send(remote, request).await {
         Ok(response) => {
             let (mut head, body) = response.into_parts();
+            if head.status.is_redirection() && head.headers.contains_key(LOCATION) {
+                // The client would go there with its credentials.
+                return Ok(respond::text(502, REDIRECTED));
+            }
             relay::HOP_HEADERS.iter().for_each(|name| {
                 head.headers.remove(*name);
             });

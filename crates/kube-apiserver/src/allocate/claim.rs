@@ -1,4 +1,5 @@
-//! Claims: an IPAddress object per address, as upstream has them, and a key per node port. Whoever creates it has it.
+//! Claims: an IPAddress object per address, and a bit of a RangeAllocation per node port, both as upstream has them.
+//! Whoever writes it first has it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,11 +8,12 @@ use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Change, Expect, Written};
 
+use super::ports;
 use crate::app::App;
 use crate::call::Call;
 use crate::write::{self, Owner, store_status};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
     Address(IpAddr),
     Port(u16),
@@ -24,13 +26,6 @@ pub struct Holder {
     pub name: String,
 }
 
-/// Node ports have no kind of their own; their claims stand beside the objects.
-pub const PORTS_PREFIX: &str = "/registry/ranges/servicenodeports/";
-
-fn port_key(port: u16) -> String {
-    format!("{PORTS_PREFIX}{port}")
-}
-
 pub async fn is_taken(app: &Arc<App>, claim: &Claim) -> Result<bool, Status> {
     match claim {
         Claim::Address(address) => {
@@ -38,7 +33,7 @@ pub async fn is_taken(app: &Arc<App>, claim: &Claim) -> Result<bool, Status> {
             let resource = table.get("networking.k8s.io", "v1", "ipaddresses").ok_or_else(Status::no_such_resource)?;
             Ok(resource.state()?.get(&resource.key("", &address.to_string())?).is_some())
         }
-        Claim::Port(port) => Ok(app.cache.store().get(&port_key(*port)).await.map_err(store_status)?.is_some()),
+        Claim::Port(port) => Ok(!ports::current(app).await?.is_free(*port)),
     }
 }
 
@@ -56,14 +51,7 @@ pub async fn take(app: &Arc<App>, claim: &Claim, holder: &Holder) -> Result<bool
                 Err(status) => Err(status),
             }
         }
-        Claim::Port(port) => {
-            let value =
-                json!({"namespace": holder.namespace, "name": holder.name, "since": app.clock.stamp()}).to_string();
-            let put = Change::Put { value: value.into(), ttl: None };
-            let written =
-                app.cache.store().write_if(&port_key(*port), Expect::Absent, put).await.map_err(store_status)?;
-            Ok(matches!(written, Written::Done(_)))
-        }
+        Claim::Port(port) => ports::change(app, |ports| ports.is_free(*port) && ports.set(*port, true)).await,
     }
 }
 
@@ -75,7 +63,7 @@ pub fn ip_address(address: IpAddr, holder: &Holder) -> Value {
             "name": address.to_string(),
             "labels": {"ipaddress.kubernetes.io/ip-family": family, "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io"},
         },
-        "spec": {"parentRef": {"group": "", "resource": "services", "namespace": holder.namespace, "name": holder.name}},
+        "spec": {"parentRef": {"resource": "services", "namespace": holder.namespace, "name": holder.name}},
     })
 }
 
@@ -95,10 +83,11 @@ pub fn release_later(app: &Arc<App>, claims: Vec<Claim>) {
 }
 
 pub async fn release(app: &Arc<App>, claim: &Claim) -> Result<(), Status> {
-    let key = match claim {
-        Claim::Address(address) => format!("/registry/ipaddresses/{address}"),
-        Claim::Port(port) => port_key(*port),
+    let address = match claim {
+        Claim::Address(address) => address,
+        Claim::Port(port) => return ports::change(app, |ports| ports.set(*port, false)).await.map(|_| ()),
     };
+    let key = format!("/registry/ipaddresses/{address}");
     let store = app.cache.store();
     while let Some(entry) = store.get(&key).await.map_err(store_status)? {
         let written = store.write_if(&key, Expect::At(entry.revision), Change::Delete).await.map_err(store_status)?;

@@ -2,6 +2,7 @@
 //! Services get the same one, whichever API server they came through.
 
 mod claim;
+mod ports;
 mod ranges;
 mod repair;
 
@@ -257,7 +258,8 @@ impl Allocation<'_> {
     async fn next_port(&mut self) -> Result<u16, Status> {
         let range = self.app.settings.node_ports.clone();
         let random: Vec<u16> = (0..RANDOM_TRIES).map(|_| rand::rng().random_range(range.clone())).collect();
-        for port in random.into_iter().chain(range) {
+        let known = ports::current(self.app).await?;
+        for port in random.into_iter().chain(range).filter(|port| known.is_free(*port)) {
             if self.try_claim(&Claim::Port(port)).await? {
                 return Ok(port);
             }

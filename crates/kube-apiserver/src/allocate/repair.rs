@@ -3,44 +3,89 @@
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::Value;
-use store::RangeRequest;
+use store::{Change, Expect, RangeRequest};
+use tokio_util::sync::CancellationToken;
 
-use super::claim::{self, Claim, Holder, PORTS_PREFIX};
-use super::claims_of;
+use super::claim::{self, Claim, Holder};
+use super::{claims_of, ports};
 use crate::app::App;
 use crate::write::store_status;
 
 /// A claim this young may belong to a Service that another server is about to write.
 const YOUNG_SECONDS: i64 = 60;
+/// Earlier versions kept a key for each port here.
+const FORMER_PORTS_PREFIX: &str = "/registry/ranges/servicenodeports/";
 
-pub async fn repair(app: &Arc<App>) -> Result<(), Status> {
-    let mut held: HashSet<String> = HashSet::new();
-    for service in app.views.all("services", "") {
-        let holder = Holder { namespace: service.namespace().into(), name: service.name().into() };
-        for claim in claims_of(&service) {
-            held.insert(format!("{claim:?}"));
-            if !claim::is_taken(app, &claim).await? && claim::take(app, &claim, &holder).await? {
-                tracing::info!(?claim, service = holder.name, "a Service's address or port was not claimed; it is now");
-            }
+pub async fn repair(app: &Arc<App>, shutdown: &CancellationToken) -> Result<(), Status> {
+    let held = held(app);
+    for (claim, holder) in &held {
+        if !claim::is_taken(app, claim).await? && claim::take(app, claim, holder).await? {
+            tracing::info!(?claim, service = holder.name, "claimed a Service's address or port that was not claimed");
         }
     }
-    for (claim, since) in claims(app).await? {
+    let held: HashSet<&Claim> = held.iter().map(|(claim, _)| claim).collect();
+    for (claim, since) in addresses(app)? {
         let old = since.is_none_or(|since| app.clock.now().as_second() - since.as_second() > YOUNG_SECONDS);
-        if old && !held.contains(&format!("{claim:?}")) {
-            tracing::info!(?claim, "no Service holds this address or port; it is free again");
+        if old && !held.contains(&claim) {
+            tracing::info!(?claim, "released an address that no Service holds");
             claim::release(app, &claim).await?;
         }
     }
+    forget_former_ports(app).await?;
+    release_ports_later(app, &held, shutdown).await
+}
+
+/// What Services hold by their specs. A port outside of the range is nobody's to claim.
+fn held(app: &Arc<App>) -> Vec<(Claim, Holder)> {
+    let mut held = Vec::new();
+    for service in app.views.all("services", "") {
+        let holder = Holder { namespace: service.namespace().into(), name: service.name().into() };
+        held.extend(claims_of(&service).into_iter().map(|claim| (claim, holder.clone())));
+    }
+    held.retain(|(claim, _)| match claim {
+        Claim::Port(port) => app.settings.node_ports.contains(port),
+        Claim::Address(_) => true,
+    });
+    held
+}
+
+/// Ports that no Service holds are looked at again when they cannot be young any more: their bits do not say since when
+/// they are set.
+async fn release_ports_later(
+    app: &Arc<App>,
+    held: &HashSet<&Claim>,
+    shutdown: &CancellationToken,
+) -> Result<(), Status> {
+    let taken = ports::current(app).await?;
+    let leaked: Vec<u16> = taken.taken().filter(|port| !held.contains(&Claim::Port(*port))).collect();
+    if leaked.is_empty() {
+        return Ok(());
+    }
+    let (app, shutdown) = (app.clone(), shutdown.clone());
+    tasks::spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(YOUNG_SECONDS as u64)) => {}
+            () = shutdown.cancelled() => return,
+        }
+        let held: HashSet<Claim> = self::held(&app).into_iter().map(|(claim, _)| claim).collect();
+        for claim in leaked.into_iter().map(Claim::Port).filter(|claim| !held.contains(claim)) {
+            match claim::release(&app, &claim).await {
+                Ok(()) => tracing::info!(?claim, "released a port that no Service holds"),
+                Err(error) => tracing::warn!(?claim, %error, "cannot release a port that no Service holds"),
+            }
+        }
+    });
     Ok(())
 }
 
-/// Every claim there is, and since when.
-async fn claims(app: &Arc<App>) -> Result<Vec<(Claim, Option<Timestamp>)>, Status> {
+/// Every address that is claimed, and since when.
+fn addresses(app: &Arc<App>) -> Result<Vec<(Claim, Option<Timestamp>)>, Status> {
     let time = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
     let mut found = Vec::new();
     let addresses = {
@@ -55,11 +100,16 @@ async fn claims(app: &Arc<App>) -> Result<Vec<(Claim, Option<Timestamp>)>, Statu
             found.push((Claim::Address(address), time(&object["metadata"]["creationTimestamp"])));
         }
     }
-    let ports = RangeRequest { prefix: PORTS_PREFIX.into(), ..RangeRequest::default() };
-    for entry in app.cache.store().range(ports).await.map_err(store_status)?.entries {
-        let Some(Ok(port)) = entry.key.strip_prefix(PORTS_PREFIX).map(str::parse) else { continue };
-        let value: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
-        found.push((Claim::Port(port), time(&value["since"])));
-    }
     Ok(found)
+}
+
+/// Their Services have the bits now.
+async fn forget_former_ports(app: &Arc<App>) -> Result<(), Status> {
+    let store = app.cache.store();
+    let request = RangeRequest { prefix: FORMER_PORTS_PREFIX.into(), ..RangeRequest::default() };
+    for entry in store.range(request).await.map_err(store_status)?.entries {
+        // Another server that starts at the same time may have been faster.
+        store.write_if(&entry.key, Expect::At(entry.revision), Change::Delete).await.map_err(store_status)?;
+    }
+    Ok(())
 }

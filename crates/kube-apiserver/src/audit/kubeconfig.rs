@@ -7,10 +7,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use machinery::codec;
-use rustls::crypto::ring as tls_ring;
+use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 
 use crate::subresources::kubelet::dial;
@@ -76,13 +75,8 @@ fn tls(cluster: &Value, user: &Value, folder: &Path) -> Result<Arc<ClientConfig>
         _ => {
             let bundle = data(cluster, "certificate-authority", folder)?;
             let bundle = bundle.ok_or("it names no certificate-authority for its https server")?;
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(&bundle) {
-                roots.add(certificate.map_err(|error| failed(&error))?).map_err(|error| failed(&error))?;
-            }
-            let builder = ClientConfig::builder_with_provider(Arc::new(tls_ring::default_provider()));
-            let builder = builder.with_safe_default_protocol_versions().map_err(|error| failed(&error))?;
-            builder.with_root_certificates(roots)
+            let trusted = trust::bundle(&bundle).map_err(|error| failed(&error))?;
+            trust::client(trusted).map_err(|error| failed(&error))?
         }
     };
     let pair = (data(user, "client-certificate", folder)?, data(user, "client-key", folder)?);

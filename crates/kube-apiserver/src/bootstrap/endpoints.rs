@@ -1,5 +1,5 @@
 //! Where the Service `kubernetes` leads: to every API server that lives. Servers that share a store know each other by
-//! keys that vanish unless they are renewed, as upstream's do.
+//! keys that vanish unless they are renewed, and upstream's by the same: one for each address, with Endpoints as value.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use machinery::status::Status;
 use serde_json::{Value, json};
-use store::{Change, Expect, RangeRequest};
+use store::{Change, Entry, Expect, RangeRequest};
 use tokio_util::sync::CancellationToken;
 
 use super::create::{ensure, family};
@@ -46,19 +46,56 @@ fn own(app: &App) -> SocketAddr {
 
 async fn renew(app: &Arc<App>) -> Result<(), Status> {
     let store = app.cache.store();
-    let key = format!("{PREFIX}{}", own(app));
-    let there = store.get(&key).await.map_err(store_status)?;
+    let (key, there) = own_key(app).await?;
     let expect = there.map_or(Expect::Absent, |entry| Expect::At(entry.revision));
-    let put = Change::Put { value: json!({"server": own(app)}).to_string().into(), ttl: Some(LIFETIME) };
+    let put = Change::Put { value: lease(own(app)).to_string().into(), ttl: Some(LIFETIME) };
     // A conflict can only be this server's own key that has just run out; the next round puts it again.
     store.write_if(&key, expect, put).await.map_err(store_status)?;
     write(app, &living(app).await?).await
 }
 
+/// Upstream's key has the address alone. Where another server of this address has it, ours has the port too.
+async fn own_key(app: &Arc<App>) -> Result<(String, Option<Entry>), Status> {
+    let (store, own) = (app.cache.store(), own(app));
+    let usual = format!("{PREFIX}{}", own.ip());
+    let there = store.get(&usual).await.map_err(store_status)?;
+    let free = there.as_ref().is_none_or(|entry| port_of(&entry.value) == Some(own.port()));
+    if free {
+        return Ok((usual, there));
+    }
+    let key = format!("{PREFIX}{own}");
+    let there = store.get(&key).await.map_err(store_status)?;
+    Ok((key, there))
+}
+
+/// What upstream's servers say of themselves, and the port, which theirs do not say.
+fn lease(server: SocketAddr) -> Value {
+    json!({
+        "kind": "Endpoints", "apiVersion": "v1", "metadata": {},
+        "subsets": [{
+            "addresses": [{"ip": server.ip().to_string()}],
+            "ports": [{"name": "https", "port": server.port(), "protocol": "TCP"}],
+        }],
+    })
+}
+
+fn port_of(lease: &[u8]) -> Option<u16> {
+    let lease: Value = serde_json::from_slice(lease).ok()?;
+    lease.pointer("/subsets/0/ports/0/port")?.as_u64()?.try_into().ok()
+}
+
+/// The server that a lease is about. One that does not say its port has ours, as upstream takes it.
+fn server_of(name: &str, lease: &[u8], own_port: u16) -> Option<SocketAddr> {
+    let named = name.parse::<SocketAddr>().ok();
+    let address = named.map(|server| server.ip()).or_else(|| name.parse().ok())?;
+    let port = named.map(|server| server.port()).or_else(|| port_of(lease)).unwrap_or(own_port);
+    Some(SocketAddr::new(address, port))
+}
+
 async fn leave(app: &Arc<App>) -> Result<(), Status> {
     let store = app.cache.store();
-    let key = format!("{PREFIX}{}", own(app));
-    if let Some(entry) = store.get(&key).await.map_err(store_status)? {
+    let (key, there) = own_key(app).await?;
+    if let Some(entry) = there {
         store.write_if(&key, Expect::At(entry.revision), Change::Delete).await.map_err(store_status)?;
     }
     let others = living(app).await?;
@@ -72,7 +109,11 @@ async fn leave(app: &Arc<App>) -> Result<(), Status> {
 async fn living(app: &Arc<App>) -> Result<Vec<SocketAddr>, Status> {
     let request = RangeRequest { prefix: PREFIX.into(), ..RangeRequest::default() };
     let range = app.cache.store().range(request).await.map_err(store_status)?;
-    Ok(range.entries.iter().filter_map(|entry| entry.key.strip_prefix(PREFIX)?.parse().ok()).collect())
+    let server = |entry: &Entry| server_of(entry.key.strip_prefix(PREFIX)?, &entry.value, own(app).port());
+    let mut servers: Vec<SocketAddr> = range.entries.iter().filter_map(server).collect();
+    servers.sort();
+    servers.dedup();
+    Ok(servers)
 }
 
 async fn write(app: &Arc<App>, servers: &[SocketAddr]) -> Result<(), Status> {
@@ -122,6 +163,24 @@ fn addresses(servers: &[SocketAddr], port: u16) -> impl Iterator<Item = IpAddr> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lease_tells_its_server() {
+        let ours = lease("10.0.0.1:6443".parse().unwrap()).to_string();
+        // As upstream stores it.
+        let theirs = json!({"kind": "Endpoints", "apiVersion": "v1", "metadata": {"generation": 7},
+            "subsets": [{"addresses": [{"ip": "10.0.0.2"}]}]})
+        .to_string();
+        let check = |name: &str, lease: &str, expected: Option<&str>| {
+            let found = server_of(name, lease.as_bytes(), 443).map(|server| server.to_string());
+            assert_eq!(found.as_deref(), expected, "{name}");
+        };
+        check("10.0.0.1", &ours, Some("10.0.0.1:6443"));
+        check("10.0.0.2", &theirs, Some("10.0.0.2:443"));
+        check("10.0.0.1:7443", &theirs, Some("10.0.0.1:7443"));
+        check("fd00::1", &theirs, Some("[fd00::1]:443"));
+        check("somebody", &theirs, None);
+    }
 
     #[test]
     fn servers_on_several_ports() {

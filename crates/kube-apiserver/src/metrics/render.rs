@@ -118,6 +118,23 @@ fn build(out: &mut String) {
     line(out, "kubernetes_build_info", &labels, 1);
 }
 
+/// `/metrics/slis`: how health checks went, and since when.
+pub fn slis(app: &App) -> String {
+    let mut out = app.health.slis.text();
+    started(&mut out);
+    out
+}
+
+fn started(out: &mut String) {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
+    let ticks = stat.rsplit(')').next().unwrap_or("").split_whitespace().nth(19);
+    let ticks = ticks.and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    let name = "process_start_time_seconds";
+    head(out, name, "gauge", "Start time of the process since unix epoch in seconds.");
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{name} {}", booted().unwrap_or(0.0) + ticks / TICKS_PER_SECOND);
+}
+
 /// What the operating system says of this process.
 fn process(out: &mut String) {
     let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return };
@@ -130,15 +147,13 @@ fn process(out: &mut String) {
         }),
         ("process_open_fds", "gauge", "Number of open file descriptors.", files as f64),
         ("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.", number(21) * PAGE_BYTES),
-        ("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", {
-            booted().unwrap_or(0.0) + number(19) / TICKS_PER_SECOND
-        }),
         ("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", number(20)),
     ] {
         head(out, name, kind, help);
         // Writing to a String cannot fail.
         let _ = writeln!(out, "{name} {value}");
     }
+    started(out);
 }
 
 /// When the machine started, in seconds since the epoch.

@@ -16,7 +16,9 @@ use bytes::Bytes;
 use machinery::status::Status;
 
 use crate::call::Call;
+use crate::resources::Resource;
 use crate::respond::Reply;
+use crate::target::Target;
 use crate::verbs;
 use crate::write::Part;
 
@@ -42,6 +44,12 @@ pub async fn dispatch(call: &Call, body: Bytes) -> Result<Reply, Status> {
         ("ephemeralcontainers" | "resize", verb) => pod_changes::write(call, known.name, verb, body).await,
         _ => Err(Status::method_not_allowed()),
     }
+}
+
+/// Whether what this request answers can be shown as a table: reviews, bindings and tokens cannot.
+pub fn has_table(resource: &Resource, target: &Target) -> bool {
+    let stored = resource.state.is_some() || resource.kind.kind == "ComponentStatus";
+    stored && !matches!(target.subresource.as_str(), "binding" | "eviction" | "token")
 }
 
 /// Kinds that are answered but never stored.

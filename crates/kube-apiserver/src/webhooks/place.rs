@@ -4,18 +4,11 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::crypto::ring as tls_ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use serde_json::Value;
 
 use crate::aggregate::{Reference, places};
 use crate::app::App;
-
-/// Where most systems keep the authorities that they trust.
-const SYSTEM_BUNDLES: &[&str] =
-    &["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
 /// How to reach one webhook.
 #[derive(Debug)]
@@ -104,23 +97,15 @@ impl Hook {
 
 /// Trusts the authorities of the bundle, or those of the system where there is none.
 fn client_config(bundle: &str) -> Result<Arc<ClientConfig>, String> {
-    let mut roots = RootCertStore::empty();
-    if bundle.is_empty() {
-        let system = SYSTEM_BUNDLES.iter().find_map(|path| std::fs::read(path).ok()).unwrap_or_default();
-        // One that cannot be used is one less that is trusted.
-        CertificateDer::pem_slice_iter(&system).flatten().for_each(|certificate| {
-            let _ = roots.add(certificate);
-        });
-    } else {
-        let pem = STANDARD.decode(bundle).map_err(|error| format!("caBundle: {error}"))?;
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            let certificate = certificate.map_err(|error| format!("caBundle: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("caBundle: {error}"))?;
+    let trusted = match bundle.is_empty() {
+        true => trust::system(),
+        false => {
+            let pem = STANDARD.decode(bundle).map_err(|error| format!("caBundle: {error}"))?;
+            trust::bundle(&pem).map_err(|error| format!("caBundle: {error}"))?
         }
-    }
-    let builder = ClientConfig::builder_with_provider(Arc::new(tls_ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
-    Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+    };
+    let builder = trust::client(trusted).map_err(|error| format!("caBundle: {error}"))?;
+    Ok(Arc::new(builder.with_no_client_auth()))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub use errors::{store_status, too_large, undecodable};
 
 use check::{check_changed, check_new};
 pub use prepare::keep_identity;
-use prepare::{begin, is_signing_request, prepare, sign_with_user, stamp_phase};
+use prepare::{begin, is_signing_request, prepare, sign_with_user, stamp_conditions, stamp_phase};
 
 /// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
 /// servers can make us lose.
@@ -268,6 +268,7 @@ async fn replace(
     app.admission.mutate(&request, &mut new).await?;
     prepare(resource, &mut new, old, part);
     stamp_phase(call, resource, &mut new, Some(old));
+    stamp_conditions(call, resource, &mut new, old, part);
     let reserved = allocate::for_update(call, resource, &mut new, old, dry_run).await?;
     check_changed(resource, &new, old, part)?;
     (kind.warnings)(&new, Some(old)).into_iter().for_each(|text| call.warn(text));
@@ -363,6 +364,8 @@ pub fn untracked(resource: &Resource, part: Part) -> &'static [&'static str] {
         Part::Main if has_status => &["status"],
         Part::Main => &[],
         Part::Status => resource.kind.status_keeps,
+        // Approvers write conditions, which are theirs then.
+        Part::Sub("approval") => &["spec"],
         Part::Sub(_) => &["status"],
     }
 }

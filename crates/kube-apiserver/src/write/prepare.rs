@@ -32,6 +32,13 @@ pub(super) fn stamp_phase(call: &Call, resource: &Resource, object: &mut Value, 
     }
 }
 
+/// When a condition of a signing request was written is for the server to say, where its writer does not.
+pub(super) fn stamp_conditions(call: &Call, resource: &Resource, object: &mut Value, old: &Value, part: Part) {
+    if part == Part::Status && is_signing_request(resource) {
+        api::certificates::certificatesigningrequest::stamp_conditions(object, old, &call.app.clock.stamp());
+    }
+}
+
 pub(super) fn is_signing_request(resource: &Resource) -> bool {
     resource.kind.group == "certificates.k8s.io" && resource.kind.plural == "certificatesigningrequests"
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_helpers::slis::Slis;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
@@ -17,11 +18,12 @@ pub struct Context {
     pub server: Server,
     tokens: Tokens,
     decisions: Decisions,
+    slis: Slis,
 }
 
 impl Context {
     pub fn new(server: Server) -> Context {
-        Context { server, tokens: Tokens::default(), decisions: Decisions::default() }
+        Context { server, tokens: Tokens::default(), decisions: Decisions::default(), slis: Slis::default() }
     }
 }
 
@@ -102,7 +104,11 @@ async fn route(context: &Arc<Context>, parts: &mut Parts) -> Answer {
             Some("checkpoint") | None => answers::not_found(),
             _ => text(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed"),
         },
-        ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] => text(StatusCode::OK, "ok"),
+        ["healthz"] => {
+            ["ping", "log", "syncloop"].iter().for_each(|check| context.slis.observe(check, "healthz", true));
+            text(StatusCode::OK, "ok")
+        }
+        ["healthz", "ping" | "log" | "syncloop"] => text(StatusCode::OK, "ok"),
         ["pods"] => lists::pods(&context.server),
         ["runningpods"] => lists::running_pods(&context.server),
         ["configz"] => {
@@ -114,6 +120,7 @@ async fn route(context: &Arc<Context>, parts: &mut Parts) -> Answer {
         }
         ["stats", "summary"] => statistic(&statistics.summary, query, "application/json").await,
         ["metrics"] => statistic(&statistics.metrics, query, METRICS_TYPE).await,
+        ["metrics", "slis"] => answers::answer(StatusCode::OK, METRICS_TYPE, context.slis.text()),
         ["metrics", "cadvisor"] => statistic(&statistics.cadvisor, query, METRICS_TYPE).await,
         ["metrics", "resource"] => statistic(&statistics.resource, query, METRICS_TYPE).await,
         ["metrics", "probes"] => statistic(&statistics.probes, query, METRICS_TYPE).await,

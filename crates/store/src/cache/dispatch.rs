@@ -10,6 +10,7 @@ use futures::stream::BoxStream;
 use parking_lot::RwLock;
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::ages::Ages;
 use super::resource::Past;
 use super::{Published, Resource};
 use crate::{Entry, Event, Range, RangeRequest, Revision, Store, StoreError};
@@ -70,8 +71,9 @@ impl Table {
 }
 
 pub(super) async fn run(store: Arc<dyn Store>, table: Arc<Table>, published: Arc<Published>, mut events: Events) {
+    let mut ages = Ages::default();
     loop {
-        let error = follow(&table, &published, events).await;
+        let error = follow(&table, &published, &mut ages, events).await;
         tracing::warn!(revision = %published.get(), %error, "lost the store's changes, listing everything anew");
         let mut wait = RELIST_WAIT_MIN;
         events = loop {
@@ -86,7 +88,7 @@ pub(super) async fn run(store: Arc<dyn Store>, table: Arc<Table>, published: Arc
 }
 
 /// Hands on changes until there are no more.
-async fn follow(table: &Table, published: &Published, mut stream: Events) -> StoreError {
+async fn follow(table: &Table, published: &Published, ages: &mut Ages, mut stream: Events) -> StoreError {
     let mut trim = tokio::time::interval(TRIM_INTERVAL);
     trim.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -94,7 +96,8 @@ async fn follow(table: &Table, published: &Published, mut stream: Events) -> Sto
             batch = stream.next() => batch,
             _ = trim.tick() => {
                 let now = Instant::now();
-                table.all().iter().for_each(|resource| resource.trim(now));
+                let expired = ages.expired(now, published.get());
+                table.all().iter().for_each(|resource| resource.trim(now, expired));
                 continue;
             }
         };

@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Change;
+use super::budget::{Budget, RESOURCE_BYTES_MIN};
 use crate::Revision;
 
 /// How long a change is kept for watchers that come back and for exact lists.
 pub const HISTORY_AGE_MAX: Duration = Duration::from_secs(5 * 60);
 /// How many changes of one resource are kept.
 pub const HISTORY_CHANGES_MAX: usize = 100_000;
-/// How many bytes of values the kept changes of one resource hold.
+/// How many bytes the kept changes of one resource hold.
 pub const HISTORY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Default)]
@@ -42,10 +43,13 @@ impl History {
         self.first + self.changes.len() as u64
     }
 
-    pub fn push(&mut self, now: Instant, change: Arc<Change>) {
-        self.bytes += change.item.value.len();
+    pub fn push(&mut self, now: Instant, change: Arc<Change>, budget: &Budget) {
+        self.bytes += change.bytes();
         self.changes.push_back((now, change));
-        while self.changes.len() > HISTORY_CHANGES_MAX || self.bytes > HISTORY_BYTES_MAX {
+        while self.changes.len() > HISTORY_CHANGES_MAX
+            || self.bytes > HISTORY_BYTES_MAX
+            || (self.bytes > RESOURCE_BYTES_MIN && budget.is_exceeded())
+        {
             self.drop_oldest();
         }
     }
@@ -60,7 +64,7 @@ impl History {
     fn drop_oldest(&mut self) {
         if let Some((_, change)) = self.changes.pop_front() {
             self.first += 1;
-            self.bytes -= change.item.value.len();
+            self.bytes -= change.bytes();
             self.floor = self.floor.max(change.revision);
         }
     }

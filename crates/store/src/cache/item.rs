@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes};
 
+use super::budget::{Budget, Charge};
 use crate::Revision;
 
 /// What the cache must know of a stored value besides its bytes. Parsed once, when the value arrives.
@@ -79,24 +80,50 @@ pub struct Change {
     pub deleted: bool,
     /// Encodings made for watchers, each made once. The number names the encoding and is chosen by the caller.
     encodings: [OnceLock<Bytes>; ENCODINGS_MAX],
+    charge: Charge,
 }
 
 pub const ENCODINGS_MAX: usize = 4;
+/// What a change costs besides its values: itself, its items and their descriptions.
+const CHANGE_BYTES: usize = 512;
 
 impl Change {
-    pub(super) fn put(item: Arc<Item>, previous: Option<Arc<Item>>) -> Change {
-        Change { revision: item.revision, item, previous, deleted: false, encodings: Default::default() }
+    pub(super) fn put(item: Arc<Item>, previous: Option<Arc<Item>>, budget: &Arc<Budget>) -> Change {
+        Change::new(item, previous, false, budget)
     }
 
-    pub(super) fn delete(previous: Arc<Item>, revision: Revision) -> Change {
+    pub(super) fn delete(previous: Arc<Item>, revision: Revision, budget: &Arc<Budget>) -> Change {
         let item = Arc::new(previous.deleted_at(revision));
-        Change { revision, item, previous: Some(previous), deleted: true, encodings: Default::default() }
+        Change::new(item, Some(previous), true, budget)
+    }
+
+    fn new(item: Arc<Item>, previous: Option<Arc<Item>>, deleted: bool, budget: &Arc<Budget>) -> Change {
+        let revision = item.revision;
+        let charge = budget.charge(held(&item, previous.as_deref(), deleted));
+        Change { revision, item, previous, deleted, encodings: Default::default(), charge }
+    }
+
+    /// What it holds, without the encodings made of it.
+    pub(super) fn bytes(&self) -> usize {
+        held(&self.item, self.previous.as_deref(), self.deleted)
     }
 
     /// The change in that encoding: made by the first who asks, shared with all others.
     pub fn encoding(&self, slot: usize, make: impl FnOnce() -> Bytes) -> Bytes {
-        self.encodings[slot].get_or_init(make).clone()
+        let made = || {
+            let bytes = make();
+            self.charge.add(bytes.len());
+            bytes
+        };
+        self.encodings[slot].get_or_init(made).clone()
     }
+}
+
+/// The previous value counts too: once the change before is let go, nobody else may hold it. That of a deletion is the
+/// same bytes as the item's.
+fn held(item: &Item, previous: Option<&Item>, deleted: bool) -> usize {
+    let previous = previous.filter(|_| !deleted).map_or(0, |previous| previous.value.len());
+    CHANGE_BYTES + item.value.len() + previous
 }
 
 /// The state of one resource as of one revision; cheap to clone, does not change.

@@ -12,6 +12,8 @@ use tokio::task::JoinHandle;
 
 use crate::{Revision, Store, StoreError};
 
+mod ages;
+mod budget;
 mod dispatch;
 mod history;
 mod item;
@@ -22,6 +24,7 @@ mod watcher;
 #[cfg(test)]
 mod tests;
 
+pub use budget::CHANGES_BYTES_MAX;
 use dispatch::Table;
 pub use history::{HISTORY_AGE_MAX, HISTORY_BYTES_MAX, HISTORY_CHANGES_MAX};
 pub use item::{Change, Describe, Description, ENCODINGS_MAX, Item, Snapshot};
@@ -39,6 +42,7 @@ pub struct Cache {
     table: Arc<Table>,
     published: Arc<Published>,
     question: Question,
+    budget: Arc<budget::Budget>,
     dispatcher: JoinHandle<()>,
 }
 
@@ -50,15 +54,15 @@ impl Cache {
         let table = Arc::new(Table::default());
         let published = Arc::new(Published::new(revision));
         let dispatcher = tasks::spawn(dispatch::run(store.clone(), table.clone(), published.clone(), stream));
-        let question = Question::default();
-        Ok(Arc::new(Cache { store, table, published, question, dispatcher }))
+        let (question, budget) = Default::default();
+        Ok(Arc::new(Cache { store, table, published, question, budget, dispatcher }))
     }
 
     /// Adds a resource, whose keys start with `/registry/<storage>/`, and loads it. May be called at any time;
     /// a resource that is already there stays as it is.
     pub async fn register(&self, storage: &str, describe: Describe) -> Result<Arc<Resource>, StoreError> {
-        let resource =
-            self.table.get_or_insert(storage, |prefix| Resource::new(prefix, describe, self.published.clone()));
+        let make = |prefix| Resource::new(prefix, describe, self.published.clone(), self.budget.clone());
+        let resource = self.table.get_or_insert(storage, make);
         resource.loaded.get_or_try_init(|| self.load(&resource)).await?;
         Ok(resource)
     }

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::Instant;
 
+use super::budget::Budget;
 use super::state::{Arrival, Phase, State};
 use super::watcher::{Look, Pending, Queue, Source, in_scope};
 use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
@@ -65,7 +66,7 @@ impl Resource {
         if revision > newest {
             return Err(StoreError::Future { wanted: revision, newest });
         }
-        let position = state.position_after(revision)?;
+        let position = state.exact_position(revision)?;
         let since: Vec<Arc<Change>> = state.history.from(position).cloned().collect();
         drop(state);
         for change in since.iter().rev() {
@@ -126,14 +127,19 @@ impl Resource {
 
 /// For the cache, its dispatcher and the watchers.
 impl Resource {
-    pub(super) fn new(prefix: Arc<str>, describe: Describe, published: Arc<Published>) -> Arc<Resource> {
+    pub(super) fn new(
+        prefix: Arc<str>,
+        describe: Describe,
+        published: Arc<Published>,
+        budget: Arc<Budget>,
+    ) -> Arc<Resource> {
         Arc::new_cyclic(|me| Resource {
             me: me.clone(),
             prefix,
             describe,
             published,
             loaded: OnceCell::new(),
-            state: RwLock::default(),
+            state: RwLock::new(State::new(budget)),
             changed: Notify::new(),
         })
     }
@@ -221,9 +227,13 @@ impl Resource {
         self.changed.notify_waiters();
     }
 
-    /// Lets go of changes that are too old.
-    pub(super) fn trim(&self, now: Instant) {
-        self.state.write().history.trim(now);
+    /// Lets go of changes that are too old, and refuses exact lists before that revision from now on.
+    pub(super) fn trim(&self, now: Instant, expired: Option<Revision>) {
+        let mut state = self.state.write();
+        state.history.trim(now);
+        if let Some(before) = expired {
+            state.expire_exact(before);
+        }
     }
 
     /// Ends all watchers; they may still take what waits for them.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::budget::Budget;
 use super::history::History;
 use super::watcher::Scopes;
 use super::{Change, Description, Item, Snapshot};
@@ -27,6 +28,9 @@ pub(super) struct State {
     /// The revision of the last load or relist; changes up to here are in it.
     pub loaded: Revision,
     damaged: BTreeMap<Arc<str>, Damage>,
+    /// Exact lists of an older revision have expired, also where nothing of this resource has changed since.
+    exact_floor: Revision,
+    budget: Arc<Budget>,
 }
 
 pub(super) enum Phase {
@@ -62,6 +66,10 @@ struct Damage {
 }
 
 impl State {
+    pub fn new(budget: Arc<Budget>) -> State {
+        State { budget, ..State::default() }
+    }
+
     /// The state now. What is published was applied before, so it may be older than the state, never newer.
     pub fn snapshot(&self, published: Revision) -> Snapshot {
         Snapshot { revision: published.max(self.seen), items: self.items.clone() }
@@ -78,6 +86,18 @@ impl State {
             return Err(StoreError::Compacted { wanted: revision, oldest });
         }
         Ok(self.history.position_after(revision))
+    }
+
+    /// Where in the history the changes stand that an exact list of that revision takes back.
+    pub fn exact_position(&self, revision: Revision) -> Result<u64, StoreError> {
+        if revision < self.exact_floor {
+            return Err(StoreError::Compacted { wanted: revision, oldest: self.exact_floor });
+        }
+        self.position_after(revision)
+    }
+
+    pub fn expire_exact(&mut self, before: Revision) {
+        self.exact_floor = self.exact_floor.max(before);
     }
 
     /// Puts the first state in place.
@@ -132,7 +152,7 @@ impl State {
                 self.last_changed = change.revision;
                 let change = Arc::new(change);
                 self.scopes.push(&change);
-                self.history.push(now, change);
+                self.history.push(now, change, &self.budget);
             }
         }
         self.scopes.wake();
@@ -162,11 +182,11 @@ impl State {
         let created = known.unwrap_or(revision);
         let item = Arc::new(Item { key: key.clone(), value, revision, created, description });
         self.items.insert(key, item.clone());
-        Some(Change::put(item, previous))
+        Some(Change::put(item, previous, &self.budget))
     }
 
     fn remove(&mut self, key: &Arc<str>, revision: Revision) -> Option<Change> {
-        self.items.remove(key).map(|previous| Change::delete(previous, revision))
+        self.items.remove(key).map(|previous| Change::delete(previous, revision, &self.budget))
     }
 
     fn damage(&mut self, key: Arc<str>, reason: String, revision: Revision, created: Revision) {
@@ -206,5 +226,6 @@ impl State {
         self.loaded = Revision(0);
         self.seen = Revision(0);
         self.last_changed = Revision(0);
+        self.exact_floor = Revision(0);
     }
 }

@@ -12,6 +12,8 @@ use crate::Revision;
 
 /// How many changes may wait for a scoped watcher before it is cut, besides those it started with.
 pub const SCOPED_QUEUE_MAX: usize = 10_000;
+/// And how many bytes they may hold.
+const SCOPED_QUEUE_BYTES_MAX: usize = 32 << 20;
 
 /// What a watcher wants to see.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,6 +142,8 @@ pub(super) struct Queue {
 struct QueueState {
     changes: VecDeque<Arc<Change>>,
     length_max: usize,
+    bytes: usize,
+    bytes_max: usize,
     /// No more will come.
     closed: bool,
 }
@@ -147,7 +151,9 @@ struct QueueState {
 impl Queue {
     pub fn new(scope: &str, after: Revision, changes: VecDeque<Arc<Change>>) -> Queue {
         let length_max = changes.len() + SCOPED_QUEUE_MAX;
-        let state = Mutex::new(QueueState { changes, length_max, closed: false });
+        let bytes = changes.iter().map(|change| change.bytes()).sum();
+        let bytes_max = bytes + SCOPED_QUEUE_BYTES_MAX;
+        let state = Mutex::new(QueueState { changes, length_max, bytes, bytes_max, closed: false });
         Queue { scope: scope.into(), after, state, notify: Notify::new() }
     }
 
@@ -160,9 +166,11 @@ impl Queue {
         if state.closed {
             return false;
         }
-        if state.changes.len() >= state.length_max {
+        state.bytes += change.bytes();
+        if state.changes.len() >= state.length_max || state.bytes > state.bytes_max {
             // Its changes go too: with a hole in them they are worth nothing, and they take memory.
             state.changes = VecDeque::new();
+            state.bytes = 0;
             state.closed = true;
             return true;
         }
@@ -175,6 +183,7 @@ impl Queue {
         let mut state = self.state.lock();
         state.closed = true;
         if cut {
+            state.bytes = 0;
             state.changes.clear();
         }
         drop(state);
@@ -187,6 +196,7 @@ impl Queue {
             return if state.closed { Look::End } else { Look::Nothing };
         }
         let count = max.min(state.changes.len());
+        state.bytes -= state.changes.range(..count).map(|change| change.bytes()).sum::<usize>();
         into.extend(state.changes.drain(..count));
         Look::Found
     }

@@ -78,8 +78,10 @@ struct Past {
 }
 
 impl Past {
+    /// The previous value counts too: once the change before is let go, nobody else may hold it.
     fn bytes(&self) -> usize {
-        PAST_BYTES + self.commit.key.len() + self.commit.new.as_ref().map_or(0, |new| new.value.len())
+        let value = |stored: &Option<Arc<Stored>>| stored.as_ref().map_or(0, |stored| stored.value.len());
+        PAST_BYTES + self.commit.key.len() + value(&self.commit.new) + value(&self.previous)
     }
 
     fn event(&self) -> Event {

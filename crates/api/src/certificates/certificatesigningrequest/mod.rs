@@ -9,7 +9,7 @@ use machinery::kind::{Kind, Scope, Selectable, Subresource};
 use machinery::table::Column;
 use serde_json::Value;
 
-pub use self::strategy::prepare_approval;
+pub use self::strategy::{prepare_approval, stamp_conditions};
 pub use self::validate::validate_approval;
 
 pub(crate) static KIND: Kind = Kind {
@@ -36,6 +36,7 @@ pub(crate) static KIND: Kind = Kind {
     name_rule: |_| Vec::new(),
     prepare_create: strategy::prepare_create,
     prepare_update: strategy::prepare_update,
+    prepare_status: strategy::prepare_status,
     validate: validate::validate,
     validate_update: validate::validate_update,
     validate_status: validate::validate_status,

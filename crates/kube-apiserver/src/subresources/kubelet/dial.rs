@@ -10,7 +10,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring as tls_ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -173,15 +173,7 @@ pub fn builder() -> Result<Builder, Error> {
 fn kubelet_config(credentials: &Credentials, authority: Option<&str>) -> Result<ClientConfig, Error> {
     let builder = match authority {
         None => builder()?,
-        Some(authority) => {
-            let mut roots = RootCertStore::empty();
-            for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-                roots.add(certificate.map_err(failed)?).map_err(failed)?;
-            }
-            let provider = Arc::new(tls_ring::default_provider());
-            let builder = ClientConfig::builder_with_provider(provider);
-            builder.with_safe_default_protocol_versions().map_err(failed)?.with_root_certificates(roots)
-        }
+        Some(authority) => trust::client(trust::bundle(authority.as_bytes()).map_err(failed)?).map_err(failed)?,
     };
     let Some(pair) = &credentials.kubelet_client else { return Ok(builder.with_no_client_auth()) };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pair.certificate_pem.as_bytes()).collect();

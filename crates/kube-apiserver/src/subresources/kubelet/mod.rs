@@ -2,10 +2,13 @@
 //! pods and the endpoints of Services.
 
 pub mod dial;
+mod html;
 mod options;
+mod page;
 mod proxy;
 pub mod relay;
 mod service;
+mod websocket;
 
 pub use dial::Nodes;
 
@@ -56,7 +59,7 @@ pub async fn connect(call: &Call, caller: Caller) -> Result<Reply, Status> {
         ("Node", "proxy") => proxy::node(call, caller, running).await,
         ("Pod", "proxy") => proxy::pod(call, caller, running).await,
         ("Service", "proxy") => proxy::service(call, caller, running).await,
-        ("Pod", "log") => log(call, running).await,
+        ("Pod", "log") => log(call, caller, running).await,
         ("Pod", "exec" | "attach" | "portforward") => stream(call, caller, running).await,
         _ => Err(Status::method_not_allowed()),
     }
@@ -96,21 +99,29 @@ fn failed(message: impl Into<String>) -> Status {
     Status::new(500, "", message)
 }
 
-async fn log(call: &Call, running: Running) -> Result<Reply, Status> {
+async fn log(call: &Call, caller: Caller, running: Running) -> Result<Reply, Status> {
+    let asked = websocket::asked(&call.headers)?;
     let options = options::log(&call.query, &call.target.name)?;
     let pod = pod_of(call, &call.target.name)?;
     let container = options::container(&pod, call.query.get("container"))?;
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("");
     if node.is_empty() {
         // Nothing has run yet, so nothing has been said.
-        return Ok(respond::bytes_reply(200, "text/plain", ""));
+        return match asked {
+            Some(asked) => websocket::tell(asked, caller.upgrade, futures::stream::empty()),
+            None => Ok(respond::bytes_reply(200, "text/plain", "")),
+        };
     }
     let mut place = kubelet_of(call, node)?;
     if call.query.flag("insecureSkipTLSVerifyBackend") {
         place = place.unverified();
     }
     let path = format!("/containerLogs/{}/{}/{container}{options}", call.target.namespace, pod.name());
-    relay::log(call, &place, &path, running).await
+    let body = relay::log(call, &place, &path).await?;
+    match asked {
+        Some(asked) => websocket::tell(asked, caller.upgrade, relay::bytes_of(body, running)),
+        None => Ok(respond::reply(200, "text/plain", relay::pieces(body, running))),
+    }
 }
 
 async fn stream(call: &Call, caller: Caller, running: Running) -> Result<Reply, Status> {

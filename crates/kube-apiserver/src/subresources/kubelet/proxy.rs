@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use http::header::{HeaderValue, LOCATION};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use machinery::status::Status;
 use serde_json::Value;
 
 use super::dial::{Place, Running, Security};
-use super::{Caller, kubelet_of, pod_of, relay, service as services};
+use super::{Caller, kubelet_of, page, pod_of, relay, service as services};
 use crate::body::Body;
 use crate::call::Call;
 use crate::respond::Reply;
@@ -123,8 +123,9 @@ async fn pass(call: &Call, caller: Caller, place: Place, running: Running) -> Re
     let (prefix, rest) = (prefix.to_string(), rest.to_string());
     let query = caller.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let upgrades = relay::wants_upgrade(&call.headers);
-    if rest.is_empty() && !upgrades {
-        // Relative links of a page would otherwise lead astray.
+    let reads = matches!(caller.method, Method::GET | Method::HEAD);
+    if rest.is_empty() && reads && !upgrades {
+        // Relative links of a page would otherwise lead astray. Other methods are for the root, which is no page.
         let mut reply = Reply::new(Body::Empty);
         *reply.status_mut() = StatusCode::MOVED_PERMANENTLY;
         let location = HeaderValue::from_str(&format!("{prefix}/{query}"));
@@ -145,23 +146,31 @@ async fn pass(call: &Call, caller: Caller, place: Place, running: Running) -> Re
     let request = request.map(|_| relay::of_sent(caller.body));
     let response = relay::send(call, &place, request).await.map_err(unreachable)?;
     let (mut head, body) = response.into_parts();
+    clean(&mut head.headers);
+    let host = call.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+    let address = |address: &str| rewritten(address, &place, host, &prefix);
+    if let Some(location) = head.headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
+        if let Some(Ok(value)) = address(location).map(|location| HeaderValue::from_str(&location)) {
+            head.headers.insert(LOCATION, value);
+        }
+    } else if caller.method != Method::HEAD && page::is_page(&head.headers) {
+        return page::rewritten(head, body, address, running).await;
+    }
+    Ok(Reply::from_parts(head, relay::pieces(body, running)))
+}
+
+/// Takes away what concerned that connection only, and what this server alone says.
+fn clean(headers: &mut HeaderMap) {
     for name in relay::HOP_HEADERS {
-        head.headers.remove(*name);
+        headers.remove(*name);
     }
     // Whether other sites may read this is for this server to say.
     let cross: Vec<_> =
-        head.headers.keys().filter(|name| name.as_str().starts_with("access-control-allow-")).cloned().collect();
+        headers.keys().filter(|name| name.as_str().starts_with("access-control-allow-")).cloned().collect();
     cross.iter().for_each(|name| {
-        head.headers.remove(name);
+        headers.remove(name);
     });
-    head.headers.remove("access-control-expose-headers");
-    if let Some(location) = head.headers.get(LOCATION).and_then(|value| value.to_str().ok())
-        && let Some(rewritten) = rewritten(location, &place, &prefix)
-        && let Ok(value) = HeaderValue::from_str(&rewritten)
-    {
-        head.headers.insert(LOCATION, value);
-    }
-    Ok(Reply::from_parts(head, relay::pieces(body, running)))
+    headers.remove("access-control-expose-headers");
 }
 
 fn headers(call: &Call, prefix: &str, rest: &str, upgrades: bool) -> HeaderMap {
@@ -182,16 +191,24 @@ fn headers(call: &Call, prefix: &str, rest: &str, upgrades: bool) -> HeaderMap {
     headers
 }
 
-/// A redirect within the same server leads through the proxy again.
-fn rewritten(location: &str, place: &Place, prefix: &str) -> Option<String> {
-    if location.starts_with('/') && !location.starts_with("//") {
-        return Some(format!("{prefix}{location}"));
-    }
-    let rest = location.strip_prefix("http://").or_else(|| location.strip_prefix("https://"))?;
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let usual = if place.scheme() == "https" { 443 } else { 80 };
-    let same = host == place.authority() || (place.port == usual && host == place.host);
-    same.then(|| format!("{prefix}{}", if path.is_empty() { "/" } else { path }))
+/// An address within the same server, in a redirect or a page, leads through the proxy again.
+fn rewritten(address: &str, place: &Place, host: &str, prefix: &str) -> Option<String> {
+    let path = match address.strip_prefix("http://").or_else(|| address.strip_prefix("https://")) {
+        None if address.starts_with('/') && !address.starts_with("//") => address,
+        None => return None,
+        Some(rest) => {
+            let (named, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+            let usual = if place.scheme() == "https" { 443 } else { 80 };
+            let same = named == place.authority() || (place.port == usual && named == place.host);
+            if !same && (host.is_empty() || named != host) {
+                return None;
+            }
+            if path.is_empty() { "/" } else { path }
+        }
+    };
+    // A server that knows where it is seen from has written it already.
+    let known = path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']));
+    Some(if known { path.to_string() } else { format!("{prefix}{path}") })
 }
 
 fn unreachable(error: String) -> Status {
@@ -226,12 +243,15 @@ mod tests {
     fn redirects_stay_within_the_proxy() {
         let place = Place { host: "10.0.0.5".into(), port: 8080, security: Security::Plain };
         let check = |location: &str, expected: Option<&str>| {
-            assert_eq!(rewritten(location, &place, "/p").as_deref(), expected, "{location}");
+            assert_eq!(rewritten(location, &place, "proxy:8001", "/p").as_deref(), expected, "{location}");
         };
         check("/login", Some("/p/login"));
         check("http://10.0.0.5:8080/x?y", Some("/p/x?y"));
         check("http://10.0.0.5:8080", Some("/p/"));
         check("http://elsewhere/x", None);
+        check("http://proxy:8001/x", Some("/p/x"));
+        check("/p/x", Some("/p/x"));
+        check("/pages", Some("/p/pages"));
         check("//elsewhere/x", None);
         check("relative", None);
     }

@@ -1,7 +1,7 @@
 //! Carrying a request to its place and the answer back: logs piece by piece, upgraded connections byte by byte.
 
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -14,7 +14,7 @@ use super::dial::{Place, Running};
 use super::{Caller, failed};
 use crate::body::{Body, Sent};
 use crate::call::Call;
-use crate::respond::{self, Reply};
+use crate::respond::Reply;
 
 pub type Outgoing = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -88,22 +88,25 @@ pub async fn send(call: &Call, place: &Place, mut request: Request<Outgoing>) ->
 
 /// A body from elsewhere, passed on as it comes. One that breaks off ends, as the client's copy then does.
 pub fn pieces(body: Incoming, running: Running) -> Body {
-    let frames = BodyStream::new(body).take_while(|frame| std::future::ready(frame.is_ok()));
-    let bytes = frames.filter_map(move |frame| {
-        let _running = &running;
-        std::future::ready(frame.ok().and_then(|frame| frame.into_data().ok()))
-    });
-    Body::Stream(bytes.boxed())
+    Body::Stream(bytes_of(body, running).boxed())
 }
 
-/// A log, sent on as it comes; the kubelet's refusals become the server's.
-pub async fn log(call: &Call, place: &Place, path: &str, running: Running) -> Result<Reply, Status> {
+pub fn bytes_of(body: Incoming, running: Running) -> impl Stream<Item = Bytes> + Send + 'static {
+    let frames = BodyStream::new(body).take_while(|frame| std::future::ready(frame.is_ok()));
+    frames.filter_map(move |frame| {
+        let _running = &running;
+        std::future::ready(frame.ok().and_then(|frame| frame.into_data().ok()))
+    })
+}
+
+/// A log, in pieces as they come; the kubelet's refusals become the server's.
+pub async fn log(call: &Call, place: &Place, path: &str) -> Result<Incoming, Status> {
     let mut request = Request::new(empty());
     *request.uri_mut() = path.parse().map_err(|error| Status::bad_request(format!("{path}: {error}")))?;
     let sent = send(call, place, request).await;
     let response = sent.map_err(|error| failed(format!("Get \"https://{}{path}\": {error}", place.authority())))?;
     if response.status() == StatusCode::OK {
-        return Ok(respond::reply(200, "text/plain", pieces(response.into_body(), running)));
+        return Ok(response.into_body());
     }
     let code = response.status().as_u16();
     let mut text = Vec::new();

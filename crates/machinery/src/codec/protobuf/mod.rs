@@ -101,6 +101,19 @@ pub fn open(body: &[u8]) -> Result<Envelope<'_>, DecodeError> {
     Ok(envelope)
 }
 
+/// The fields of a message that are texts, bytes or messages, by number, for a type that no schema describes.
+pub fn bytes_fields(message: &[u8]) -> Result<Vec<(u32, &[u8])>, DecodeError> {
+    const BYTES: u8 = 2;
+    let (mut reader, mut fields) = (Reader::new(message), Vec::new());
+    while let Some(tag) = reader.tag()? {
+        match tag.wire {
+            BYTES => fields.push((tag.number, reader.bytes(tag, "")?)),
+            _ => reader.skip(tag)?,
+        }
+    }
+    Ok(fields)
+}
+
 impl Envelope<'_> {
     /// The object as the JSON decoder would have produced it, with the envelope's apiVersion and kind.
     pub fn decode(&self, shape: TypeRef, numbers: &FieldNumbers) -> Result<Value, DecodeError> {

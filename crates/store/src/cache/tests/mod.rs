@@ -249,6 +249,45 @@ async fn old_changes_are_let_go() {
     assert!(pods.watch(Revision(1), ALL).is_ok());
 }
 
+/// Upstream compacts etcd every five minutes: a page of a list can be continued for so long and no longer, whether or
+/// not the listed resource has changed. Watches go on from where they were.
+#[tokio::test(start_paused = true)]
+async fn exact_lists_expire_with_the_store_and_watches_do_not() {
+    let memory = Memory::new();
+    let (cache, pods) = pods(&memory).await;
+    memory.write(&[(POD_A, Some("1"))]);
+    let listed = caught_up(&cache).await;
+    assert!(pods.snapshot_at(listed).is_ok());
+    memory.write(&[(SECRET, Some("1"))]);
+    let newest = caught_up(&cache).await;
+    tokio::time::sleep(HISTORY_AGE_MAX - Duration::from_secs(60)).await;
+    assert!(pods.snapshot_at(listed).is_ok());
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(matches!(pods.snapshot_at(listed), Err(StoreError::Compacted { .. })));
+    assert!(pods.snapshot_at(newest).is_ok());
+    assert!(pods.watch(listed, ALL).is_ok());
+}
+
+/// Each resource alone would be within its bounds.
+#[tokio::test]
+async fn histories_share_one_bound() {
+    let memory = Memory::new();
+    let cache = Cache::start(Arc::new(memory.clone())).await.expect("starts");
+    let big = "x".repeat(1 << 20);
+    let mut resources = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        resources.push(cache.register(name, describe()).await.expect("loads"));
+        let key = format!("/registry/{name}/default/x");
+        for _ in 0..CHANGES_BYTES_MAX / (1 << 20) / 4 {
+            memory.write(&[(&key, Some(&big))]);
+        }
+        caught_up(&cache).await;
+    }
+    assert!(resources[3].watch(caught_up(&cache).await, ALL).is_ok());
+    // Value and previous value count, so that half of what was written fills the bound.
+    assert!(cache.budget.held() <= CHANGES_BYTES_MAX + 4 * (1 << 20), "{}", cache.budget.held());
+}
+
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_revision_that_does_not_come() {
     let memory = Memory::new();
