@@ -314,6 +314,15 @@ fn dry_runs_ask_only_those_without_side_effects() {
 }
 
 #[test]
+fn a_certificate_that_is_its_own_bundle_is_believed() {
+    let bed = Bed::start();
+    let hook = Webhook::self_signed(|_, _| allowed());
+    bed.validating("own", json!([entry("own", hook.at("/"), json!({}))]));
+    let made = bed.config_map("m");
+    assert_eq!((made.code, hook.asked().len()), (201, 1), "{}", made.text());
+}
+
+#[test]
 fn a_webhook_that_misbehaves_gets_a_clear_answer_and_changes_nothing() {
     let bed = Bed::start();
     let hook = Webhook::start(|path, _| match path {

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -37,6 +37,15 @@ pub struct Webhook {
 }
 
 impl Webhook {
+    /// With one certificate that is its own authority, as `openssl req -x509` makes it.
+    pub fn self_signed(handler: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static) -> Webhook {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let own = params.self_signed(&key).unwrap();
+        Webhook::serve(own.der().clone(), &key, own.pem(), handler)
+    }
+
     pub fn start(handler: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static) -> Webhook {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -46,10 +55,19 @@ impl Webhook {
         let names = vec!["hook.default.svc".to_string(), "127.0.0.1".to_string()];
         let leaf = CertificateParams::new(names).unwrap();
         let leaf = leaf.signed_by(&key, &Issuer::from_params(&authority, &authority_key)).unwrap();
+        Webhook::serve(leaf.der().clone(), &key, root.pem(), handler)
+    }
+
+    fn serve(
+        certificate: CertificateDer<'static>,
+        key: &KeyPair,
+        bundle: String,
+        handler: impl Fn(&str, &Value) -> Answer + Send + Sync + 'static,
+    ) -> Webhook {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let tls = tls.with_no_client_auth().with_single_cert(vec![leaf.der().clone()], key).unwrap();
+        let tls = tls.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
 
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();
@@ -63,7 +81,7 @@ impl Webhook {
             Arc::clone(&asked),
             connections.clone(),
         ));
-        Webhook { runtime: Some(runtime), port, bundle: base64(root.pem().as_bytes()), asked, connections }
+        Webhook { runtime: Some(runtime), port, bundle: base64(bundle.as_bytes()), asked, connections }
     }
 
     /// A clientConfig with its URL.

@@ -112,6 +112,7 @@ async fn copy(
     let mut heard = std::pin::pin!(hear(reader, tx));
     // An empty message comes first: a log that is silent for long shows so that it is open.
     writer.write_all(&message(protocol, b"")).await?;
+    writer.flush().await?;
     loop {
         tokio::select! {
             piece = pieces.next() => {
@@ -121,7 +122,10 @@ async fn copy(
                 }
                 writer.flush().await?;
             }
-            Some(payload) = pongs.recv() => writer.write_all(&frame(PONG, &payload)).await?,
+            Some(payload) = pongs.recv() => {
+                writer.write_all(&frame(PONG, &payload)).await?;
+                writer.flush().await?;
+            }
             () = &mut heard => break,
         }
     }
