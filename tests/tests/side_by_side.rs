@@ -22,7 +22,8 @@ fn check(theme: &str, on: On) {
     };
     let server = server.unwrap_or_else(|error| panic!("{error:#}"));
     if let On::Node = on {
-        server.kubectl().ok(&["wait", "--for=condition=Ready", "node/node-1", "--timeout=30s"]);
+        let program = testkit::server::binary().expect("knarr is built");
+        server.kubectl_of(&program).ok(&["kubectl", "wait", "--for=condition=Ready", "node/node-1", "--timeout=30s"]);
     }
     if let Err(error) = side_by_side::run(&server, folder.as_ref(), theme) {
         panic!("{error:#}");
@@ -38,6 +39,7 @@ macro_rules! themes {
         fn every_theme_is_run() {
             let folder = format!("{}/testdata/side_by_side", env!("CARGO_MANIFEST_DIR"));
             let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            let files = files.filter(|path| path.is_file());
             let mut found: Vec<String> = files.map(|path| path.file_stem().unwrap().to_str().unwrap().into()).collect();
             found.retain(|name| name != "differences" && name != "left");
             found.sort();
@@ -59,6 +61,9 @@ themes! {
     delete: Api
     set: Api
     describe: Controllers
+    kinds: Api
+    kuberc: Api
+    trace: Api
     rollout: Controllers
     config: Api
     kustomize: Api

@@ -68,10 +68,13 @@ pub fn merged(flags: &Parsed) -> Result<Value> {
     if !explicit.is_empty() && !Path::new(explicit).exists() {
         return Err(Failure::message(format!("stat {explicit}: no such file or directory")));
     }
-    let mut all = json!({"apiVersion": "v1", "kind": "Config", "preferences": {}, "clusters": [], "contexts": [],
+    let mut all = json!({"apiVersion": "v1", "kind": "Config", "clusters": [], "contexts": [],
         "users": [], "current-context": ""});
     for path in files(flags) {
         let mut one = read(&path)?;
+        if path.exists() {
+            crate::trace::config_loaded(flags.has("v").then(|| flags.integer("v")).unwrap_or(0), &path);
+        }
         absolute(&mut one, path.parent().unwrap_or(Path::new(".")));
         for list in ["clusters", "contexts", "users"] {
             for entry in one[list].as_array().cloned().unwrap_or_default() {
@@ -226,12 +229,14 @@ fn check_user(name: &str, user: &Value, flags: &Parsed) -> Result<()> {
     let text = |key: &str| user[key].as_str().unwrap_or_default();
     let mut problems = Vec::new();
     let (certificate, key) = (text("client-certificate"), text("client-key"));
-    if !certificate.is_empty() && !text("client-certificate-data").is_empty() {
+    // What the command line names takes the place of what the file holds.
+    let of_file = |flag: &str| flags.global(flag).is_none();
+    if !certificate.is_empty() && !text("client-certificate-data").is_empty() && of_file("client-certificate") {
         problems.push(format!(
             "client-cert-data and client-cert are both specified for {name}. client-cert-data will override."
         ));
     }
-    if !key.is_empty() && !text("client-key-data").is_empty() {
+    if !key.is_empty() && !text("client-key-data").is_empty() && of_file("client-key") {
         problems.push(format!(
             "client-key-data and client-key are both specified for {name}; client-key-data will override"
         ));
@@ -351,7 +356,6 @@ pub fn write(path: &Path, config: &Value) -> Result<()> {
     for (key, default) in [
         ("apiVersion", json!("v1")),
         ("kind", json!("Config")),
-        ("preferences", json!({})),
         ("clusters", Value::Null),
         ("contexts", Value::Null),
         ("users", Value::Null),
@@ -361,6 +365,10 @@ pub fn write(path: &Path, config: &Value) -> Result<()> {
         if empty {
             config[key] = default;
         }
+    }
+    // Preferences are those of kuberc now, and an empty place for them is left out.
+    if config["preferences"].as_object().is_none_or(serde_json::Map::is_empty) {
+        config.as_object_mut().map(|config| config.remove("preferences"));
     }
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)?;

@@ -38,9 +38,7 @@ struct Alias {
 
 /// The line with what the preferences add to it.
 pub fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
-    // The command that mends the file must not need it.
-    let mends = line.first().is_some_and(|word| word == "kuberc");
-    if line.is_empty() || mends || std::env::var("KUBECTL_KUBERC").is_ok_and(|value| value == "false") {
+    if line.is_empty() || std::env::var("KUBECTL_KUBERC").is_ok_and(|value| value == "false") {
         return Ok(line);
     }
     let Some(preference) = load(explicit(&line)?)? else { return Ok(line) };
@@ -114,7 +112,7 @@ fn load(named: Option<String>) -> Result<Option<Preference>, String> {
         None => unusable(
             &path,
             explicitly.is_some(),
-            &format!("no valid preferences found in {:?}, use --v=5 to see errors", path.display().to_string()),
+            &format!("no valid preferences found in {}, use --v=5 to see details", path.display()),
         ),
     }
 }

@@ -8,6 +8,7 @@ mod kuberc;
 mod commands;
 mod session;
 mod connection;
+mod trace;
 mod config;
 mod proxy;
 mod resource;
@@ -112,6 +113,7 @@ pub fn main(line: Vec<String>) -> i32 {
         }
         Ok(()) => 0,
         Err(failure) => {
+            trace::refused(session.flags.integer("v"), &failure);
             let (text, code) = failure.report(&path);
             terminal::err(&text);
             code
@@ -190,7 +192,6 @@ fn unknown_command(root: &Command, name: &str) -> String {
     if !similar.is_empty() {
         text += "\nDid you mean this?\n";
         similar.iter().for_each(|name| text += &format!("\t{name}\n"));
-        text += "\n";
     }
     text
 }
@@ -249,8 +250,9 @@ mod tests {
                 // What all commands take may mean something else to one.
                 let shadows = GLOBAL.iter().any(|global| global.name == flag.name);
                 assert!(!names.contains(&flag.name) || shadows, "{} --{}", command.name, flag.name);
+                let known = names.contains(&flag.name);
                 names.push(flag.name);
-                if let Some(letter) = flag.short {
+                if let Some(letter) = flag.short.filter(|_| !known) {
                     assert!(!letters.contains(&letter), "{} -{letter}", command.name);
                     letters.push(letter);
                 }

@@ -13,6 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::flags::Parsed;
 use crate::resource::mapping::Mapping;
 use crate::terminal;
+use crate::trace::Trace;
 
 pub const TABLE: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
@@ -150,7 +151,7 @@ impl Session {
     }
 
     /// The answer, whatever its code.
-    async fn answer(&self, call: &Call) -> Result<http::Response<Body>> {
+    async fn answer<'a>(&self, call: &'a Call) -> Result<(http::Response<Body>, Trace<'a>)> {
         let mut url = call.path.clone();
         if !call.query.is_empty() {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -168,18 +169,23 @@ impl Session {
             None => Body::empty(),
         };
         let request = request.body(body).map_err(|error| Failure::message(error.to_string()))?;
+        let shown = format!("{}{url}", self.settings()?.server.trim_end_matches('/'));
+        let sent = call.body.as_ref().map(|(body, _)| body.as_slice());
+        let trace = Trace::request(self.flags.integer("v"), &call.method, shown, &self.shown_headers(&request)?, sent);
         let sending = self.client()?.send(request);
         let answer = match self.request_timeout()? {
             Some(limit) => tokio::time::timeout(limit, sending).await.map_err(|_| self.timed_out(&call.path))?,
             None => sending.await,
         };
         let answer = answer.map_err(|error| self.connection(&error))?;
+        trace.response(answer.status(), answer.headers());
         self.show_warnings(answer.headers());
         if answer.status().is_success() {
-            return Ok(answer);
+            return Ok((answer, trace));
         }
         let code = answer.status().as_u16();
         let body = answer.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        trace.answer(&body);
         Err(Failure::status(refusal(code, &body)))
     }
 
@@ -191,14 +197,27 @@ impl Session {
     }
 
     pub async fn bytes(&self, call: &Call) -> Result<Vec<u8>> {
-        let answer = self.answer(call).await?;
+        let (answer, trace) = self.answer(call).await?;
         let reading = answer.into_body().collect();
         let body = match self.request_timeout()? {
             Some(limit) => tokio::time::timeout(limit, reading).await.map_err(|_| self.timed_out(&call.path))?,
             None => reading.await,
         };
         let body = body.map_err(|error| Failure::Plain(format!("Unable to connect to the server: {error}")))?;
-        Ok(body.to_bytes().to_vec())
+        let body = body.to_bytes();
+        trace.answer(&body);
+        Ok(body.to_vec())
+    }
+
+    /// What a trace shows of a request: its own headers, and that there are credentials.
+    fn shown_headers(&self, request: &http::Request<Body>) -> Result<http::HeaderMap> {
+        let mut headers = request.headers().clone();
+        let user = &self.settings()?.client.auth_info;
+        let kind = if user.token.is_some() || user.token_file.is_some() { "Bearer ?" } else { "Basic ?" };
+        if user.token.is_some() || user.token_file.is_some() || user.username.is_some() {
+            headers.insert(http::header::AUTHORIZATION, http::HeaderValue::from_static(kind));
+        }
+        Ok(headers)
     }
 
     pub async fn send(&self, call: &Call) -> Result<Value> {
@@ -248,7 +267,7 @@ impl Session {
 
     /// The bytes of an answer as they come.
     pub async fn chunks(&self, call: &Call) -> Result<Chunks> {
-        Ok(Chunks { body: self.answer(call).await?.into_body(), rest: Vec::new(), ended: false })
+        Ok(Chunks { body: self.answer(call).await?.0.into_body(), rest: Vec::new(), ended: false })
     }
 
     fn show_warnings(&self, headers: &http::HeaderMap) {

@@ -1,9 +1,13 @@
 //! `kubectl api-resources` and `kubectl api-versions`.
 
+use serde_json::Value;
+
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output::columns::Columns;
+use crate::output::order::InOrder;
+use crate::output::{json, kyaml, yaml};
 use crate::resource::mapping::Mapping;
 use crate::session::{Call, Session};
 use crate::terminal;
@@ -33,7 +37,8 @@ const FLAGS: &[Flag] = &[
     Flag::list("categories", "Only what is in these categories."),
     Flag::on("namespaced", "Only what is, or is not, in namespaces."),
     Flag::switch("no-headers", "No line with the names of columns."),
-    Flag::text("output", "", "wide or name.").short('o'),
+    Flag::text("output", "", "json, yaml, kyaml, name or wide.").short('o'),
+    Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
     Flag::text("sort-by", "", "name or kind."),
     Flag::list("verbs", "Only what knows these verbs."),
 ];
@@ -44,8 +49,10 @@ async fn resources(session: &Session) -> Result<()> {
         return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));
     }
     let output = flags.text("output");
-    if !["", "wide", "name"].contains(&output) {
-        return Err(Failure::message(format!("--output {output} is not available")));
+    if !["", "json", "kyaml", "name", "wide", "yaml"].contains(&output) {
+        return Err(Failure::message(format!(
+            "unable to match a printer suitable for the output format {output:?}, allowed formats are: json,kyaml,name,wide,yaml"
+        )));
     }
     if !["", "name", "kind"].contains(&flags.text("sort-by")) {
         return Err(Failure::message("--sort-by accepts only name or kind"));
@@ -60,20 +67,66 @@ async fn resources(session: &Session) -> Result<()> {
     .await?;
     match flags.text("sort-by") {
         "name" => shown.sort_by(|one, other| one.plural.cmp(&other.plural)),
-        "kind" => shown.sort_by(|one, other| one.kind.cmp(&other.kind)),
+        "kind" => shown.sort_by(|one, other| (&one.kind, &one.plural).cmp(&(&other.kind, &other.plural))),
         _ => {}
     }
     if output == "name" {
         shown.iter().for_each(|mapping| terminal::outln(&mapping.resource()));
         return Ok(());
     }
-    let wide = output == "wide";
+    let list = list(&shown);
+    match output {
+        "json" => terminal::outln(&json::pretty_in_order(&list, FIELD_ORDER)),
+        "yaml" => terminal::out(&yaml::text(&list)),
+        "kyaml" => terminal::out(&kyaml::document(&InOrder::named(&list, FIELD_ORDER))),
+        _ => table(&shown, output == "wide", !flags.on("no-headers")),
+    }
+    Ok(())
+}
+
+/// The order of Go's fields, of the list and of its items.
+const FIELD_ORDER: &[&str] = &[
+    "name",
+    "singularName",
+    "namespaced",
+    "group",
+    "version",
+    "kind",
+    "apiVersion",
+    "groupVersion",
+    "resources",
+    "verbs",
+    "shortNames",
+    "categories",
+];
+
+fn list(shown: &[Mapping]) -> Value {
+    let item = |mapping: &Mapping| {
+        let mut item = serde_json::json!({
+            "name": mapping.plural, "singularName": mapping.singular, "namespaced": mapping.namespaced,
+            "version": mapping.version, "kind": mapping.kind, "verbs": mapping.verbs,
+        });
+        if !mapping.group.is_empty() {
+            item["group"] = mapping.group.as_str().into();
+        }
+        for (key, list) in [("shortNames", &mapping.short_names), ("categories", &mapping.categories)] {
+            if !list.is_empty() {
+                item[key] = list.clone().into();
+            }
+        }
+        item
+    };
+    let resources: Value = if shown.is_empty() { Value::Null } else { shown.iter().map(item).collect() };
+    serde_json::json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "", "resources": resources})
+}
+
+fn table(shown: &[Mapping], wide: bool, headers: bool) {
     let mut text = String::new();
-    if !flags.on("no-headers") {
+    if headers {
         text += "NAME\tSHORTNAMES\tAPIVERSION\tNAMESPACED\tKIND";
         text += if wide { "\tVERBS\tCATEGORIES\n" } else { "\n" };
     }
-    for mapping in &shown {
+    for mapping in shown {
         text += &format!(
             "{}\t{}\t{}\t{}\t{}",
             mapping.plural,
@@ -89,7 +142,6 @@ async fn resources(session: &Session) -> Result<()> {
         };
     }
     terminal::out(&Columns::table().align(&text));
-    Ok(())
 }
 
 /// What is wanted in its preferred version, which comes first, sorted by group and name.

@@ -273,18 +273,13 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
         }
         let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
         let (patch, kind) = patch(info, &original, &wanted, &current);
-        if patch.as_object().is_some_and(serde_json::Map::is_empty) && !change.local() {
+        if patch.as_object().is_some_and(serde_json::Map::is_empty) {
             tell(change, info, "unchanged")?;
             return Ok(current);
         }
         if change.local() {
             tell(change, info, "configured")?;
-            // What is there stays what it is, with what the file says.
-            let mut shown = wanted.clone();
-            for key in ["creationTimestamp", "resourceVersion", "uid"] {
-                shown["metadata"][key] = current["metadata"][key].clone();
-            }
-            return Ok(shown);
+            return patched(info, current, &patch, kind);
         }
         match change.send(Call::patch(info.path(), kind, &patch), MANAGER).await {
             Ok(applied) => {
@@ -301,6 +296,18 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
             Err(failure) => return Err(patching(info, &patch, failure)),
         }
     }
+}
+
+/// The object as the server would make it, by a patch that is not sent.
+fn patched(info: &Info, mut object: Value, patch: &Value, kind: &str) -> Result<Value> {
+    let mapping = &info.mapping;
+    let ty = api::schema::type_named(&mapping.group, &mapping.version, &mapping.kind);
+    let done = match ty.filter(|_| kind == super::change::STRATEGIC) {
+        Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string()),
+        None => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
+    };
+    done.map_err(Failure::message)?;
+    Ok(object)
 }
 
 fn described(info: &Info) -> String {

@@ -40,7 +40,7 @@ pub fn dry_run(session: &Session) -> Result<DryRun> {
         "client" => Ok(DryRun::Client),
         "server" => Ok(DryRun::Server),
         "unchanged" => {
-            terminal::log('W', "helpers.go:702", "--dry-run is deprecated and can be replaced with --dry-run=client.");
+            terminal::log('W', "helpers.go:719", "--dry-run is deprecated and can be replaced with --dry-run=client.");
             Ok(DryRun::Client)
         }
         "true" => Ok(DryRun::Client),
@@ -95,6 +95,21 @@ impl<'a> Change<'a> {
 
     /// `deployment.apps/web created (server dry run)`, or the object in the format that was asked for.
     pub fn report(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
+        self.report_as(shown, object, operation, Format::text)
+    }
+
+    /// The same for an object that upstream holds in one of its types, whose fields have an order in JSON.
+    pub fn report_typed(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
+        self.report_as(shown, object, operation, Format::typed_text)
+    }
+
+    fn report_as(
+        &self,
+        shown: &str,
+        object: &Value,
+        operation: &str,
+        text: fn(&Format, &Value) -> Result<String>,
+    ) -> Result<()> {
         match &self.format {
             Format::Human { .. } => {
                 let dry = match self.dry {
@@ -112,7 +127,7 @@ impl<'a> Change<'a> {
                 }
                 let first = self.session.printed.replace(true);
                 let separator = if first && matches!(format, Format::Yaml) { "---\n" } else { "" };
-                terminal::out(&format!("{separator}{}", format.text(&object)?));
+                terminal::out(&format!("{separator}{}", text(format, &object)?));
             }
         }
         Ok(())
@@ -154,6 +169,14 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 pub fn with_last_applied(object: &Value) -> Value {
     let text = last_applied_text(object);
     let mut object = object.clone();
+    object["metadata"]["annotations"][LAST_APPLIED] = text.into();
+    object
+}
+
+/// The same for an object that upstream holds in one of its types.
+pub fn with_last_applied_typed(object: &Value) -> Value {
+    let mut object = object.clone();
+    let text = format!("{}\n", output::order::compact(&object));
     object["metadata"]["annotations"][LAST_APPLIED] = text.into();
     object
 }

@@ -82,7 +82,7 @@ async fn start(
         session.send(&crate::session::Call::get(format!("/api/v1/namespaces/{namespace}/pods/{}", pod.1))).await?;
     let container = pods::container(&pod, session.flags.text("container"), false)?;
     let command: Vec<String> = command.iter().map(|word| word.to_string()).collect();
-    stream::exec(session, &pod, &container, &Streams { stdin, tty: false }, &command).await
+    stream::exec(session, &pod, &container, &Streams { stdin, tty: false, detach: None }, &command).await
 }
 
 async fn to_pod(session: &Session, source: &Path, pod: &(Option<String>, String), target: &str) -> Result<()> {

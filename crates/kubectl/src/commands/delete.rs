@@ -219,7 +219,7 @@ fn tell(session: &Session, info: &Info, forced: bool, dry: DryRun) {
 fn confirmed(infos: &[Info]) -> bool {
     terminal::outln(&format!("You are about to delete the following {} resource(s):", infos.len()));
     infos.iter().for_each(|info| terminal::outln(&info.shown()));
-    terminal::out("Do you want to continue? (y/n): ");
+    terminal::out("Do you want to continue? (y/N): ");
     let mut answer = String::new();
     let _ = std::io::stdin().read_line(&mut answer);
     answer.trim().eq_ignore_ascii_case("y")

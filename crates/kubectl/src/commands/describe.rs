@@ -32,49 +32,60 @@ async fn run(session: &Session) -> Result<()> {
         ));
     }
     let (wanted, mut failures) = session.wanted(&query).await?;
-    let mut first = true;
+    let mut infos = Vec::new();
     for wanted in wanted {
-        let mut by_prefix = false;
-        let named = match &wanted {
-            Wanted::Named { mapping, name } => Some((mapping.clone(), name.clone())),
-            _ => None,
-        };
-        let mut infos = match session.fetch(&query, wanted).await {
-            Ok(infos) => infos,
-            Err(failure) => match named.filter(|_| failure.is_not_found()) {
-                // A part of a name stands for all that begin so.
-                Some((mapping, prefix)) => {
-                    let all = Query { chunk: query.chunk, all_namespaces: query.all_namespaces, ..Query::default() };
-                    let mut found = session.fetch(&all, Wanted::List(mapping)).await?;
-                    found.retain(|info| info.name.starts_with(&prefix));
-                    by_prefix = true;
-                    if found.is_empty() {
-                        failures.push(failure);
-                    }
-                    found
-                }
-                None => {
-                    failures.push(failure);
-                    continue;
-                }
-            },
-        };
-        for info in &mut infos {
-            let text = crate::describe::describe(session, info, session.flags.on("show-events")).await?;
-            // Two empty lines stand between objects; one behind each that is only called something like that.
-            terminal::out(&match by_prefix {
-                true => format!("{text}\n"),
-                false if first => text,
-                false => format!("\n\n{text}"),
-            });
-            first = false;
+        match session.fetch(&query, wanted).await {
+            Ok(found) => infos.extend(found),
+            Err(failure) => failures.push(failure),
         }
     }
-    if first && failures.is_empty() {
+    // Events are told of a single object, unless they are asked for.
+    let several = !failures.is_empty() || infos.len() > 1;
+    let events = if session.flags.given("show-events") { session.flags.on("show-events") } else { !several };
+    if let ([failure], [kind, prefix]) = (&failures[..], session.arguments())
+        && failure.is_not_found()
+    {
+        return matching(session, &query, (kind, prefix), events, failures).await;
+    }
+    let mut first = true;
+    for info in &infos {
+        match crate::describe::describe(session, info, events).await {
+            // Two empty lines stand between objects.
+            Ok(text) if first => terminal::out(&text),
+            Ok(text) => terminal::out(&format!("\n\n{text}")),
+            Err(failure) => {
+                failures.push(failure);
+                continue;
+            }
+        }
+        first = false;
+    }
+    if infos.is_empty() && failures.is_empty() {
         terminal::errln(&match query.all_namespaces {
             true => "No resources found".to_string(),
             false => format!("No resources found in {} namespace.", session.namespace()?),
         });
     }
     failure::all(failures)
+}
+
+/// A part of a name stands for all that begin so.
+async fn matching(
+    session: &Session,
+    query: &Query,
+    (kind, prefix): (&str, &str),
+    events: bool,
+    failures: Vec<Failure>,
+) -> Result<()> {
+    let all = Query { chunk: query.chunk, ..Query::default() };
+    let mut infos = session.fetch(&all, Wanted::List(session.mapping(kind).await?)).await?;
+    infos.retain(|info| info.name.starts_with(prefix));
+    if infos.is_empty() {
+        return failure::all(failures);
+    }
+    for info in &infos {
+        let text = crate::describe::describe(session, info, events).await?;
+        terminal::outln(&text);
+    }
+    Ok(())
 }

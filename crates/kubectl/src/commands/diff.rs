@@ -31,6 +31,7 @@ const FLAGS: &[Flag] = &[
     Flag::array("prune-allowlist", "Kinds to prune, as group/version/kind."),
     Flag::switch("server-side", "Let the server merge."),
     Flag::switch("show-managed-fields", "Compare managedFields too."),
+    Flag::switch("show-secrets", "Show what Secrets hold."),
 ];
 
 /// How often a comparison is made anew when the object changed meanwhile.
@@ -76,7 +77,8 @@ async fn run(session: &Session) -> Result<()> {
         let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
         let name = name.replace('/', "-");
         // A secret that is not there is masked like one that is, and is then a null.
-        let absent = if info.mapping.is("", "secrets") { "null\n" } else { "" };
+        let masked = info.mapping.is("", "secrets") && !session.flags.on("show-secrets");
+        let absent = if masked { "null\n" } else { "" };
         let text =
             |object: &Value| if object.is_null() { absent.to_string() } else { crate::output::yaml::text(object) };
         std::fs::write(live.join(&name), text(&before))?;
@@ -153,7 +155,7 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
             output::without_managed_fields(object);
         }
     }
-    if info.mapping.is("", "secrets") {
+    if info.mapping.is("", "secrets") && !flags.on("show-secrets") {
         mask(&mut before, &mut after);
     }
     Ok((before, after))

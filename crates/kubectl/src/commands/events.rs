@@ -63,8 +63,11 @@ async fn run(session: &Session) -> Result<()> {
     events.sort_by_key(last_seen);
     let format = Format::from(flags, false)?;
     if !format.is_human() {
-        let list = serde_json::json!({"apiVersion": "v1", "kind": "EventList", "items": events, "metadata": {}});
-        terminal::out(&format.text(&list)?);
+        let mut list = serde_json::json!({"apiVersion": "v1", "kind": "EventList", "items": events, "metadata": {}});
+        if format.leaves_out_managed_fields() && !flags.on("show-managed-fields") {
+            crate::output::without_managed_fields(&mut list);
+        }
+        terminal::out(&format.typed_text(&list)?);
         return Ok(());
     }
     if events.is_empty() && !flags.on("watch") {

@@ -29,7 +29,7 @@ pub static ATTACH: Command = Command {
     short: "Attach to a process that is already running inside an existing container.",
     examples: "kubectl attach web -c app -it",
     usage: "(POD | TYPE/NAME) -c CONTAINER [options]",
-    flags: &[FLAGS],
+    flags: &[FLAGS, stream::DETACH],
     run: Some(|session| Box::pin(attach(session))),
     ..Command::EMPTY
 };
@@ -68,7 +68,7 @@ async fn exec(session: &Session) -> Result<()> {
     };
     ended(&pod)?;
     let container = pods::container(&pod, flags.text("container"), flags.on("quiet"))?;
-    let streams = Streams { stdin: flags.on("stdin"), tty: flags.on("tty") }.checked();
+    let streams = Streams { stdin: flags.on("stdin"), tty: flags.on("tty"), detach: None }.checked();
     let process = stream::exec(session, &pod, &container, &streams, command).await?;
     stream::run(process, &streams).await
 }
@@ -127,7 +127,7 @@ pub async fn to(session: &Session, pod: &Value, container: &str, stdin: bool, tt
         .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
         .find(|spec| spec["name"] == container);
     let has_tty = spec.is_some_and(|spec| spec["tty"] == true);
-    let mut streams = Streams { stdin, tty }.checked();
+    let mut streams = Streams { stdin, tty, detach: None }.checked();
     if streams.tty && !has_tty {
         streams.tty = false;
         if !quiet {
@@ -137,9 +137,31 @@ pub async fn to(session: &Session, pod: &Value, container: &str, stdin: bool, tt
         // The container's terminal mixes both outputs, whether ours is one or not.
         streams.tty = true;
     }
+    if streams.stdin && streams.tty {
+        streams.detach = Some(stream::detach_keys(&session.flags)?);
+    }
     if !quiet {
+        terminal::errln(
+            "All commands and output from this session will be recorded in container logs, including credentials and sensitive information passed through the command prompt.",
+        );
         terminal::errln("If you don't see a command prompt, try pressing enter.");
     }
     let process = stream::attach(session, pod, container, &streams).await?;
-    stream::run(process, &streams).await
+    stream::run(process, &streams).await?;
+    if !quiet && streams.stdin && streams.tty {
+        terminal::outln(&reattach(pod, container));
+    }
+    Ok(())
+}
+
+/// How a session that has ended is taken up again.
+fn reattach(pod: &Value, container: &str) -> String {
+    let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
+    let command = format!("kubectl attach {} -c {container} -n {} -i -t", text("name"), text("namespace"));
+    match pods::container_names(pod, &["ephemeralContainers"]).iter().any(|name| name == container) {
+        true => format!(
+            "Session ended, the ephemeral container will not be restarted but may be reattached using '{command}' if it is still running"
+        ),
+        false => format!("Session ended, resume using '{command}' command"),
+    }
 }

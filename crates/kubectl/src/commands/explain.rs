@@ -21,8 +21,8 @@ pub static COMMAND: Command = Command {
 
 const FLAGS: &[Flag] = &[
     Flag::text("api-version", "", "The group and version to explain."),
-    Flag::text("output", "plaintext", "plaintext, the only form there is.").short('o'),
-    Flag::switch("recursive", "The fields of fields too."),
+    Flag::text("output", "plaintext", "plaintext or plaintext-openapiv2.").short('o'),
+    Flag::switch("recursive", "The fields of fields too.").short('R'),
 ];
 
 async fn run(session: &Session) -> Result<()> {
@@ -44,6 +44,10 @@ async fn run(session: &Session) -> Result<()> {
             Failure::message(format!("couldn't find resource for \"{slash}{version}, Resource={}\"", kind.plural))
         })?,
     };
+    if flags.text("output") == "plaintext-openapiv2" {
+        terminal::out(&super::explain_v2::text(session, &mapping, &fields, flags.on("recursive")).await?);
+        return Ok(());
+    }
     let path = match mapping.group.as_str() {
         "" => format!("/openapi/v3/api/{}", mapping.version),
         group => format!("/openapi/v3/apis/{group}/{}", mapping.version),

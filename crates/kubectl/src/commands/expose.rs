@@ -49,13 +49,22 @@ async fn run(session: &Session) -> Result<()> {
         let service = service(session, &info)?;
         let name = service["metadata"]["name"].as_str().unwrap_or_default().to_string();
         let service = super::run::overridden(session, service, ("", "v1", "Service"))?;
-        let created = if change.local() {
-            super::change::as_go_writes(service)
-        } else {
-            let path = format!("/api/v1/namespaces/{}/services", info.namespace);
-            change.send(Call::post(path, &service), "kubectl-expose").await?
-        };
-        change.report(&format!("service/{name}"), &created, "exposed")?;
+        let mut service = super::change::as_go_writes(service);
+        let shown = format!("service/{name}");
+        let settings = session.settings()?;
+        if change.local() {
+            if settings.namespace_given {
+                service["metadata"]["namespace"] = settings.namespace.clone().into();
+            }
+            change.report_typed(&shown, &service, "exposed")?;
+            continue;
+        }
+        if session.flags.on("save-config") {
+            service = super::change::with_last_applied_typed(&service);
+        }
+        let path = format!("/api/v1/namespaces/{}/services", info.namespace);
+        let created = change.send(Call::post(path, &service), "kubectl-expose").await?;
+        change.report_typed(&shown, &created, "exposed")?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
+use crate::output::order::InOrder;
 use crate::output::{self, Format};
 use crate::session::Session;
 use crate::terminal;
@@ -22,7 +23,7 @@ static SET: Command = Command {
     short: "Set values in the kuberc configuration.",
     examples: "kubectl kuberc set --section defaults --command get --option output=wide\nkubectl kuberc set --section aliases --name getn --command get --prependarg nodes --option output=wide",
     usage: "--section (defaults|aliases|credentialplugin) --command COMMAND [options]",
-    flags: &[FLAGS],
+    flags: &[FLAGS, FILE],
     run: Some(|session| Box::pin(set(session))),
     ..Command::EMPTY
 };
@@ -31,11 +32,19 @@ static VIEW: Command = Command {
     short: "Display the current kuberc configuration.",
     examples: "kubectl kuberc view\nkubectl kuberc view --output json",
     usage: "[options]",
-    flags: &[output::FLAGS],
+    flags: &[VIEW_FLAGS, FILE],
     run: Some(|session| Box::pin(view(session))),
     ..Command::EMPTY
 };
 
+/// Every command has it; these two tell of it.
+const FILE: &[Flag] = &[Flag::text("kuberc", "", "The file with the preferences.")];
+const VIEW_FLAGS: &[Flag] = &[
+    Flag::text("output", "yaml", "Output format: json, yaml, kyaml, name, jsonpath=..., go-template=...").short('o'),
+    Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
+    Flag::on("allow-missing-template-keys", "Ignore what a template names and an object lacks."),
+    Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
+];
 const FLAGS: &[Flag] = &[
     Flag::array("allowlist-entry", "Allowlist Entry the form field=value (can be specified multiple times)"),
     Flag::array("appendarg", "Argument to append to the command (can be specified multiple times, for aliases only)"),
@@ -49,9 +58,13 @@ const FLAGS: &[Flag] = &[
 ];
 
 async fn view(session: &Session) -> Result<()> {
-    let path = crate::kuberc::file(session.flags.global("kuberc"))?;
+    let path = crate::kuberc::file(Some(session.flags.text("kuberc")).filter(|path| !path.is_empty()))?;
+    let explicitly = !session.flags.text("kuberc").is_empty() || std::env::var_os("KUBERC").is_some();
     let mut file = match read(&path)? {
-        Value::Null => return Err(Failure::message(format!("kuberc file not found at {}", path.display()))),
+        Value::Null if explicitly => {
+            return Err(Failure::message(format!("kuberc file not found at {}", path.display())));
+        }
+        Value::Null => return offer(&path),
         file => file,
     };
     for list in ["aliases", "defaults"] {
@@ -60,9 +73,59 @@ async fn view(session: &Session) -> Result<()> {
         }
     }
     match Format::from(&session.flags, false)? {
-        Format::Human { .. } => terminal::out(&output::yaml::text(&file)),
+        Format::Json => terminal::outln(&output::json::pretty_in_order(&file, FIELD_ORDER)),
+        Format::Kyaml => terminal::out(&output::kyaml::document(&InOrder::named(&file, FIELD_ORDER))),
         format => terminal::out(&format.text(&file)?),
     }
+    Ok(())
+}
+
+/// The order of Go's fields, at every level.
+const FIELD_ORDER: &[&str] = &[
+    "kind",
+    "apiVersion",
+    "defaults",
+    "aliases",
+    "credentialPluginPolicy",
+    "credentialPluginAllowlist",
+    "name",
+    "command",
+    "prependArgs",
+    "appendArgs",
+    "options",
+    "default",
+];
+
+/// Where there is no file yet, one with what is recommended can be had.
+fn offer(path: &std::path::Path) -> Result<()> {
+    terminal::outln(&format!("kuberc file not found at {}", path.display()));
+    terminal::out("Would you like to generate a default kuberc file with recommended options? (y/N): ");
+    let mut answer = String::new();
+    std::io::stdin().read_line(&mut answer)?;
+    if !answer.trim().eq_ignore_ascii_case("y") {
+        return Ok(());
+    }
+    let option =
+        |command: &str, name: &str| json!({"command": command, "options": [{"name": name, "default": "true"}]});
+    let defaults = [option("apply", "server-side"), option("delete", "interactive")];
+    write(path, json!({"apiVersion": VERSION, "kind": "Preference", "defaults": defaults}))
+}
+
+const VERSION: &str = "kubectl.config.k8s.io/v1beta1";
+
+/// Writes the file as Go would: with the lists that are always there.
+fn write(path: &std::path::Path, mut file: Value) -> Result<()> {
+    for list in ["aliases", "defaults"] {
+        file[list] = file[list].take();
+    }
+    for entry in file["defaults"].as_array_mut().into_iter().flatten() {
+        entry["options"] = entry["options"].take();
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, output::yaml::text(&file))?;
+    terminal::outln(&format!("Updated {}", path.display()));
     Ok(())
 }
 
@@ -81,22 +144,17 @@ fn read(path: &std::path::Path) -> Result<Value> {
 }
 
 async fn set(session: &Session) -> Result<()> {
-    let path = crate::kuberc::file(session.flags.global("kuberc"))?;
+    let path = crate::kuberc::file(Some(session.flags.text("kuberc")).filter(|path| !path.is_empty()))?;
     if !session.flags.given("section") {
         return Err(Failure::message("required flag(s) \"section\" not set"));
     }
     let change = Change::from(session)?;
     let mut file = match read(&path)? {
-        Value::Null => json!({"apiVersion": "kubectl.config.k8s.io/v1beta1", "kind": "Preference"}),
+        Value::Null => json!({"apiVersion": VERSION, "kind": "Preference"}),
         file => file,
     };
     change.put(&mut file).map_err(Failure::message)?;
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    std::fs::write(&path, output::yaml::text(&file))?;
-    terminal::outln(&format!("Updated {}", path.display()));
-    Ok(())
+    write(&path, file)
 }
 
 #[derive(Default)]
@@ -158,7 +216,9 @@ impl Change {
                     refuse("--allowlist-entry is required when --section=credentialplugin and --policy=Allowlist")
                 }
                 ("AllowAll" | "DenyAll" | "Allowlist", _) => Ok(()),
-                (other, _) => Err(format!("invalid value for --policy: {other:?}")),
+                (other, _) => {
+                    Err(format!(" --policy must be  \"AllowAll\", \"DenyAll\", or \"Allowlist\", got: {other}"))
+                }
             },
             other => Err(format!("--section must be \"defaults\", \"aliases\", or \"credentialplugin\", got: {other}")),
         }
@@ -246,7 +306,7 @@ mod tests {
         };
         assert_eq!(of("aliases", "", ""), "--name is required when --section=aliases");
         assert_eq!(of("defaults", "", ""), "--command is required when --section=aliases or --section=defaults");
-        assert_eq!(of("credentialplugin", "", "Some"), "invalid value for --policy: \"Some\"");
+        assert!(of("credentialplugin", "", "Some").ends_with("got: Some"));
         assert!(of("other", "", "").ends_with("got: other"));
     }
 }

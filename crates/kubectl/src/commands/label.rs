@@ -144,6 +144,16 @@ fn parse(pairs: &[String], which: Which) -> Result<(Pairs, Vec<String>)> {
     Ok((set, removed))
 }
 
+fn label_outcome(changes: &Map<String, Value>) -> &'static str {
+    let (removed, added) = (changes.values().any(Value::is_null), changes.values().any(|value| !value.is_null()));
+    match (added, removed) {
+        (true, true) => "modified",
+        (true, false) => "labeled",
+        (false, true) => "unlabeled",
+        (false, false) => "not labeled",
+    }
+}
+
 async fn update(
     change: &Change<'_>,
     info: &Info,
@@ -172,20 +182,17 @@ async fn update(
     for (key, value) in set.iter().filter(|(key, value)| old.get(key).and_then(Value::as_str) != Some(value)) {
         changes.insert(key.clone(), value.clone().into());
     }
+    let written = !(change.local() || flags.on("local") || flags.on("list"));
     for key in removed {
         if old.contains_key(key) {
             changes.insert(key.clone(), Value::Null);
-        } else if which == Which::Labels && change.format.is_human() {
+        } else if which == Which::Labels && written {
             terminal::outln(&format!("label {key:?} not found."));
         }
     }
     let outcome = match which {
         Which::Annotations => "annotated",
-        // Labels that were not there at all are then there, if empty.
-        Which::Labels if changes.is_empty() && !old.is_empty() => "not labeled",
-        Which::Labels if changes.is_empty() => "labeled",
-        Which::Labels if changes.values().all(Value::is_null) => "unlabeled",
-        Which::Labels => "labeled",
+        Which::Labels => label_outcome(&changes),
     };
     let mut object = info.object.clone();
     for (key, value) in &changes {

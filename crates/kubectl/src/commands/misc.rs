@@ -1,12 +1,11 @@
-//! Small commands: cluster-info, certificate, top, options, completion, kustomize.
+//! Small commands: cluster-info, certificate, options, completion, kustomize.
 
 use serde_json::{Value, json};
 
 use crate::command::{Command, GLOBAL};
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
-use crate::output::columns::Columns;
-use crate::resource::select::{FILES, Query, SELECTOR};
+use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
@@ -51,32 +50,6 @@ static DENY: Command = Command {
     run: Some(|session| Box::pin(certificate(session, "Denied", "denied"))),
     ..Command::EMPTY
 };
-pub static TOP: Command = Command {
-    name: "top",
-    group: super::CLUSTER,
-    short: "Display resource (CPU/memory) usage.",
-    usage: "[flags] [options]",
-    subcommands: &[&TOP_NODE, &TOP_POD],
-    ..Command::EMPTY
-};
-static TOP_NODE: Command = Command {
-    name: "node",
-    aliases: &["nodes", "no"],
-    short: "Display resource (CPU/memory) usage of nodes.",
-    usage: "[NAME | -l label] [options]",
-    flags: &[TOP_FLAGS, NODE_FLAGS, SELECTOR],
-    run: Some(|session| Box::pin(top_nodes(session))),
-    ..Command::EMPTY
-};
-static TOP_POD: Command = Command {
-    name: "pod",
-    aliases: &["pods", "po"],
-    short: "Display resource (CPU/memory) usage of pods.",
-    usage: "[NAME | -l label] [options]",
-    flags: &[TOP_FLAGS, POD_FLAGS, SELECTOR],
-    run: Some(|session| Box::pin(top_pods(session))),
-    ..Command::EMPTY
-};
 pub static OPTIONS: Command = Command {
     name: "options",
     group: super::OTHER,
@@ -107,18 +80,6 @@ const DUMP_OUTPUT: &[Flag] = &[
     Flag::text("template", "", "The template of -o go-template and -o jsonpath."),
 ];
 const FORCE: &[Flag] = &[Flag::switch("force", "Even where it was decided before.")];
-const TOP_FLAGS: &[Flag] = &[
-    Flag::switch("no-headers", "No line with the names of columns."),
-    Flag::text("sort-by", "", "cpu or memory."),
-    Flag::on("use-protocol-buffers", "Not used: answers are JSON."),
-];
-const NODE_FLAGS: &[Flag] = &[Flag::switch("show-capacity", "Shares of the capacity instead of what is allocatable.")];
-const POD_FLAGS: &[Flag] = &[
-    Flag::switch("all-namespaces", "All namespaces.").short('A'),
-    Flag::switch("containers", "A line for each container."),
-    Flag::text("field-selector", "", "A selector of fields."),
-    Flag::switch("sum", "A last line with all together."),
-];
 const KUSTOMIZE_FLAGS: &[Flag] = &[
     Flag::text("output", "", "A file to write to.").short('o'),
     Flag::switch("as-current-user", "Not used: no functions are run."),
@@ -302,142 +263,6 @@ async fn certificate(session: &Session, kind: &str, word: &str) -> Result<()> {
             }
         }
     }
-    Ok(())
-}
-
-/// The metrics of a list, with upstream's sentence where nobody measures.
-async fn metrics(session: &Session, path: String) -> Result<Vec<Value>> {
-    let mut call = Call::get(path).with("labelSelector", session.flags.text("selector"));
-    if session.flags.has("field-selector") {
-        call = call.with("fieldSelector", session.flags.text("field-selector"));
-    }
-    match session.send(&call).await {
-        Ok(list) if list["items"].is_array() => Ok(list["items"].as_array().cloned().unwrap_or_default()),
-        Ok(one) => Ok(vec![one]),
-        Err(failure) if failure.code() == 404 && failure.text().contains("could not find the requested resource") => {
-            Err(Failure::message("Metrics API not available"))
-        }
-        Err(failure) => Err(failure),
-    }
-}
-
-fn cpu(usage: &Value) -> i64 {
-    machinery::quantity::Quantity::from_value(&usage["cpu"]).map(|quantity| quantity.milli_value()).unwrap_or(0)
-}
-
-fn memory(usage: &Value) -> i64 {
-    machinery::quantity::Quantity::from_value(&usage["memory"]).map(|quantity| quantity.value()).unwrap_or(0)
-}
-
-fn sort(session: &Session, rows: &mut [(String, i64, i64)]) -> Result<()> {
-    match session.flags.text("sort-by") {
-        "" => rows.sort_by(|one, other| one.0.cmp(&other.0)),
-        "cpu" => rows.sort_by_key(|row| std::cmp::Reverse(row.1)),
-        "memory" => rows.sort_by_key(|row| std::cmp::Reverse(row.2)),
-        _ => return Err(Failure::message("--sort-by accepts only cpu or memory")),
-    }
-    Ok(())
-}
-
-const MIB: i64 = 1024 * 1024;
-
-async fn top_nodes(session: &Session) -> Result<()> {
-    sort(session, &mut [])?;
-    let name = session.arguments().first().map(|name| format!("/{name}")).unwrap_or_default();
-    let measured = metrics(session, format!("/apis/metrics.k8s.io/v1beta1/nodes{name}")).await?;
-    if measured.is_empty() {
-        return Err(Failure::message("metrics not available yet"));
-    }
-    let nodes = session.send(&Call::get("/api/v1/nodes")).await?;
-    let mut rows: Vec<(String, i64, i64)> = measured
-        .iter()
-        .map(|node| {
-            (
-                node["metadata"]["name"].as_str().unwrap_or_default().to_string(),
-                cpu(&node["usage"]),
-                memory(&node["usage"]),
-            )
-        })
-        .collect();
-    sort(session, &mut rows)?;
-    let mut text = if session.flags.on("no-headers") {
-        String::new()
-    } else {
-        "NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%)\n".into()
-    };
-    for (name, used_cpu, used_memory) in rows {
-        let node =
-            nodes["items"].as_array().into_iter().flatten().find(|node| node["metadata"]["name"] == name.as_str());
-        let list = if session.flags.on("show-capacity") { "capacity" } else { "allocatable" };
-        let of =
-            |used: i64, all: i64| if all == 0 { "<unknown>".to_string() } else { format!("{}%", used * 100 / all) };
-        let all = node.map(|node| &node["status"][list]).unwrap_or(&Value::Null);
-        text += &format!(
-            "{name}\t{used_cpu}m\t{}\t{}Mi\t{}\n",
-            of(used_cpu, cpu(all)),
-            used_memory / MIB,
-            of(used_memory, memory(all))
-        );
-    }
-    terminal::out(&padded(&text));
-    Ok(())
-}
-
-/// Upstream's writer pads the last column too.
-fn padded(text: &str) -> String {
-    let text: String = text.lines().map(|line| format!("{line}\t\n")).collect();
-    Columns::table().align(&text)
-}
-
-async fn top_pods(session: &Session) -> Result<()> {
-    let flags = &session.flags;
-    sort(session, &mut [])?;
-    let all = flags.on("all-namespaces");
-    let name = session.arguments().first().map(|name| format!("/{name}")).unwrap_or_default();
-    let path = match all {
-        true => "/apis/metrics.k8s.io/v1beta1/pods".to_string(),
-        false => format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods{name}", session.namespace()?),
-    };
-    let pods = metrics(session, path).await?;
-    if pods.is_empty() {
-        terminal::errln(&match all {
-            true => "No resources found".to_string(),
-            false => format!("No resources found in {} namespace.", session.namespace()?),
-        });
-        return Ok(());
-    }
-    let mut rows: Vec<(String, i64, i64)> = Vec::new();
-    for pod in &pods {
-        let mut cells = Vec::new();
-        if all {
-            cells.push(pod["metadata"]["namespace"].as_str().unwrap_or_default());
-        }
-        cells.push(pod["metadata"]["name"].as_str().unwrap_or_default());
-        let containers = pod["containers"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if flags.on("containers") {
-            for container in containers {
-                let shown = [&cells[..], &[container["name"].as_str().unwrap_or_default()]].concat().join("\t");
-                rows.push((shown, cpu(&container["usage"]), memory(&container["usage"])));
-            }
-        } else {
-            let sum = |of: fn(&Value) -> i64| containers.iter().map(|container| of(&container["usage"])).sum();
-            rows.push((cells.join("\t"), sum(cpu), sum(memory)));
-        }
-    }
-    sort(session, &mut rows)?;
-    let mut text = String::new();
-    if !flags.on("no-headers") {
-        text += if all { "NAMESPACE\t" } else { "" };
-        text += if flags.on("containers") { "POD\tNAME\t" } else { "NAME\t" };
-        text += "CPU(cores)\tMEMORY(bytes)\n";
-    }
-    rows.iter().for_each(|(shown, cpu, memory)| text += &format!("{shown}\t{cpu}m\t{}Mi\n", memory / MIB));
-    if flags.on("sum") {
-        let empty = "\t".repeat(usize::from(all) + usize::from(flags.on("containers")));
-        let (cpu, memory): (i64, i64) = (rows.iter().map(|row| row.1).sum(), rows.iter().map(|row| row.2).sum());
-        text += &format!("{empty}\t________\t________\n{empty}\t{cpu}m\t{}Mi\n", memory / MIB);
-    }
-    terminal::out(&padded(&text));
     Ok(())
 }
 

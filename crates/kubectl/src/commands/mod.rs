@@ -18,6 +18,7 @@ mod stream;
 pub mod pods;
 mod rollout;
 mod scale;
+mod autoscale;
 mod label;
 mod patch;
 mod replace;
@@ -29,6 +30,7 @@ mod reconcile;
 pub mod api_resources;
 mod version;
 mod explain;
+mod explain_v2;
 mod config;
 mod kuberc;
 mod expose;
@@ -39,6 +41,7 @@ mod proxy;
 mod cp;
 mod debug;
 mod misc;
+mod top;
 mod completion;
 mod help;
 pub mod events;
@@ -75,11 +78,11 @@ pub static ROOT: Command = Command {
         &edit::COMMAND,
         &delete::COMMAND,
         &rollout::COMMAND,
-        &scale::SCALE,
-        &scale::AUTOSCALE,
+        &scale::COMMAND,
+        &autoscale::COMMAND,
         &misc::CERTIFICATE,
         &misc::CLUSTER_INFO,
-        &misc::TOP,
+        &top::COMMAND,
         &nodes::CORDON,
         &nodes::UNCORDON,
         &nodes::DRAIN,

@@ -191,7 +191,7 @@ enum Verdict {
     Refuse(&'static str),
 }
 
-const UNMANAGED: &str = "cannot delete cannot delete Pods that declare no controller (use --force to override)";
+const UNMANAGED: &str = "cannot delete Pods that declare no controller (use --force to override)";
 const DAEMON: &str = "cannot delete DaemonSet-managed Pods (use --ignore-daemonsets to ignore)";
 const LOCAL: &str = "cannot delete Pods with local storage (use --delete-emptydir-data to override)";
 

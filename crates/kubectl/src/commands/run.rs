@@ -21,7 +21,7 @@ pub static COMMAND: Command = Command {
     short: "Create and run a particular image in a pod.",
     examples: "kubectl run nginx --image=nginx\nkubectl run -i -t busybox --image=busybox --restart=Never --rm",
     usage: "NAME --image=image [--env=\"key=value\"] [--port=port] [--dry-run=server|client] [--overrides=inline-json] [--command] -- [COMMAND] [args...] [options]",
-    flags: &[FLAGS, DRY_RUN, output::FLAGS],
+    flags: &[FLAGS, super::stream::DETACH, DRY_RUN, output::FLAGS],
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY
 };
@@ -91,9 +91,14 @@ async fn run(session: &Session) -> Result<()> {
     let pod = overridden(session, pod(session, name, &command)?, ("", "v1", "Pod"))?;
     let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(session.namespace()?).to_string();
     let mapping = session.mapping("pods").await?;
+    let pod = super::change::as_go_writes(pod);
     let created = if change.local() {
-        super::change::as_go_writes(pod)
+        pod
     } else {
+        let pod = match flags.on("save-config") {
+            true => super::change::with_last_applied_typed(&pod),
+            false => pod,
+        };
         change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
     };
     let is_yaml = matches!(change.format, crate::output::Format::Yaml);
@@ -106,15 +111,18 @@ async fn run(session: &Session) -> Result<()> {
     };
     if flags.on("expose") {
         let port: i64 = flags.text("port").parse().map_err(|_| Failure::message("--port must be a number"))?;
-        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
             "spec": {"ports": [{"port": port, "protocol": "TCP", "targetPort": port}], "selector": created["metadata"]["labels"]}});
+        if session.settings()?.namespace_given {
+            service["metadata"]["namespace"] = namespace.clone().into();
+        }
         let made = if change.local() {
             super::change::as_go_writes(service)
         } else {
             let call = Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service);
             change.send(call, "kubectl-run").await?
         };
-        change.report(&format!("service/{name}"), &made, "created")?;
+        change.report_typed(&format!("service/{name}"), &made, "created")?;
         if is_yaml {
             // Upstream's two printers both separate.
             terminal::outln("---");
@@ -122,7 +130,7 @@ async fn run(session: &Session) -> Result<()> {
     }
     if !attach {
         if !flags.on("quiet") || !change.format.is_human() {
-            change.report(&info.shown(), &created, "created")?;
+            change.report_typed(&info.shown(), &created, "created")?;
         }
         return Ok(());
     }

@@ -11,12 +11,67 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::failure::{Failure, Result};
+use crate::flags::{Flag, Parsed};
 use crate::session::Session;
 use crate::terminal;
 
 pub struct Streams {
     pub stdin: bool,
     pub tty: bool,
+    /// The bytes that end the session and leave the process alone.
+    pub detach: Option<Vec<u8>>,
+}
+
+const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
+
+pub const DETACH: &[Flag] =
+    &[Flag::text("detach-keys", DETACH_KEYS, "The keys that end the session and leave the process alone.")];
+
+/// The keys of `--detach-keys`; commands without the flag have the usual ones.
+pub fn detach_keys(flags: &Parsed) -> Result<Vec<u8>> {
+    let given = if flags.has("detach-keys") { flags.text("detach-keys") } else { "" };
+    let given = if given.is_empty() { DETACH_KEYS } else { given };
+    given.split(',').map(key).collect()
+}
+
+/// `a`, `ctrl-a` or `DEL`.
+fn key(name: &str) -> Result<u8> {
+    let unknown = || Failure::message(format!("could not bind detach keys: Unknown character: '{name}'"));
+    match name.as_bytes() {
+        [byte] => Ok(*byte),
+        b"DEL" => Ok(127),
+        [b'c', b't', b'r', b'l', b'-', byte @ (b'@' | b'a'..=b'z' | b'['..=b'_')] => Ok(byte & 0x1f),
+        _ => Err(unknown()),
+    }
+}
+
+/// Looks for the keys in what is typed, also where they come one by one.
+struct Detacher {
+    keys: Vec<u8>,
+    seen: usize,
+}
+
+impl Detacher {
+    /// What is to be passed on, and whether the keys were typed.
+    fn pass(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
+        let mut out = Vec::with_capacity(typed.len());
+        for byte in typed {
+            if *byte == self.keys[self.seen] {
+                self.seen += 1;
+                if self.seen == self.keys.len() {
+                    return (out, true);
+                }
+                continue;
+            }
+            // It was something else; what was kept back belongs to it.
+            out.extend(&self.keys[..std::mem::take(&mut self.seen)]);
+            match *byte == self.keys[0] {
+                true if self.keys.len() > 1 => self.seen = 1,
+                _ => out.push(*byte),
+            }
+        }
+        (out, false)
+    }
 }
 
 impl Streams {
@@ -105,7 +160,7 @@ fn size() -> Option<TerminalSize> {
     Some(TerminalSize { width: size.ws_col, height: size.ws_row })
 }
 
-/// Carries all streams until the process ends, and answers as it did.
+/// Carries all streams until the process ends, and answers as it did; or until the session is detached from.
 pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> {
     let _raw = streams.tty.then(Raw::enter);
     if let Some(mut sender) = process.terminal_size().filter(|_| streams.tty) {
@@ -125,7 +180,9 @@ pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> 
             }
         });
     }
+    let (detached, detaching) = tokio::sync::oneshot::channel::<()>();
     if let Some(mut input) = process.stdin() {
+        let mut detacher = streams.detach.clone().map(|keys| Detacher { keys, seen: 0 });
         tokio::spawn(async move {
             let mut stdin = tokio::io::stdin();
             let mut buffer = vec![0; 32 << 10];
@@ -133,7 +190,16 @@ pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> 
                 match stdin.read(&mut buffer).await {
                     Ok(0) | Err(_) => break,
                     Ok(count) => {
-                        if input.write_all(&buffer[..count]).await.is_err() {
+                        let (typed, detach) = match &mut detacher {
+                            Some(detacher) => detacher.pass(&buffer[..count]),
+                            None => (buffer[..count].to_vec(), false),
+                        };
+                        if input.write_all(&typed).await.is_err() {
+                            return;
+                        }
+                        if detach {
+                            // Nobody waits any more where the process has ended meanwhile.
+                            let _ = detached.send(());
                             return;
                         }
                     }
@@ -145,9 +211,16 @@ pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> 
     let status = process.take_status();
     let output = process.stdout().map(|stream| tokio::spawn(copy(stream, terminal::out_bytes)));
     let errors = process.stderr().map(|stream| tokio::spawn(copy(stream, err_bytes)));
-    let status = match status {
-        Some(status) => status.await,
-        None => None,
+    let ended = async {
+        match status {
+            Some(status) => status.await,
+            None => None,
+        }
+    };
+    let status = tokio::select! {
+        status = ended => status,
+        // A sender that is only dropped has nothing to say.
+        Ok(()) = detaching => return Ok(()),
     };
     // What was written before the end is still on its way.
     for stream in [output, errors].into_iter().flatten() {
@@ -189,5 +262,22 @@ pub fn outcome(status: &Value) -> Result<()> {
             Err(Failure::Exit(code))
         }
         None => Err(Failure::message(status["message"].as_str().unwrap_or("unknown error").to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_detach_are_not_passed_on() {
+        let keys: Vec<u8> = DETACH_KEYS.split(',').map(|name| key(name).unwrap()).collect();
+        assert_eq!(keys, [16, 17]);
+        let mut detacher = Detacher { keys, seen: 0 };
+        assert_eq!(detacher.pass(b"a\x10b"), (b"a\x10b".to_vec(), false));
+        assert_eq!(detacher.pass(b"\x10"), (Vec::new(), false));
+        assert_eq!(detacher.pass(b"\x11c"), (Vec::new(), true));
+        assert_eq!(key("DEL").unwrap(), 127);
+        assert_eq!(key("shift").unwrap_err().text(), "could not bind detach keys: Unknown character: 'shift'");
     }
 }

@@ -25,7 +25,7 @@ const FLAGS: &[Flag] = &[
     Flag::text("output", "", "yaml or json.").short('o'),
 ];
 
-const KUSTOMIZE: &str = "v5.8.0";
+const KUSTOMIZE: &str = "v5.8.1";
 
 const FIELD_ORDER: &[&str] = &[
     "major",

@@ -142,7 +142,7 @@ async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let conditions = flags.list("for");
     if conditions.is_empty() {
-        return Err(Failure::message("unrecognized condition: \"\""));
+        return Err(Failure::message("unrecognized condition: []"));
     }
     let conditions: Vec<Until> = conditions.iter().map(|text| Until::parse(text)).collect::<Result<_>>()?;
     let format = Format::from(flags, false)?;
@@ -192,18 +192,18 @@ async fn run(session: &Session) -> Result<()> {
     for infos in waited_for {
         found |= !infos.is_empty();
         for info in infos {
-            let mut object = Value::Null;
-            let mut failed = None;
             for until in &conditions {
                 let left = deadline.map(|deadline| deadline.saturating_duration_since(tokio::time::Instant::now()));
+                // A limit that others have used up is not one of zero, which only looks once.
+                let left = left.map(|left| if seconds > 0.0 { left.max(Duration::from_millis(1)) } else { left });
                 match one(session, &info, until, left).await {
-                    Ok(met) => object = met,
-                    Err(failure) => failed = Some(failure),
+                    // Each condition is told of as it is met; behind one that is not, nobody looks.
+                    Ok(object) => tell(&format, &info, &object)?,
+                    Err(failure) => {
+                        failures.push(failure);
+                        break;
+                    }
                 }
-            }
-            match failed {
-                Some(failure) => failures.push(failure),
-                None => tell(&format, &info, &object)?,
             }
         }
     }

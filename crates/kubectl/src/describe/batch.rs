@@ -55,17 +55,28 @@ pub fn job(object: &Value) -> String {
         number(object, "/status/failed")
     );
     if object["spec"]["completionMode"] == "Indexed" {
-        out += &format!("Completed Indexes:\t{}\n", super::or(text(object, "/status/completedIndexes"), "<none>"));
+        out += &format!("Completed Indexes:\t{}\n", capped(text(object, "/status/completedIndexes")));
     }
     out += "Pod Template:\n";
     out + &pod_template(&object["spec"]["template"], &[])
+}
+
+/// A long list of indexes ends behind the first one that passes this many bytes.
+const INDEXES_BYTES: usize = 50;
+
+fn capped(indexes: &str) -> String {
+    match indexes.get(INDEXES_BYTES..).and_then(|rest| rest.find(',')) {
+        Some(at) => format!("{}...", &indexes[..INDEXES_BYTES + at + 1]),
+        None => super::or(indexes, "<none>").to_string(),
+    }
 }
 
 pub fn cron_job(object: &Value) -> String {
     let mut out = head(object) + &tags(object);
     out += &format!("Schedule:\t{}\n", text(object, "/spec/schedule"));
     out += &format!("Concurrency Policy:\t{}\n", text(object, "/spec/concurrencyPolicy"));
-    out += &format!("Suspend:\t{}\n", title(&plain(&object["spec"]["suspend"])));
+    out += &format!("Suspend:\t{}\n", title(&object["spec"]["suspend"]));
+    out += &format!("Time Zone:\t{}\n", super::or(text(object, "/spec/timeZone"), "<unset>"));
     let unset = |key: &str| match object["spec"][key].is_null() {
         true => "<unset>".to_string(),
         false => plain(&object["spec"][key]),
@@ -103,9 +114,10 @@ pub fn cron_job(object: &Value) -> String {
     out + &format!("Active Jobs:\t{}\n", if active.is_empty() { "<none>".into() } else { active.join(", ") })
 }
 
-fn title(text: &str) -> String {
-    match text {
-        "true" => "True".into(),
-        _ => "False".into(),
+fn title(switch: &Value) -> &'static str {
+    match switch.as_bool() {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "<unset>",
     }
 }

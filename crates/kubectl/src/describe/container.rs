@@ -6,7 +6,8 @@ use super::{items, map, number, or, plain, text, time};
 
 /// `statuses` is none for templates. `space` stands before the title of templates' lists.
 pub fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space: &str, pod: &Value) -> String {
-    let mut out = format!("{space}{title}:\n");
+    let none = if list.is_empty() { " <none>" } else { "" };
+    let mut out = format!("{space}{title}:{none}\n");
     let name_indent = if space.is_empty() { "  " } else { "   " };
     for container in list {
         let name = text(container, "/name");
@@ -44,10 +45,7 @@ fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
     };
     let (singular, plural) = if ports.len() > 1 { ("Ports", "Host Ports") } else { ("Port", "Host Port") };
     out += &format!("{PAD}{singular}:\t{}\n{PAD}{plural}:\t{}\n", list("/containerPort"), list("/hostPort"));
-    let profile = text(container, "/securityContext/seccompProfile/type");
-    if !profile.is_empty() {
-        out += &format!("{PAD}SeccompProfile:\t{profile}\n");
-    }
+    out += &seccomp(&container["securityContext"], PAD, "  ");
     for (title, key) in [("Command", "/command"), ("Args", "/args")] {
         let words = items(container, key);
         if !words.is_empty() {
@@ -61,21 +59,13 @@ fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
     }
     if let Some(status) = status {
         out += &state("State", &status["state"]);
-        if status["lastState"].as_object().is_some_and(|last| !last.is_empty()) {
+        if status["lastState"]["terminated"].is_object() {
             out += &state("Last State", &status["lastState"]);
         }
         let ready = if status["ready"] == true { "True" } else { "False" };
         out += &format!("{PAD}Ready:\t{ready}\n{PAD}Restart Count:\t{}\n", number(status, "/restartCount"));
     }
-    for (title, key) in [("Limits", "/resources/limits"), ("Requests", "/resources/requests")] {
-        let amounts = map(container, key);
-        if !amounts.is_empty() {
-            out += &format!("{PAD}{title}:\n");
-            for (name, amount) in amounts {
-                out += &format!("{PAD}  {name}:\t{}\n", plain(&amount));
-            }
-        }
-    }
+    out += &resources(&container["resources"], PAD);
     for (title, key) in [("Liveness", "livenessProbe"), ("Readiness", "readinessProbe"), ("Startup", "startupProbe")] {
         if container[key].is_object() {
             out += &format!("{PAD}{title}:\t{}\n", probe(&container[key]));
@@ -83,6 +73,33 @@ fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
     }
     out += &environment(container, pod);
     out += &mounts(container);
+    out
+}
+
+/// The seccomp profile of a security context; `inner` stands before the file's name, too.
+pub fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
+    let profile = &context["seccompProfile"];
+    if !profile.is_object() {
+        return String::new();
+    }
+    let mut out = format!("{indent}SeccompProfile:\t{}\n", text(profile, "/type"));
+    if profile["type"] == "Localhost" {
+        out += &format!("{indent}{inner}LocalhostProfile:\t{}\n", text(profile, "/localhostProfile"));
+    }
+    out
+}
+
+pub fn resources(resources: &Value, indent: &str) -> String {
+    let mut out = String::new();
+    for (title, key) in [("Limits", "/limits"), ("Requests", "/requests")] {
+        let amounts = map(resources, key);
+        if !amounts.is_empty() {
+            out += &format!("{indent}{title}:\n");
+        }
+        for (name, amount) in amounts {
+            out += &format!("{indent}  {name}:\t{}\n", plain(&amount));
+        }
+    }
     out
 }
 
@@ -251,9 +268,12 @@ fn mounts(container: &Value) -> String {
                 &format!("{PAD}  {} from {} ({})\n", text(mount, "/mountPath"), text(mount, "/name"), flags.join(","));
         }
     }
-    let devices = items(container, "/volumeDevices");
+    let mut devices: Vec<&Value> = items(container, "/volumeDevices").iter().collect();
+    devices.sort_by_key(|device| text(device, "/devicePath"));
     if !devices.is_empty() {
-        out += &format!("{PAD}Devices:\n");
+        // As upstream, which says of the mounts here once more that there are none.
+        let none = if items(container, "/volumeMounts").is_empty() { "\t<none>" } else { "" };
+        out += &format!("{PAD}Devices:{none}\n");
         for device in devices {
             out += &format!("{PAD}  {} from {}\n", text(device, "/devicePath"), text(device, "/name"));
         }

@@ -21,10 +21,11 @@ pub fn generic(object: &Value) -> String {
 
 fn fields(map: &Map<String, Value>, level: usize) -> String {
     let pad = "  ".repeat(level);
-    let mut entries: Vec<(String, &Value)> = map.iter().map(|(key, value)| (words(key), value)).collect();
-    entries.sort_by(|one, other| one.0.cmp(&other.0));
+    let mut entries: Vec<(&String, &Value)> = map.iter().collect();
+    entries.sort_by_key(|(key, _)| *key);
     let mut out = String::new();
-    for (name, value) in entries {
+    for (key, value) in entries {
+        let name = words(key);
         match value {
             Value::Object(inner) if inner.is_empty() => out += &format!("{pad}{name}:\n"),
             Value::Object(inner) => out += &format!("{pad}{name}:\n{}", fields(inner, level + 1)),
@@ -44,31 +45,58 @@ fn fields(map: &Map<String, Value>, level: usize) -> String {
     out
 }
 
-/// `creationTimestamp` becomes `Creation Timestamp`; capitals in a row stay together.
+/// Words that are written in capitals.
+const ACRONYMS: &[&str] = &["API", "URL", "UID", "GUID"];
+
+/// `creationTimestamp` becomes `Creation Timestamp`; a key that is more than letters and dashes stays as it is.
 fn words(key: &str) -> String {
-    if key.contains(['/', '.', '-', '_']) || key.is_empty() {
+    if !key.chars().all(|letter| letter.is_alphabetic() || letter == '-') {
         return key.to_string();
     }
-    let letters: Vec<char> = key.chars().collect();
-    let mut out = String::new();
-    for (at, letter) in letters.iter().enumerate() {
-        if at == 0 {
-            out.extend(letter.to_uppercase());
-            continue;
+    let mut parts: Vec<String> = Vec::new();
+    for part in split(key) {
+        // Capitals in a row belong together, whatever follows them: `CIDRs`.
+        match parts.last_mut() {
+            Some(last) if is_capitals(last) && part.starts_with(char::is_uppercase) => last.push_str(&part),
+            _ => parts.push(part),
         }
-        let after_small = letters[at - 1].is_lowercase() || letters[at - 1].is_ascii_digit();
-        let before_small = letters.get(at + 1).is_some_and(|next| next.is_lowercase());
-        if letter.is_uppercase() && (after_small || (letters[at - 1].is_uppercase() && before_small)) {
-            out.push(' ');
+    }
+    let shown = |part: &String| {
+        if ACRONYMS.contains(&part.to_uppercase().as_str()) {
+            return part.to_uppercase();
         }
-        out.push(*letter);
+        match part.chars().any(char::is_uppercase) {
+            true => part.clone(),
+            false => part.chars().take(1).flat_map(char::to_uppercase).chain(part.chars().skip(1)).collect(),
+        }
+    };
+    parts.iter().map(shown).collect::<Vec<_>>().join(" ")
+}
+
+fn is_capitals(part: &str) -> bool {
+    part.len() >= 2 && part.chars().all(char::is_uppercase)
+}
+
+/// Runs of small letters, of capitals and of dashes; the last capital before small letters begins their word.
+fn split(key: &str) -> Vec<String> {
+    let class = |letter: char| (letter.is_lowercase(), letter.is_uppercase());
+    let mut runs: Vec<String> = Vec::new();
+    for letter in key.chars() {
+        match runs.last_mut() {
+            Some(run) if run.ends_with(|last| class(last) == class(letter)) => run.push(letter),
+            _ => runs.push(letter.to_string()),
+        }
     }
-    match out.as_str() {
-        "Api Version" => "API Version".into(),
-        "Api Groups" => "API Groups".into(),
-        "Uid" => "UID".into(),
-        _ => out,
+    for at in 1..runs.len() {
+        if runs[at].starts_with(char::is_lowercase)
+            && runs[at - 1].ends_with(char::is_uppercase)
+            && let Some(capital) = runs[at - 1].pop()
+        {
+            runs[at].insert(0, capital);
+        }
     }
+    runs.retain(|run| !run.is_empty());
+    runs
 }
 
 #[cfg(test)]
@@ -83,6 +111,11 @@ mod tests {
             ("creationTimestamp", "Creation Timestamp"),
             ("uid", "UID"),
             ("clusterIP", "Cluster IP"),
+            ("clusterIPs", "Cluster I Ps"),
+            ("podCIDRs", "Pod CIDRs"),
+            ("httpURL", "Http URL"),
+            ("a-b", "A - B"),
+            ("x1", "x1"),
             ("a.b/c", "a.b/c"),
         ] {
             assert_eq!(words(key), shown);

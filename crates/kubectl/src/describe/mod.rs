@@ -4,12 +4,15 @@
 mod pod;
 mod container;
 mod volume;
+mod source;
 pub mod template;
 mod workload;
 mod batch;
 mod node;
 mod service;
+mod network;
 mod config;
+mod certificate;
 mod storage;
 mod policy;
 mod generic;
@@ -39,7 +42,7 @@ pub async fn describe(session: &Session, info: &Info, events: bool) -> Result<St
         ("", "configmaps") => config::config_map(object),
         ("", "secrets") => config::secret(object),
         ("", "namespaces") => policy::namespace(&cx, object).await?,
-        ("", "serviceaccounts") => config::service_account(&cx, object).await?,
+        ("", "serviceaccounts") => config::service_account(object),
         ("", "persistentvolumeclaims") => storage::claim(&cx, object).await?,
         ("", "persistentvolumes") => storage::volume(object),
         ("", "resourcequotas") => policy::quota(object),
@@ -47,17 +50,23 @@ pub async fn describe(session: &Session, info: &Info, events: bool) -> Result<St
         ("apps", "deployments") => workload::deployment(&cx, object).await?,
         ("", "replicationcontrollers") => workload::replica_set(&cx, object).await?,
         ("", "endpoints") => service::endpoints_object(object),
-        ("certificates.k8s.io", "certificatesigningrequests") => config::signing_request(object),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificate::signing_request(object)?,
         ("apps", "replicasets") => workload::replica_set(&cx, object).await?,
         ("apps", "statefulsets") => workload::stateful_set(&cx, object).await?,
         ("apps", "daemonsets") => workload::daemon_set(&cx, object).await?,
         ("batch", "jobs") => batch::job(object),
         ("batch", "cronjobs") => batch::cron_job(object),
         ("networking.k8s.io", "ingresses") => service::ingress(&cx, object).await?,
+        ("networking.k8s.io", "ingressclasses") => network::ingress_class(object),
+        ("networking.k8s.io", "servicecidrs") => network::service_cidr(object),
+        ("networking.k8s.io", "ipaddresses") => network::ip_address(object),
+        ("discovery.k8s.io", "endpointslices") => network::endpoint_slice(object),
         ("networking.k8s.io", "networkpolicies") => policy::network_policy(object),
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => policy::role(object),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => policy::binding(object),
         ("storage.k8s.io", "storageclasses") => storage::class(object),
+        ("storage.k8s.io", "csinodes") => storage::csi_node(object),
+        ("storage.k8s.io", "volumeattributesclasses") => storage::attributes_class(object),
         ("autoscaling", "horizontalpodautoscalers") => workload::autoscaler(object),
         ("policy", "poddisruptionbudgets") => policy::disruption_budget(object),
         ("scheduling.k8s.io", "priorityclasses") => policy::priority_class(object),
@@ -71,6 +80,8 @@ pub async fn describe(session: &Session, info: &Info, events: bool) -> Result<St
     if events && !quiet {
         text += &events_text(&cx, object).await?;
     }
+    // What an object says must not reach the terminal as a command.
+    let text = text.replace('\x1b', "^[").replace('\r', "\\r");
     Ok(Columns::described().align(&text))
 }
 
@@ -176,6 +187,35 @@ pub(super) fn controller(object: &Value) -> Option<String> {
     Some(format!("{}/{}", text(owner, "/kind"), text(owner, "/name")))
 }
 
+/// `a=b,c=d`, as upstream writes labels in one line.
+pub(super) fn in_line(pairs: &Map<String, Value>) -> String {
+    let mut all: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
+    all.sort();
+    if all.is_empty() { "<none>".into() } else { all.join(",") }
+}
+
+/// A list as Go prints one: `[a b]`.
+pub(super) fn bracketed(list: &[Value]) -> String {
+    format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" "))
+}
+
+/// Conditions with the time of their last change, where upstream tells of it.
+pub(super) fn timed_conditions(object: &Value) -> String {
+    let mut out = String::from("Conditions:\n  Type\tStatus\tLastTransitionTime\tReason\tMessage\n");
+    out += "  ----\t------\t------------------\t------\t-------\n";
+    for condition in items(object, "/status/conditions") {
+        out += &format!(
+            "  {}\t{}\t{}\t{}\t{}\n",
+            text(condition, "/type"),
+            text(condition, "/status"),
+            time(text(condition, "/lastTransitionTime")),
+            text(condition, "/reason"),
+            text(condition, "/message")
+        );
+    }
+    out
+}
+
 /// A selector of labels as the text that `-l` would take.
 pub(super) fn selector(value: &Value) -> String {
     let labels =
@@ -189,27 +229,33 @@ pub(super) fn selector(value: &Value) -> String {
     if shown.is_empty() { "<none>".into() } else { shown }
 }
 
-async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
-    let fields = [
-        ("involvedObject.name", text(object, "/metadata/name").to_string()),
-        ("involvedObject.namespace", text(object, "/metadata/namespace").to_string()),
-        ("involvedObject.kind", text(object, "/kind").to_string()),
-        (
-            "involvedObject.uid",
-            match text(object, "/kind") {
-                // The kubelet's events about its node carry the node's name there.
-                "Node" => String::new(),
-                _ => text(object, "/metadata/uid").to_string(),
-            },
-        ),
-    ];
-    let fields: Vec<String> =
-        fields.iter().filter(|(_, value)| !value.is_empty()).map(|(key, value)| format!("{key}={value}")).collect();
-    let mapping = cx.session.mapping("events.v1.").await?;
-    let query = Query { fields: fields.join(","), chunk: 500, ..Query::default() };
-    // Whoever may see the object need not see its events.
+/// The events about an object whose `involvedObject.uid` is that one.
+async fn events_of(cx: &Context<'_>, object: &Value, uid: &str) -> Result<Option<Vec<Value>>> {
     let namespace = text(object, "/metadata/namespace");
-    let Ok(mut found) = cx.session.list(&mapping, namespace, &query).await else { return Ok(String::new()) };
+    // Events about a pod may come from who knows only its name and its uid.
+    let kind = if text(object, "/kind") == "Pod" { "" } else { text(object, "/kind") };
+    let mut fields = format!("involvedObject.name={}", text(object, "/metadata/name"));
+    fields += &format!(",involvedObject.namespace={namespace}");
+    for (key, value) in [("kind", kind), ("uid", uid)] {
+        if !value.is_empty() {
+            fields += &format!(",involvedObject.{key}={value}");
+        }
+    }
+    let mapping = cx.session.mapping("events.v1.").await?;
+    let query = Query { fields, chunk: 500, ..Query::default() };
+    // Whoever may see the object need not see its events.
+    Ok(cx.session.list(&mapping, namespace, &query).await.ok())
+}
+
+async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
+    let mirrored = text(object, "/metadata/annotations/kubernetes.io~1config.mirror");
+    let uid = or(mirrored, text(object, "/metadata/uid"));
+    let Some(mut found) = events_of(cx, object, uid).await? else { return Ok(String::new()) };
+    if object["kind"] == "Node" {
+        // The kubelet's events about its node carry the node's name there.
+        let of_kubelet = events_of(cx, object, text(object, "/metadata/name")).await?;
+        found.extend(of_kubelet.unwrap_or_default());
+    }
     if found.is_empty() {
         return Ok("Events:\t<none>\n".into());
     }
@@ -218,8 +264,8 @@ async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
     for event in &found {
         let source = or(text(event, "/source/component"), text(event, "/reportingComponent"));
         let place = text(event, "/involvedObject/fieldPath");
-        let message = text(event, "/message").trim().replace('\n', " ");
-        let message = if place.is_empty() { message } else { format!("{place}: {message}") };
+        let message = text(event, "/message").trim();
+        let message = if place.is_empty() { message.to_string() } else { format!("{place}: {message}") };
         out += &format!(
             "  {}\t{}\t{}\t{source}\t{message}\n",
             text(event, "/type"),

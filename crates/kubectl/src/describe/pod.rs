@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::container::containers;
+use super::container::{self, containers};
 use super::{annotations, controller, items, map, number, pairs, since, text, time, volume};
 
 pub fn pod(pod: &Value) -> String {
     let mut out = super::head(pod);
     if pod["spec"]["priority"].is_number() {
         out += &format!("Priority:\t{}\n", number(pod, "/spec/priority"));
-        if !text(pod, "/spec/priorityClassName").is_empty() {
-            out += &format!("Priority Class Name:\t{}\n", text(pod, "/spec/priorityClassName"));
-        }
+    }
+    if !text(pod, "/spec/priorityClassName").is_empty() {
+        out += &format!("Priority Class Name:\t{}\n", text(pod, "/spec/priorityClassName"));
     }
     if !text(pod, "/spec/runtimeClassName").is_empty() {
         out += &format!("Runtime Class Name:\t{}\n", text(pod, "/spec/runtimeClassName"));
@@ -29,7 +29,8 @@ pub fn pod(pod: &Value) -> String {
     out += &pairs("Labels", "", &map(pod, "/metadata/labels"));
     out += &annotations("Annotations", "", &map(pod, "/metadata/annotations"));
     let deleted = text(pod, "/metadata/deletionTimestamp");
-    if deleted.is_empty() {
+    let ended = ["Failed", "Succeeded"].contains(&text(pod, "/status/phase"));
+    if deleted.is_empty() || ended {
         out += &format!("Status:\t{}\n", text(pod, "/status/phase"));
     } else {
         out += &format!("Status:\tTerminating (lasts {})\n", since(deleted));
@@ -40,9 +41,7 @@ pub fn pod(pod: &Value) -> String {
             out += &format!("{title}:\t{}\n", text(pod, key));
         }
     }
-    if !text(pod, "/spec/securityContext/seccompProfile/type").is_empty() {
-        out += &format!("SeccompProfile:\t{}\n", text(pod, "/spec/securityContext/seccompProfile/type"));
-    }
+    out += &container::seccomp(&pod["spec"]["securityContext"], "", "");
     out += &format!("IP:\t{}\n", text(pod, "/status/podIP"));
     let addresses = items(pod, "/status/podIPs");
     if addresses.is_empty() {
@@ -56,6 +55,10 @@ pub fn pod(pod: &Value) -> String {
     }
     if !text(pod, "/status/nominatedNodeName").is_empty() {
         out += &format!("NominatedNodeName:\t{}\n", text(pod, "/status/nominatedNodeName"));
+    }
+    if pod["spec"]["resources"].is_object() {
+        out += "Resources:\n";
+        out += &container::resources(&pod["spec"]["resources"], "  ");
     }
     for (title, list, statuses) in [
         ("Init Containers", "/spec/initContainers", "/status/initContainerStatuses"),
@@ -87,7 +90,15 @@ pub fn pod(pod: &Value) -> String {
     out += &pairs("Node-Selectors", "", &map(pod, "/spec/nodeSelector"));
     out += &tolerations(items(pod, "/spec/tolerations"), "");
     out += &spread(items(pod, "/spec/topologySpreadConstraints"), "");
-    out
+    out + &group(&pod["spec"], "")
+}
+
+/// The group of pods that are scheduled together, if it is in one.
+pub fn group(spec: &Value, indent: &str) -> String {
+    match spec["schedulingGroup"].is_object() {
+        true => format!("{indent}SchedulingGroup:\n  PodGroupName:\t{}\n", text(spec, "/schedulingGroup/podGroupName")),
+        false => String::new(),
+    }
 }
 
 pub fn tolerations(list: &[Value], indent: &str) -> String {
@@ -129,7 +140,9 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
 
 pub fn spread(list: &[Value], indent: &str) -> String {
     let mut out = String::new();
-    for (at, constraint) in list.iter().enumerate() {
+    let mut list: Vec<&Value> = list.iter().collect();
+    list.sort_by_key(|constraint| text(constraint, "/topologyKey"));
+    for (at, constraint) in list.into_iter().enumerate() {
         let first = if at == 0 { "Topology Spread Constraints:" } else { "" };
         let mut line = format!(
             "{}:{} when max skew {} is exceeded",

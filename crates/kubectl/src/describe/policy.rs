@@ -10,6 +10,9 @@ pub async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
     let name = text(object, "/metadata/name");
     let mut out = format!("Name:\t{name}\n") + &tags(object);
     out += &format!("Status:\t{}\n", text(object, "/status/phase"));
+    if !items(object, "/status/conditions").is_empty() {
+        out += &super::timed_conditions(object);
+    }
     let query = Query { chunk: 500, ..Query::default() };
     let quotas = cx.session.list(&cx.session.mapping("resourcequotas").await?, name, &query).await.unwrap_or_default();
     if quotas.is_empty() {
@@ -74,7 +77,8 @@ pub fn limit_range(object: &Value) -> String {
 
 /// What a quota counts, with what that means.
 fn scopes(quota: &Value, indent: &str) -> String {
-    let scopes: Vec<String> = items(quota, "/spec/scopes").iter().map(plain).collect();
+    let mut scopes: Vec<String> = items(quota, "/spec/scopes").iter().map(plain).collect();
+    scopes.sort();
     if scopes.is_empty() {
         return String::new();
     }
@@ -166,19 +170,20 @@ pub fn priority_class(object: &Value) -> String {
     out += &format!("GlobalDefault:\t{}\n", object["globalDefault"] == true);
     out += &format!("PreemptionPolicy:\t{}\n", text(object, "/preemptionPolicy"));
     out += &format!("Description:\t{}\n", text(object, "/description"));
-    let notes: Vec<String> =
-        map(object, "/metadata/annotations").iter().map(|(key, value)| format!("{key}={}", plain(value))).collect();
-    out + &format!("Annotations:\t{}\n", or(&notes.join(","), "<none>"))
+    out + &format!("Annotations:\t{}\n", super::in_line(&map(object, "/metadata/annotations")))
 }
 
 pub fn disruption_budget(object: &Value) -> String {
     let mut out = head(object);
-    for (title, key) in [("Max unavailable", "maxUnavailable"), ("Min available", "minAvailable")] {
-        if !object["spec"][key].is_null() {
-            out += &format!("{title}:\t{}\n", plain(&object["spec"][key]));
-        }
+    let limits = [("Min available", "minAvailable"), ("Max unavailable", "maxUnavailable")];
+    if let Some((title, key)) = limits.iter().find(|(_, key)| !object["spec"][key].is_null()) {
+        out += &format!("{title}:\t{}\n", plain(&object["spec"][key]));
     }
-    out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
+    let selector = match object["spec"]["selector"].is_object() {
+        true => super::selector(&object["spec"]["selector"]),
+        false => "<unset>".into(),
+    };
+    out += &format!("Selector:\t{selector}\n");
     out += "Status:\n";
     for (title, key) in [
         ("Allowed disruptions", "/status/disruptionsAllowed"),
@@ -189,6 +194,19 @@ pub fn disruption_budget(object: &Value) -> String {
         out += &format!("    {title}:\t{}\n", number(object, key));
     }
     out
+}
+
+fn policy_port(port: &Value) -> String {
+    // Go's word for a port that is not named.
+    let first = match port["port"].is_null() {
+        true => "<nil>".to_string(),
+        false => plain(&port["port"]),
+    };
+    let protocol = or(text(port, "/protocol"), "TCP");
+    match port["endPort"].as_i64() {
+        Some(last) => format!("    To Port Range: {first}-{last}/{protocol}\n"),
+        None => format!("    To Port: {first}/{protocol}\n"),
+    }
 }
 
 pub fn network_policy(object: &Value) -> String {
@@ -225,13 +243,7 @@ pub fn network_policy(object: &Value) -> String {
             if ports.is_empty() {
                 out += "    To Port: <any> (traffic allowed to all ports)\n";
             }
-            for port in ports {
-                out += &format!(
-                    "    To Port: {}/{}\n",
-                    or(&plain(&port["port"]), "<any>"),
-                    or(text(port, "/protocol"), "TCP")
-                );
-            }
+            ports.iter().for_each(|port| out += &policy_port(port));
             let from = items(rule, peers);
             if from.is_empty() {
                 out += &format!(

@@ -22,20 +22,22 @@ fn endpoints(slices: &[Value], port_name: &str) -> String {
     }
     let mut found: Vec<String> = Vec::new();
     for slice in slices {
-        for port in items(slice, "/ports").iter().filter(|port| text(port, "/name") == port_name) {
-            for endpoint in
-                items(slice, "/endpoints").iter().filter(|endpoint| endpoint["conditions"]["ready"] != false)
-            {
-                for address in items(endpoint, "/addresses") {
-                    let address = plain(address);
-                    let port = number(port, "/port");
-                    found.push(if address.contains(':') {
-                        format!("[{address}]:{port}")
-                    } else {
-                        format!("{address}:{port}")
-                    });
-                }
-            }
+        let ready = || {
+            let ready = items(slice, "/endpoints").iter().filter(|endpoint| endpoint["conditions"]["ready"] != false);
+            // The others are of another form of the same address.
+            ready.filter_map(|endpoint| items(endpoint, "/addresses").first().map(plain))
+        };
+        let ports = items(slice, "/ports");
+        if ports.is_empty() {
+            // A service without an address of its own needs no ports.
+            found.extend(ready());
+        }
+        for port in ports.iter().filter(|port| text(port, "/name") == port_name) {
+            let port = number(port, "/port");
+            found.extend(ready().map(|address| match address.contains(':') {
+                true => format!("[{address}]:{port}"),
+                false => format!("{address}:{port}"),
+            }));
         }
     }
     if found.len() > ENDPOINTS_MAX {
@@ -82,6 +84,9 @@ pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
         let protocol = text(port, "/protocol");
         out += &format!("Port:\t{name}\t{}/{protocol}\n", number(port, "/port"));
         out += &format!("TargetPort:\t{}/{protocol}\n", plain(&port["targetPort"]));
+        if port["appProtocol"].is_string() {
+            out += &format!("AppProtocol:\t{}\n", text(port, "/appProtocol"));
+        }
         if number(port, "/nodePort") != 0 {
             out += &format!("NodePort:\t{name}\t{}/{protocol}\n", number(port, "/nodePort"));
         }
@@ -91,7 +96,6 @@ pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
     for (title, key) in [
         ("External Traffic Policy", "/spec/externalTrafficPolicy"),
         ("Internal Traffic Policy", "/spec/internalTrafficPolicy"),
-        ("Traffic Distribution", "/spec/trafficDistribution"),
     ] {
         if !text(object, key).is_empty() {
             out += &format!("{title}:\t{}\n", text(object, key));
@@ -103,6 +107,9 @@ pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
     if !items(object, "/spec/loadBalancerSourceRanges").is_empty() {
         out += &format!("LoadBalancer Source Ranges:\t{}\n", list("/spec/loadBalancerSourceRanges"));
     }
+    if object["spec"]["trafficDistribution"].is_string() {
+        out += &format!("Traffic Distribution:\t{}\n", text(object, "/spec/trafficDistribution"));
+    }
     Ok(out)
 }
 
@@ -111,7 +118,7 @@ async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
         let resource = &backend["resource"];
         return format!(
             "APIGroup: {}, Kind: {}, Name: {}",
-            text(resource, "/apiGroup"),
+            or(text(resource, "/apiGroup"), "<none>"),
             text(resource, "/kind"),
             text(resource, "/name")
         );
@@ -122,7 +129,7 @@ async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
     let found = cx.session.mapping("services").await;
     let Ok(mapping) = found else { return format!("{service}:{shown}") };
     match cx.session.send(&crate::session::Call::get(mapping.object(namespace, service))).await {
-        Err(_) => format!("{service}:{shown} (<error: services {service:?} not found>)"),
+        Err(failure) => format!("{service}:{shown} (<error: {}>)", failure.text()),
         Ok(object) => {
             let port_name = items(&object, "/spec/ports")
                 .iter()
@@ -139,16 +146,20 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &super::pairs("Labels", "", &map(object, "/metadata/labels"));
     out += &format!("Namespace:\t{namespace}\n");
-    let addresses: Vec<&str> = items(object, "/status/loadBalancer/ingress")
+    let mut addresses: Vec<&str> = items(object, "/status/loadBalancer/ingress")
         .iter()
         .map(|entry| or(text(entry, "/ip"), text(entry, "/hostname")))
+        .filter(|address| !address.is_empty())
         .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
     out += &format!("Address:\t{}\n", addresses.join(","));
     out += &format!("Ingress Class:\t{}\n", or(text(object, "/spec/ingressClassName"), "<none>"));
-    out += &match object["spec"]["defaultBackend"].is_object() {
-        true => format!("Default backend:\t{}\n", backend(cx, namespace, &object["spec"]["defaultBackend"]).await),
-        false => "Default backend:\t<default>\n".into(),
+    let default = match object["spec"]["defaultBackend"].is_object() {
+        true => backend(cx, namespace, &object["spec"]["defaultBackend"]).await,
+        false => "<default>".into(),
     };
+    out += &format!("Default backend:\t{default}\n");
     let tls = items(object, "/spec/tls");
     if !tls.is_empty() {
         out += "TLS:\n";
@@ -161,18 +172,16 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
         }
     }
     out += "Rules:\n  Host\tPath\tBackends\n  ----\t----\t--------\n";
-    let rules = items(object, "/spec/rules");
-    for rule in rules {
+    // Rules without paths are not shown.
+    let rules: Vec<&Value> = items(object, "/spec/rules").iter().filter(|rule| rule["http"].is_object()).collect();
+    for rule in &rules {
         out += &format!("  {}\t\n", or(text(rule, "/host"), "*"));
         for path in items(rule, "/http/paths") {
             out += &format!("    \t{} \t{}\n", text(path, "/path"), backend(cx, namespace, &path["backend"]).await);
         }
     }
     if rules.is_empty() {
-        out += &match object["spec"]["defaultBackend"].is_object() {
-            true => format!("  *\t* \t{}\n", backend(cx, namespace, &object["spec"]["defaultBackend"]).await),
-            false => "  *\t* \t<default>\n".into(),
-        };
+        out += &format!("  *\t*\t{default}\n");
     }
     out += &super::annotations("Annotations", "", &map(object, "/metadata/annotations"));
     Ok(out)

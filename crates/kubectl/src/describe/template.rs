@@ -29,5 +29,5 @@ pub fn pod_template(template: &Value, added: &[(&str, &str)]) -> String {
     }
     out += &pairs("Node-Selectors", "  ", &map(template, "/spec/nodeSelector"));
     out += &super::pod::tolerations(items(template, "/spec/tolerations"), "  ");
-    out
+    out + &super::pod::group(&template["spec"], "  ")
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::source::{self, Of};
 use super::{items, number, or, plain, text};
 
 pub fn volumes(list: &[Value], space: &str) -> String {
@@ -12,9 +13,11 @@ pub fn volumes(list: &[Value], space: &str) -> String {
     let name_indent = if space.is_empty() { "  " } else { "   " };
     for volume in list {
         out += &format!("{name_indent}{}:\n", text(volume, "/name"));
-        for line in lines(volume) {
-            out += &format!("    {line}\n");
+        let lines = lines(volume);
+        if lines.is_empty() {
+            out += "  <unknown>\n";
         }
+        lines.iter().for_each(|line| out += &format!("    {line}\n"));
     }
     out
 }
@@ -23,89 +26,80 @@ pub fn volumes(list: &[Value], space: &str) -> String {
 const PAIR_BYTES_MAX: usize = 140;
 
 fn lines(volume: &Value) -> Vec<String> {
-    let mut out = Vec::new();
-    let mut add = |key: &str, value: String| out.push(format!("{key}:\t{value}"));
-    if let Some(path) = volume.get("hostPath") {
-        add("Type", "HostPath (bare host directory volume)".into());
-        add("Path", text(path, "/path").into());
-        add("HostPathType", text(path, "/type").into());
-    } else if let Some(empty) = volume.get("emptyDir") {
-        add("Type", "EmptyDir (a temporary directory that shares a pod's lifetime)".into());
-        add("Medium", text(empty, "/medium").into());
-        add(
-            "SizeLimit",
-            match plain(&empty["sizeLimit"]).as_str() {
-                "" => "<unset>".into(),
-                size => size.to_string(),
-            },
-        );
-    } else if let Some(secret) = volume.get("secret") {
-        add("Type", "Secret (a volume populated by a Secret)".into());
-        add("SecretName", text(secret, "/secretName").into());
-        add("Optional", (secret["optional"] == true).to_string());
-    } else if let Some(map) = volume.get("configMap") {
-        add("Type", "ConfigMap (a volume populated by a ConfigMap)".into());
-        add("Name", text(map, "/name").into());
-        add("Optional", (map["optional"] == true).to_string());
-    } else if let Some(claim) = volume.get("persistentVolumeClaim") {
-        add("Type", "PersistentVolumeClaim (a reference to a PersistentVolumeClaim in the same namespace)".into());
-        add("ClaimName", text(claim, "/claimName").into());
-        add("ReadOnly", (claim["readOnly"] == true).to_string());
-    } else if let Some(projected) = volume.get("projected") {
-        add("Type", "Projected (a volume that contains injected data from multiple sources)".into());
-        for source in items(projected, "/sources") {
-            if source["secret"].is_object() {
-                add("SecretName", text(source, "/secret/name").into());
-                add("Optional", (source["secret"]["optional"] == true).to_string());
-            } else if source["downwardAPI"].is_object() {
-                add("DownwardAPI", "true".into());
-            } else if source["configMap"].is_object() {
-                add("ConfigMapName", text(source, "/configMap/name").into());
-                add("Optional", (source["configMap"]["optional"] == true).to_string());
-            } else if source["serviceAccountToken"].is_object() {
-                add("TokenExpirationSeconds", number(source, "/serviceAccountToken/expirationSeconds").to_string());
-            }
-        }
-    } else if let Some(downward) = volume.get("downwardAPI") {
-        add("Type", "DownwardAPI (a volume populated by information about the pod)".into());
-        out.push("Items:".into());
+    if let Some(lines) = source::lines(volume, Of::Pod) {
+        return lines;
+    }
+    if let Some(projected) = volume.get("projected") {
+        return projected_lines(projected);
+    }
+    if let Some(downward) = volume.get("downwardAPI") {
+        let mut out =
+            vec!["Type:\tDownwardAPI (a volume populated by information about the pod)".into(), "Items:".into()];
         for item in items(downward, "/items") {
             let from = or(text(item, "/fieldRef/fieldPath"), text(item, "/resourceFieldRef/resource"));
             out.push(format!("  {from} -> {}", text(item, "/path")));
         }
-    } else if let Some(nfs) = volume.get("nfs") {
-        add("Type", "NFS (an NFS mount that lasts the lifetime of a pod)".into());
-        add("Server", text(nfs, "/server").into());
-        add("Path", text(nfs, "/path").into());
-        add("ReadOnly", (nfs["readOnly"] == true).to_string());
-    } else if let Some(csi) = volume.get("csi") {
-        add("Type", "CSI (a Container Storage Interface (CSI) volume source)".into());
-        add("Driver", text(csi, "/driver").into());
-        add("FSType", text(csi, "/fsType").into());
-        add("ReadOnly", (csi["readOnly"] == true).to_string());
-        out.extend(pairs("VolumeAttributes", &csi["volumeAttributes"], ""));
-    } else if let Some(ephemeral) = volume.get("ephemeral") {
-        add(
-            "Type",
-            "EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)".into(),
-        );
-        let claim = &ephemeral["volumeClaimTemplate"];
-        if claim.is_object() {
-            add("StorageClass", text(claim, "/spec/storageClassName").into());
-            add("Volume", text(claim, "/spec/volumeName").into());
-            out.extend(pairs("Labels", &claim["metadata"]["labels"], INDENT));
-            out.extend(pairs("Annotations", &claim["metadata"]["annotations"], INDENT));
-            // Of a claim that is only asked for, neither is known.
-            out.extend(["Capacity:\t".into(), "Access Modes:\t".into()]);
-            let mode = text(claim, "/spec/volumeMode");
-            out.extend((!mode.is_empty()).then(|| format!("VolumeMode:\t{mode}")));
+        return out;
+    }
+    if let Some(csi) = volume.get("csi") {
+        return csi_lines(csi, Of::Pod);
+    }
+    match volume.get("ephemeral") {
+        Some(ephemeral) => ephemeral_lines(ephemeral),
+        // A kind of source that is newer than this program.
+        None => Vec::new(),
+    }
+}
+
+fn projected_lines(projected: &Value) -> Vec<String> {
+    let mut out = vec!["Type:\tProjected (a volume that contains injected data from multiple sources)".to_string()];
+    for source in items(projected, "/sources") {
+        let of = |kind: &str, title: &str| {
+            let found = &source[kind];
+            [format!("{title}:\t{}", text(found, "/name")), format!("Optional:\t{}", found["optional"] == true)]
+        };
+        if source["secret"].is_object() {
+            out.extend(of("secret", "SecretName"));
+        } else if source["downwardAPI"].is_object() {
+            out.push("DownwardAPI:\ttrue".into());
+        } else if source["configMap"].is_object() {
+            out.extend(of("configMap", "ConfigMapName"));
+        } else if source["serviceAccountToken"].is_object() {
+            let seconds = number(source, "/serviceAccountToken/expirationSeconds");
+            out.push(format!("TokenExpirationSeconds:\t{seconds}"));
         }
-    } else if let Some(image) = volume.get("image") {
-        add("Type", "Image (a container image or OCI artifact)".into());
-        add("Reference", text(image, "/reference").into());
-        add("PullPolicy", text(image, "/pullPolicy").into());
-    } else {
-        add("Type", "<unknown>".into());
+    }
+    out
+}
+
+/// Volumes of CSI drivers; persistent ones have a handle.
+pub fn csi_lines(csi: &Value, of: Of) -> Vec<String> {
+    let mut out = vec![
+        "Type:\tCSI (a Container Storage Interface (CSI) volume source)".to_string(),
+        format!("Driver:\t{}", text(csi, "/driver")),
+        format!("FSType:\t{}", text(csi, "/fsType")),
+    ];
+    if of == Of::PersistentVolume {
+        out.push(format!("VolumeHandle:\t{}", text(csi, "/volumeHandle")));
+    }
+    out.push(format!("ReadOnly:\t{}", csi["readOnly"] == true));
+    out.extend(pairs("VolumeAttributes", &csi["volumeAttributes"], ""));
+    out
+}
+
+fn ephemeral_lines(ephemeral: &Value) -> Vec<String> {
+    let kind = "EphemeralVolume (an inline specification for a volume that gets created and deleted with the pod)";
+    let mut out = vec![format!("Type:\t{kind}")];
+    let claim = &ephemeral["volumeClaimTemplate"];
+    if claim.is_object() {
+        out.push(format!("StorageClass:\t{}", text(claim, "/spec/storageClassName")));
+        out.push(format!("Volume:\t{}", text(claim, "/spec/volumeName")));
+        out.extend(pairs("Labels", &claim["metadata"]["labels"], INDENT));
+        out.extend(pairs("Annotations", &claim["metadata"]["annotations"], INDENT));
+        // Of a claim that is only asked for, neither is known.
+        out.extend(["Capacity:\t".into(), "Access Modes:\t".into()]);
+        let mode = text(claim, "/spec/volumeMode");
+        out.extend((!mode.is_empty()).then(|| format!("VolumeMode:\t{mode}")));
     }
     out
 }

@@ -148,7 +148,7 @@ pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
         out += &format!("  Name:\t{}\n", text(claim, "/metadata/name"));
         out += &format!("  StorageClass:\t{}\n", text(claim, "/spec/storageClassName"));
         out += &super::pairs("Labels", "  ", &super::map(claim, "/metadata/labels"));
-        out += &super::annotations("Annotations", "  ", &super::map(claim, "/metadata/annotations"));
+        out += &super::pairs("Annotations", "  ", &super::map(claim, "/metadata/annotations"));
         out +=
             &format!("  Capacity:\t{}\n", or(&plain(&claim["spec"]["resources"]["requests"]["storage"]), "<default>"));
         let modes: Vec<String> = items(claim, "/spec/accessModes").iter().map(plain).collect();
@@ -158,9 +158,10 @@ pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
 }
 
 pub async fn daemon_set(cx: &Context<'_>, object: &Value) -> Result<String> {
-    let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
+    let mut out = head(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
-    out += &super::pairs("Node-Selector", "", &super::map(object, "/spec/template/spec/nodeSelector"));
+    let nodes = super::in_line(&super::map(object, "/spec/template/spec/nodeSelector"));
+    out += &format!("Node-Selector:\t{nodes}\n");
     out += &tags(object);
     for (title, key) in [
         ("Desired Number of Nodes Scheduled", "/status/desiredNumberScheduled"),
@@ -208,48 +209,67 @@ fn behavior(behavior: &Value) -> String {
     out
 }
 
+/// What one metric is and what it should be. `current` is what the status says of it.
+fn metric_line(metric: &Value, current: &Value) -> String {
+    let field = match text(metric, "/type") {
+        "External" => "external",
+        "Pods" => "pods",
+        "Object" => "object",
+        "Resource" => "resource",
+        "ContainerResource" => "containerResource",
+        other => return format!("  <unknown metric type {other:?}>\n"),
+    };
+    let (source, now) = (&metric[field], &current[field]["current"]);
+    let target = &source["target"];
+    let name = or(text(source, "/metric/name"), text(source, "/name"));
+    let amount = |key: &str| (or(&plain(&now[key]), "<unknown>").to_string(), plain(&target[key]));
+    let by_average = !target["averageValue"].is_null();
+    let (kind, value) = if by_average {
+        ("(target average value)", amount("averageValue"))
+    } else {
+        ("(target value)", amount("value"))
+    };
+    let (title, (now, target)) = match field {
+        "external" => (format!("{name:?} {kind}"), value),
+        "pods" => (format!("{name:?} on pods"), amount("averageValue")),
+        "object" => {
+            let of = &source["describedObject"];
+            (format!("{name:?} on {}/{} {kind}", text(of, "/kind"), text(of, "/name")), value)
+        }
+        _ => {
+            let of = match text(source, "/container") {
+                "" => format!("resource {name} on pods"),
+                container => format!("resource {name} of container {container:?} on pods"),
+            };
+            match by_average {
+                true => (of, value),
+                false => (format!("{of}  (as a percentage of request)"), utilization(now, target)),
+            }
+        }
+    };
+    format!("  {title}:\t{now} / {target}\n")
+}
+
+/// The share of what was asked for that is used, and the one that is wanted.
+fn utilization(now: &Value, target: &Value) -> (String, String) {
+    let current = match now["averageUtilization"].as_i64() {
+        Some(share) => format!("{share}% ({})", plain(&now["averageValue"])),
+        None => "<unknown>".into(),
+    };
+    let wanted = match target["averageUtilization"].as_i64() {
+        Some(share) => format!("{share}%"),
+        None => "<auto>".into(),
+    };
+    (current, wanted)
+}
+
 pub fn autoscaler(object: &Value) -> String {
     let mut out = head(object) + &tags(object) + &created(object);
     let target = &object["spec"]["scaleTargetRef"];
     out += &format!("Reference:\t{}/{}\n", text(target, "/kind"), text(target, "/name"));
     out += "Metrics:\t( current / target )\n";
     for (at, metric) in items(object, "/spec/metrics").iter().enumerate() {
-        let current = &items(object, "/status/currentMetrics").get(at).cloned().unwrap_or_default();
-        let kind = text(metric, "/type");
-        if kind == "Resource" {
-            let name = text(metric, "/resource/name");
-            let target = &metric["resource"]["target"];
-            let now = &current["resource"]["current"];
-            if target["averageUtilization"].is_number() {
-                let shown = match now["averageUtilization"].as_i64() {
-                    Some(share) => format!("{share}% ({})", plain(&now["averageValue"])),
-                    None => "<unknown>".into(),
-                };
-                out += &format!(
-                    "  resource {name} on pods  (as a percentage of request):\t{shown} / {}%\n",
-                    number(target, "/averageUtilization")
-                );
-            } else {
-                out += &format!(
-                    "  resource {name} on pods:\t{} / {}\n",
-                    or(&plain(&now["averageValue"]), "<unknown>"),
-                    plain(&target["averageValue"])
-                );
-            }
-        } else {
-            let (inner, what) = match kind {
-                "Pods" => ("pods", "on pods".to_string()),
-                "Object" => {
-                    let of = &metric["object"]["describedObject"];
-                    ("object", format!("on {}/{}", text(of, "/kind"), text(of, "/name")))
-                }
-                _ => ("external", "(target average value)".to_string()),
-            };
-            let (now, target) = (&current[inner]["current"], &metric[inner]["target"]);
-            let value = |amounts: &Value| or(&plain(&amounts["averageValue"]), &plain(&amounts["value"])).to_string();
-            let name = text(&metric[inner], "/metric/name");
-            out += &format!("  {name:?} {what}:\t{} / {}\n", or(&value(now), "<unknown>"), value(target));
-        }
+        out += &metric_line(metric, items(object, "/status/currentMetrics").get(at).unwrap_or(&Value::Null));
     }
     let least = if object["spec"]["minReplicas"].is_null() {
         "<unset>".to_string()

@@ -37,7 +37,7 @@ fn rendered(folder: &Path, globals: &Value, chart: &Value, program: &str) -> Res
     let text = |key: &str| chart[key].as_str().filter(|text| !text.is_empty());
     // Nothing of the person's own settings of helm goes into what is built.
     let own = tempfile::Builder::new().prefix("kustomize-helm-").rand_bytes(9).tempdir()?;
-    run(folder, own.path(), program, &["version".into(), "-c".into(), "--short".into()])?;
+    run(folder, own.path(), program, &["version".into(), "--short".into()])?;
     let home = folder.join(globals["chartHome"].as_str().unwrap_or(HOME));
     let name = text("name").unwrap_or_default();
     let place = home.join(name);

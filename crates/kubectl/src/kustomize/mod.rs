@@ -96,7 +96,7 @@ fn metadata(folder: &Path, kustomization: &Value, resources: &mut [Resource]) {
             resource.object["metadata"]["annotations"]["config.kubernetes.io/origin"] = text.into();
         }
         if wanted.iter().any(|word| word == "managedByLabel") {
-            resource.object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "kustomize-(devel)".into();
+            resource.object["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "kustomize-v5.8.1".into();
         }
     }
 }

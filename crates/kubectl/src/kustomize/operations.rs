@@ -18,7 +18,7 @@ pub fn check(list: &str, entry: &Value, text: &str) -> Result<()> {
             ("path", entry["path"].as_str().unwrap_or_default())
         };
         return Err(Failure::message(format!(
-            "trouble configuring builtin PatchTransformer with config: `\n{}`: unable to parse SM or JSON patch from [{what}: \"{source}\"]",
+            "trouble configuring builtin PatchTransformer with config: `\n{}`: unable to parse SM or JSON patch from [{what}: {source:?}]",
             crate::output::yaml::text(&config)
         )));
     }

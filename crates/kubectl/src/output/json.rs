@@ -23,37 +23,12 @@ pub fn pretty_with(value: &Value, indent: &[u8]) -> String {
 }
 
 /// With the fields that are named first in that order, and the rest behind them.
-pub fn pretty_in_order(value: &Value, order: &[&str]) -> String {
-    let mut bytes = Vec::new();
-    let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
-    // Writing a value to memory cannot fail.
-    let _ = InOrder { value, order }.serialize(&mut serializer);
-    escape(&String::from_utf8_lossy(&bytes))
-}
-
-struct InOrder<'a> {
-    value: &'a Value,
-    order: &'a [&'a str],
-}
-
-impl Serialize for InOrder<'_> {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let inner = |value| InOrder { value, order: self.order };
-        match self.value {
-            Value::Array(items) => serializer.collect_seq(items.iter().map(inner)),
-            Value::Object(map) => {
-                let place = |key: &str| self.order.iter().position(|known| *known == key).unwrap_or(usize::MAX);
-                let mut entries: Vec<(&String, &Value)> = map.iter().collect();
-                entries.sort_by_key(|(key, _)| place(key));
-                serializer.collect_map(entries.into_iter().map(|(key, value)| (key, inner(value))))
-            }
-            other => other.serialize(serializer),
-        }
-    }
+pub fn pretty_in_order(value: &Value, order: &'static [&'static str]) -> String {
+    super::order::InOrder::named(value, order).pretty()
 }
 
 /// These letters stand only inside of strings.
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
         return text.to_string();
     }

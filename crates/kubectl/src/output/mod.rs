@@ -5,6 +5,7 @@ pub mod custom_columns;
 pub mod json;
 pub mod jsonpath;
 pub mod kyaml;
+pub mod order;
 pub mod table;
 pub mod template;
 pub mod yaml;
@@ -125,6 +126,15 @@ impl Format {
 
     pub fn is_human(&self) -> bool {
         matches!(self, Format::Human { .. })
+    }
+
+    /// The text of an object that upstream holds in one of its types: in JSON its fields have the order of the type.
+    pub fn typed_text(&self, object: &Value) -> Result<String> {
+        match self {
+            Format::Json => Ok(format!("{}\n", order::pretty(object))),
+            Format::Kyaml => Ok(kyaml::typed_text(object)),
+            other => other.text(object),
+        }
     }
 
     /// The text of one object, or of a list, for every format but the human one.

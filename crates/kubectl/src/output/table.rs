@@ -82,7 +82,7 @@ pub fn labels_text(labels: Option<&serde_json::Map<String, Value>>) -> String {
 fn cell(value: &Value) -> String {
     let text = match value {
         Value::String(text) => text.clone(),
-        Value::Null => "<none>".into(),
+        Value::Null => String::new(),
         other => other.to_string(),
     };
     let text = match text.find(['\n', '\r', '\x0c']) {
@@ -136,5 +136,6 @@ mod tests {
             "EVENT   \tNAMESPACE\tNAME\tIP\tZ\tNONE\tLABELS\nADDED   \tx\tpod/a\t1.2.3.4\t1\t\tapp=web,t/z=1\n"
         );
         assert_eq!(cell(&json!("a\nb")), "a...");
+        assert_eq!(cell(&Value::Null), "");
     }
 }

@@ -130,6 +130,9 @@ impl Session {
                 Ok((wanted, Vec::new()))
             }
             Words::Types(types, names) => {
+                if types.iter().any(String::is_empty) && query.arguments.first().is_some_and(String::is_empty) {
+                    return Err(Failure::message("the server doesn't have a resource type \"\""));
+                }
                 let mut mappings: Vec<Mapping> = Vec::new();
                 for kind in &types {
                     for mapping in self.types(kind).await? {

@@ -191,7 +191,7 @@ const CLUSTER_FLAGS: &[Flag] = &[
 const CONTEXT_FLAGS: &[Flag] = &[
     Flag::text("cluster", "", "The cluster of the context."),
     Flag::switch("current", "Change the current context."),
-    Flag::text("namespace", "", "The namespace of the context."),
+    Flag::text("namespace", "", "The namespace of the context.").short('n'),
     Flag::text("user", "", "The user of the context."),
 ];
 const CREDENTIAL_FLAGS: &[Flag] = &[

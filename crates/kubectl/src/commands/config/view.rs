@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::list;
 use crate::config;
 use crate::failure::{Failure, Result};
+use crate::output::order::InOrder;
 use crate::output::{Format, yaml};
 use crate::session::Session;
 use crate::terminal;
@@ -18,7 +19,7 @@ pub async fn view(session: &Session) -> Result<()> {
     // A file that was named and is not there is empty here.
     let mut config = match config::merged(flags) {
         Err(_) if flags.given("kubeconfig") && !std::path::Path::new(flags.text("kubeconfig")).exists() => {
-            json!({"apiVersion": "v1", "kind": "Config", "preferences": {}, "current-context": ""})
+            json!({"apiVersion": "v1", "kind": "Config", "current-context": ""})
         }
         config => config?,
     };
@@ -55,6 +56,9 @@ pub async fn view(session: &Session) -> Result<()> {
     match Format::from(flags, false)? {
         Format::Yaml | Format::Human { .. } => terminal::out(&yaml::text(&config)),
         Format::Json => terminal::outln(&crate::output::json::pretty_in_order(&config, FIELD_ORDER)),
+        Format::Kyaml => {
+            terminal::out(&crate::output::kyaml::document(&InOrder::named(&config, FIELD_ORDER)));
+        }
         format => terminal::out(&format.text(&config)?),
     }
     Ok(())

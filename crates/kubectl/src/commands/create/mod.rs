@@ -140,7 +140,7 @@ pub(super) async fn generated(session: &Session, mut object: Value, failed: &str
     }
     object = change::as_go_writes(object);
     if session.flags.on("save-config") {
-        object = change::with_last_applied(&object);
+        object = change::with_last_applied_typed(&object);
     }
     let created = if change.local() {
         object
@@ -152,7 +152,7 @@ pub(super) async fn generated(session: &Session, mut object: Value, failed: &str
         })?
     };
     let name = created["metadata"]["name"].as_str().unwrap_or_default().to_string();
-    change.report(&format!("{}/{name}", mapping.shown()), &created, "created")
+    change.report_typed(&format!("{}/{name}", mapping.shown()), &created, "created")
 }
 
 /// The one argument of a generator.

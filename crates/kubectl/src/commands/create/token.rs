@@ -71,7 +71,12 @@ async fn run(session: &Session) -> Result<()> {
     }
     match Format::from(flags, false)? {
         Format::Human { .. } => terminal::outln(token),
-        format => terminal::out(&format.text(&answer)?),
+        format => {
+            let mut answer = answer.clone();
+            // Go writes it, whether the token is bound to something or not.
+            answer["spec"]["boundObjectRef"] = answer["spec"]["boundObjectRef"].take();
+            terminal::out(&format.typed_text(&answer)?);
+        }
     }
     Ok(())
 }

@@ -88,13 +88,16 @@ fn start_otherwise(flags: &Parsed, container: &mut Value, command: &[String]) {
 /// What a profile lets the helper do.
 pub fn allow(profile: &str, place: In, container: &mut Value) {
     let added: &[&str] = match (profile, place) {
-        ("general", In::Pod | In::Copy) | ("baseline", In::Copy) => &["SYS_PTRACE"],
+        ("general", In::Pod | In::Copy) => &["SYS_PTRACE"],
         ("netadmin", _) => &["NET_ADMIN", "NET_RAW"],
         _ => &[],
     };
     match profile {
         "baseline" => _ = container.as_object_mut().map(|container| container.remove("securityContext")),
-        "sysadmin" => container["securityContext"] = json!({"privileged": true}),
+        "general" if place == In::Node => {
+            _ = container.as_object_mut().map(|container| container.remove("securityContext"))
+        }
+        "sysadmin" => container["securityContext"]["privileged"] = true.into(),
         "restricted" => {
             container["securityContext"] = json!({"allowPrivilegeEscalation": false, "runAsNonRoot": true,
                 "capabilities": {"drop": ["ALL"]}, "seccompProfile": {"type": "RuntimeDefault"}});
@@ -121,11 +124,11 @@ pub fn warn_of_user(pod: &Value, container: &Value) {
     }
 }
 
-/// The pod once more under another name, with what the flags let it keep.
+/// The pod once more under another name.
 pub fn copy(flags: &Parsed, pod: &Value) -> Result<Value> {
     let mut metadata = json!({"name": flags.text("copy-to"), "namespace": pod["metadata"]["namespace"]});
-    for (flag, key) in [("keep-labels", "labels"), ("keep-annotations", "annotations")] {
-        if flags.on(flag) {
+    for key in ["labels", "annotations"] {
+        if pod["metadata"][key].is_object() {
             metadata[key] = pod["metadata"][key].clone();
         }
     }
@@ -135,36 +138,44 @@ pub fn copy(flags: &Parsed, pod: &Value) -> Result<Value> {
     if !flags.on("same-node") {
         fields.remove("nodeName");
     }
-    if !flags.on("keep-init-containers") {
-        fields.remove("initContainers");
-    }
-    // What admission put there comes again by itself.
-    let account = |name: &Value| name.as_str().is_some_and(|name| name.starts_with("kube-api-access-"));
-    if let Some(volumes) = fields.get_mut("volumes").and_then(Value::as_array_mut) {
-        volumes.retain(|volume| !account(&volume["name"]));
-    }
     if flags.given("share-processes") {
         fields.insert("shareProcessNamespace".into(), flags.on("share-processes").into());
     }
+    let images = flags.list("set-image");
+    let image_of =
+        |name: &str| images.iter().filter_map(|pair| pair.split_once('=')).rfind(|(target, _)| *target == name);
     for container in fields.get_mut("containers").and_then(Value::as_array_mut).into_iter().flatten() {
-        for (flag, key) in
-            [("keep-liveness", "livenessProbe"), ("keep-readiness", "readinessProbe"), ("keep-startup", "startupProbe")]
-        {
-            if !flags.on(flag) {
-                container.as_object_mut().map(|container| container.remove(key));
-            }
-        }
-        if let Some(mounts) = container["volumeMounts"].as_array_mut() {
-            mounts.retain(|mount| !account(&mount["name"]));
-        }
-        for pair in flags.list("set-image") {
-            let (target, image) = pair.split_once('=').unwrap_or((&pair, ""));
-            if target == "*" || container["name"] == target {
-                container["image"] = image.into();
-            }
+        let own = image_of(container["name"].as_str().unwrap_or_default());
+        if let Some((_, image)) = own.or(image_of("*")) {
+            container["image"] = image.into();
         }
     }
     Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+}
+
+/// Takes away what would make others believe that the copy is the pod, unless the flags keep it.
+fn strip(flags: &Parsed, copy: &mut Value) {
+    // The old profile knows no flags: labels go, all else stays.
+    let legacy = flags.text("profile") == "legacy";
+    let goes = |flag: &str| if legacy { flag == "keep-labels" } else { !flags.on(flag) };
+    let remove = |value: &mut Value, key: &str| _ = value.as_object_mut().map(|fields| fields.remove(key));
+    for (flag, key) in [("keep-labels", "labels"), ("keep-annotations", "annotations")] {
+        if goes(flag) {
+            remove(&mut copy["metadata"], key);
+        }
+    }
+    if goes("keep-init-containers") {
+        remove(&mut copy["spec"], "initContainers");
+    }
+    for container in copy["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        for (flag, key) in
+            [("keep-liveness", "livenessProbe"), ("keep-readiness", "readinessProbe"), ("keep-startup", "startupProbe")]
+        {
+            if goes(flag) {
+                remove(container, key);
+            }
+        }
+    }
 }
 
 /// Puts the helper into a copy: a new container, or one that is there and starts otherwise.
@@ -179,6 +190,7 @@ pub fn into_copy(flags: &Parsed, copy: &mut Value, name: &str, command: &[String
     customize(&mut containers[at], custom);
     warn_of_user(copy, &containers[at]);
     copy["spec"]["containers"] = containers.into();
+    strip(flags, copy);
     if flags.text("profile") != "legacy" && copy["spec"]["shareProcessNamespace"].is_null() {
         copy["spec"]["shareProcessNamespace"] = true.into();
     }

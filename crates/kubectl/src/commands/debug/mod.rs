@@ -42,11 +42,7 @@ const FLAGS: &[Flag] = &[
     Flag::switch("keep-liveness", "A copy keeps liveness probes."),
     Flag::switch("keep-readiness", "A copy keeps readiness probes."),
     Flag::switch("keep-startup", "A copy keeps startup probes."),
-    Flag::text(
-        "profile",
-        "legacy",
-        "What the helper may do: legacy, general, baseline, netadmin, restricted or sysadmin.",
-    ),
+    Flag::text("profile", "general", "What the helper may do: general, baseline, netadmin, restricted or sysadmin."),
     Flag::switch("quiet", "Only print what the process prints.").short('q'),
     Flag::switch("replace", "Delete the pod that was copied."),
     Flag::switch("same-node", "A copy goes to the same node."),
@@ -137,7 +133,7 @@ fn check(session: &Session, targets: &[String], command: &[String]) -> Result<Op
     }
     if flags.text("profile") == "legacy" {
         terminal::errln(
-            "--profile=legacy is deprecated and will be removed in the future. It is recommended to explicitly specify a profile, for example \"--profile=general\".",
+            "--profile=legacy is deprecated and planned to be removed in v1.39. It is recommended to specify other profile, for example \"--profile=general\".",
         );
     }
     Ok(custom)

@@ -117,7 +117,7 @@ async fn patched(session: &Session, step: Step) -> Result<()> {
             }
         };
         match change.send(Call::patch(info.path(), STRATEGIC, &patch), "kubectl-rollout").await {
-            Ok(object) => change.report(&info.shown(), &object, outcome)?,
+            Ok(object) => change.report_typed(&info.shown(), &object, outcome)?,
             Err(failure) => failures.push(failure),
         }
     }

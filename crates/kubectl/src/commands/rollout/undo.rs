@@ -14,6 +14,13 @@ pub async fn run(session: &Session) -> Result<()> {
     failure::all(failures)?;
     let to = session.flags.integer("to-revision");
     for info in infos {
+        let applied = crate::commands::change::LAST_APPLIED;
+        if info.object["metadata"]["annotations"][applied].is_string() {
+            crate::terminal::warn(&format!(
+                "resource {}/{} was previously managed with 'kubectl apply'. Rolling back will not update the {applied} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider using 'kubectl apply' with your previous configuration file instead.",
+                info.mapping.plural, info.name
+            ));
+        }
         let revisions = history::revisions(session, &info).await?;
         let target = target(&info, &revisions, to)?;
         if change.local() {
@@ -35,7 +42,7 @@ pub async fn run(session: &Session) -> Result<()> {
             _ => Call::patch(info.path(), STRATEGIC, &target.object["data"]),
         };
         let object = change.send(call, "kubectl-rollout").await?;
-        change.report(&info.shown(), &object, "rolled back")?;
+        change.report_typed(&info.shown(), &object, "rolled back")?;
     }
     Ok(())
 }

@@ -123,7 +123,7 @@ async fn save(change: &Change<'_>, before: &Info, after: Info, outcome: &str) ->
         let (patch, kind) = crate::commands::apply::patch(before, &before.object, &after.object, &before.object);
         change.send(Call::patch(after.path(), kind, &patch), "kubectl-set").await?
     };
-    change.report(&after.shown(), &object, outcome)
+    change.report_typed(&after.shown(), &object, outcome)
 }
 
 fn containers<'a>(spec: &'a mut Value, pattern: &str) -> Vec<&'a mut Value> {
@@ -244,7 +244,7 @@ async fn selector(session: &Session) -> Result<()> {
             // A selector is one value: its old labels are not kept.
             change.send(Call::put(after.path(), &after.object), "kubectl-set").await?
         };
-        if let Err(failure) = change.report(&after.shown(), &object, "selector updated") {
+        if let Err(failure) = change.report_typed(&after.shown(), &object, "selector updated") {
             failures.push(failure);
         }
     }
@@ -297,7 +297,7 @@ async fn service_account(session: &Session) -> Result<()> {
                 }
             }
         };
-        change.report(&after.shown(), &object, "serviceaccount updated")?;
+        change.report_typed(&after.shown(), &object, "serviceaccount updated")?;
     }
     failure::all(failures)
 }
@@ -349,7 +349,7 @@ async fn subject(session: &Session) -> Result<()> {
                 }
             }
         };
-        change.report(&after.shown(), &object, "subjects updated")?;
+        change.report_typed(&after.shown(), &object, "subjects updated")?;
     }
     failure::all(failures)
 }

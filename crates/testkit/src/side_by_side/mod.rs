@@ -1,6 +1,9 @@
-//! The same commands with the real kubectl and with ours, at the same time on the same cluster, each in a namespace and a
-//! folder of its own. What the real one prints on standard output and standard error, and its exit code, is what ours must
-//! print. Nothing is written down but the commands.
+//! The same commands with the real kubectl and with ours. What the real one prints on standard output and standard error,
+//! and its exit code, is what ours must print. Nothing is written by hand but the commands.
+//!
+//! What the real one prints stands in the recordings beside the commands. Where `KNARR_REAL_KUBECTL` names a program, that
+//! one is played instead, at the same time on the same cluster, each side in a namespace and a folder of its own; with
+//! `UPDATE=1` its answers become the recording.
 //!
 //! ```text
 //! # A comment.
@@ -14,6 +17,8 @@
 //! cannot share is taken out before comparing: uids, times, ages, revisions, addresses, generated names.
 //! A difference that is meant stands in `differences.txt` beside the commands, with its reason; it must exist.
 
+mod recording;
+
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::LazyLock;
@@ -21,7 +26,10 @@ use std::sync::LazyLock;
 use anyhow::{Context, bail};
 use regex::{Captures, Regex};
 
-use crate::{Server, kubectl};
+use crate::Server;
+
+/// How a recording is made.
+const HOW: &str = "UPDATE=1 KNARR_REAL_KUBECTL=/path/to/kubectl cargo test -p tests --test side_by_side";
 
 const HELPERS: &str = r#"eventually() { for _ in $(seq 100); do "$@" >/dev/null 2>&1 && return; sleep 0.1; done; "$@"; }
 unset KUBERNETES_MASTER EDITOR KUBE_EDITOR VISUAL
@@ -50,7 +58,7 @@ struct Side<'a> {
     home: tempfile::TempDir,
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 struct Answer {
     stdout: String,
     stderr: String,
@@ -62,26 +70,13 @@ pub fn run(server: &Server, folder: &Path, theme: &str) -> anyhow::Result<()> {
     let file = folder.join(format!("{theme}.txt"));
     let cases = parse(&std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?)?;
     let mut meant = meant(&std::fs::read_to_string(folder.join("differences.txt"))?, theme)?;
-    let real = kubectl::programs().into_iter().rfind(|program| !kubectl::is_debians(program));
-    // Only a kubectl of our time is a measure; Debian's is a dozen versions older.
-    let Some(real) = real else {
-        eprintln!("skipped: there is no current kubectl on this machine");
-        return Ok(());
+    let ours = Side::new(server, &our_kubectl()?, format!("{}-o", theme.replace('_', "-")))?;
+    let (expected, found) = match std::env::var_os("KNARR_REAL_KUBECTL") {
+        None => (recording::read(folder, theme, &cases)?, ours.play(&cases)?),
+        Some(program) => play_both(&ours, &PathBuf::from(program), folder, theme, &cases)?,
     };
-    let ours = match std::env::var_os("KUBECTL_BINARY") {
-        Some(program) => program.into(),
-        None => crate::server::binary()?,
-    };
-    let short = theme.replace('_', "-");
-    let real = Side::new(server, &real, format!("{short}-r"))?;
-    let ours = Side::new(server, &ours, format!("{short}-o"))?;
-    let (expected, found) = std::thread::scope(|scope| {
-        let expected = scope.spawn(|| real.play(&cases));
-        let found = ours.play(&cases);
-        (expected.join().expect("the real side does not panic"), found)
-    });
     let mut failures = String::new();
-    for ((case, expected), found) in cases.iter().zip(expected?).zip(found?) {
+    for ((case, expected), found) in cases.iter().zip(expected).zip(found) {
         let (expected, found) = (expected.without(&meant), found.without(&meant));
         if expected == found {
             continue;
@@ -101,6 +96,34 @@ pub fn run(server: &Server, folder: &Path, theme: &str) -> anyhow::Result<()> {
         }
     }
     if failures.is_empty() { Ok(()) } else { bail!("{failures}") }
+}
+
+fn our_kubectl() -> anyhow::Result<PathBuf> {
+    match std::env::var_os("KUBECTL_BINARY") {
+        Some(program) => Ok(program.into()),
+        None => crate::server::binary(),
+    }
+}
+
+/// The answers of the real one, which are recorded if that is asked for, and ours.
+fn play_both(
+    ours: &Side,
+    real: &Path,
+    folder: &Path,
+    theme: &str,
+    cases: &[Case],
+) -> anyhow::Result<(Vec<Answer>, Vec<Answer>)> {
+    let real = Side::new(ours.server, real, format!("{}-r", theme.replace('_', "-")))?;
+    let (expected, found) = std::thread::scope(|scope| {
+        let expected = scope.spawn(|| real.play(cases));
+        let found = ours.play(cases);
+        (expected.join().expect("the real side does not panic"), found)
+    });
+    let expected = expected?;
+    if std::env::var_os("UPDATE").is_some() {
+        recording::write(folder, theme, cases, &expected)?;
+    }
+    Ok((expected, found?))
 }
 
 fn parse(text: &str) -> anyhow::Result<Vec<Case>> {
@@ -160,13 +183,13 @@ impl<'a> Side<'a> {
         let config = std::fs::read_to_string(server.kubeconfig())?;
         std::fs::write(home.path().join("admin.kubeconfig"), config)?;
         let side = Side { server, program: programs, namespace, home };
-        let real = server.kubectl();
-        real.ok(&["create", "namespace", &side.namespace]);
+        let own = server.kubectl_of(&side.program.join("kubectl"));
+        own.ok(&["create", "namespace", &side.namespace]);
         server.default_account(&side.namespace)?;
         let file = side.home.path().join("admin.kubeconfig");
         let namespace = format!("--namespace={}", side.namespace);
         let file = file.to_str().context("a path in UTF-8")?;
-        real.ok(&["--kubeconfig", file, "config", "set-context", "--current", &namespace]);
+        own.ok(&["--kubeconfig", file, "config", "set-context", "--current", &namespace]);
         Ok(side)
     }
 
