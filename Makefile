@@ -3,9 +3,11 @@
 CARGO ?= cargo
 DATA_DIR ?= $(CURDIR)/target/cluster
 PORT ?= 6443
-# `PROFILE=dev` takes what the tests have built, with everything that they share.
-PROFILE ?= release
+# `make run` is for who wants to see it soon, everything else for who wants it fast. `PROFILE=dev` takes what the tests have
+# built, with everything that they share.
+PROFILE ?= $(if $(filter run,$(MAKECMDGOALS)),quick,release)
 PACKAGES := $(if $(filter dev,$(PROFILE)),--workspace,-p knarr)
+MINUTES := $(if $(filter quick,$(PROFILE)),6,15)
 PROGRAM := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/knarr
 # What of the tests runs, such as `TESTS='--lib quantity'`: all, unless told otherwise.
 TESTS ?=
@@ -14,19 +16,23 @@ NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 12
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
 
-.PHONY: help run build release test ci lint fmt fmt-check clippy licences bench failover soak tools clean
+.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences bench failover soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-run: build ## Start a one-node cluster on this machine; Ctrl-C stops it, its data stay in target/cluster.
+run: before-run build ## Start a one-node cluster on this machine; Ctrl-C stops it, its data stay in target/cluster.
 	@scripts/install-tools run
 	@mkdir -p "$(DATA_DIR)"
 	@scripts/first-steps "$(DATA_DIR)" "$(NODE_FLAGS)"
 	exec $(PROGRAM) server --data-dir "$(DATA_DIR)" --https-port $(PORT) $(NODE_FLAGS)
 
-build: ## Build the release program; target/bin has it as knarr and as kubectl.
+before-run:
+	@scripts/before-run "$(DATA_DIR)" "$(PORT)" "$(PROGRAM)"
+
+build: ## Build the program for speed, as `make bench` measures it; target/bin has it as knarr and as kubectl.
 	@scripts/install-tools build
+	@test -e $(PROGRAM) || echo "building knarr (profile $(PROFILE)): on two cores the first build takes about $(MINUTES) minutes"
 	$(CARGO) build --profile $(PROFILE) --locked $(PACKAGES)
 	@mkdir -p target/bin
 	@ln -sfn ../../$(PROGRAM) target/bin/knarr
@@ -40,6 +46,10 @@ test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real c
 	@scripts/install-tools test
 	$(CARGO) build --locked --workspace
 	$(CARGO) $(TEST_RUNNER) --locked --workspace $(TESTS)
+
+fresh: ## `make run` and `make test` in a Debian that has nothing but Rust and make; takes hours on two cores.
+	@scripts/install-tools test
+	$(CARGO) test --locked -p tests --test fresh -- --ignored --nocapture --test-threads=1
 
 ci: lint test ## What the checks of a change run, nothing more or less.
 
@@ -58,8 +68,9 @@ clippy:
 licences:
 	@scripts/check-licences
 
-bench: build ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
+bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
+	$(CARGO) build --release --locked -p knarr
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
 

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use store::embedded::{Config, EmbeddedStore};
+use store::etcd::client::{Client, Compare, Options, RequestOp, TxnRequest};
 use store::{Change, Expect, Store, Written};
 
 use crate::report::{self, Better, Latencies};
@@ -87,7 +87,7 @@ async fn embedded(store: &Arc<EmbeddedStore>, writers: usize) -> anyhow::Result<
 }
 
 struct EtcdWriter {
-    client: etcd_client::KvClient,
+    client: Client,
     prefix: String,
     value: Vec<u8>,
     /// The revision of each key; 0 where it is absent.
@@ -97,13 +97,16 @@ struct EtcdWriter {
 impl Writer for EtcdWriter {
     async fn write(&mut self, number: usize) -> anyhow::Result<()> {
         let key = format!("{}{number}", self.prefix);
-        let unchanged = Compare::mod_revision(key.as_str(), CompareOp::Equal, self.expected[number]);
-        let put = TxnOp::put(key.as_str(), self.value.as_slice(), None);
-        let done = self.client.txn(Txn::new().when([unchanged]).and_then([put])).await?;
-        if !done.succeeded() {
+        let txn = TxnRequest {
+            compare: vec![Compare::mod_revision(key.as_str(), self.expected[number])],
+            success: vec![RequestOp::put(key.as_str(), self.value.as_slice(), 0)],
+            failure: Vec::new(),
+        };
+        let done = self.client.txn(txn).await?;
+        if !done.succeeded {
             bail!("conflict in etcd");
         }
-        self.expected[number] = done.header().context("etcd answered without a revision")?.revision();
+        self.expected[number] = done.header.context("etcd answered without a revision")?.revision;
         Ok(())
     }
 }
@@ -111,10 +114,10 @@ impl Writer for EtcdWriter {
 async fn real_etcd(etcd: &testkit::Etcd, writers: usize) -> anyhow::Result<Run> {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS.min(writers) {
-        connections.push(etcd_client::Client::connect([&etcd.endpoint], None).await.context("reach etcd")?);
+        connections.push(Client::new(&[&etcd.endpoint], &Options::default()).context("reach etcd")?);
     }
     let writer = |number: usize| EtcdWriter {
-        client: connections[number % connections.len()].kv_client(),
+        client: connections[number % connections.len()].clone(),
         prefix: format!("/registry/bench/{writers}/{number}/"),
         value: vec![b'x'; VALUE_BYTES],
         expected: [0; KEYS_PER_WRITER],

@@ -1,6 +1,6 @@
 //! The seam between the kubelet and whatever runs containers: the Container Runtime Interface, v1.
 //!
-//! The messages are upstream's own (crate `k8s-cri`), so that a container runtime of ours and any CRI endpoint take the same
+//! The messages are upstream's own (`proto/`, from which `generated/` is made), so that a container runtime of ours and any CRI endpoint take the same
 //! words. Two seams stand here: [`Runtime`], which the kubelet drives, and [`Network`], which a runtime asks for a pod's
 //! addresses.
 
@@ -9,7 +9,12 @@ pub mod network;
 pub mod remote;
 pub mod serve;
 
-pub use k8s_cri::v1;
+/// The messages, clients and servers of the interface.
+#[allow(clippy::all)]
+pub mod v1 {
+    include!("generated/runtime.v1.rs");
+}
+
 pub use network::{Addresses, Network, SandboxNetwork};
 pub use remote::Remote;
 pub use streams::{Attached, Forwarded, Session, Streaming};

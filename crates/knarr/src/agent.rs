@@ -55,6 +55,13 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     disabled.extend(flags.parts.disabled());
     flags.node.check()?;
     flags.parts.check(&flags.node)?;
+    crate::check::before_start(crate::check::Start {
+        data_dir: &flags.data_dir,
+        api: None,
+        node: Some(&flags.node),
+        service_cidr: None,
+    })
+    .await?;
     let shutdown = Shutdown::new();
     crate::alone::cancel_on_signal(&shutdown)?;
     let token = match &flags.token_file {

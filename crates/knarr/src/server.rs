@@ -2,7 +2,7 @@
 
 mod controllers;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,6 +164,13 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     }
     let disabled = flags.settle_disabled()?;
     flags.check()?;
+    crate::check::before_start(crate::check::Start {
+        data_dir: &flags.data_dir,
+        api: Some(SocketAddr::new(flags.bind_address, flags.https_port)),
+        node: (!flags.disable_agent).then_some(&flags.node),
+        service_cidr: Some(flags.service_cidr),
+    })
+    .await?;
     if let Some(other) = flags.server.clone() {
         let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
         flags.follow(settings)?;

@@ -17,26 +17,25 @@ use crate::{Hub, Machine, Place};
 const MOUNTS: &str = r#"
 set -e
 root=$OWN/root
-mkdir -p "$root" "$OWN/upper" "$OWN/work" "$OWN/tools" "$ARCHIVES"
+mkdir -p "$root" "$OWN/upper" "$OWN/work" "$OWN/tmp" "$ARCHIVES"
 mount -t overlay knarr-test -o "lowerdir=$LOWER,upperdir=$OWN/upper,workdir=$OWN/work" "$root"
 mount --rbind /proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
 mount -t tmpfs knarr-test "$root/run"
-mkdir -p "$root$CHECKOUT" "$CHECKOUT/target/cluster" "$CHECKOUT/target/tools"
-mount --bind "$CHECKOUT" "$root$CHECKOUT"
-mount -t tmpfs knarr-test "$root$CHECKOUT/target/cluster"
-mount --bind "$OWN/tools" "$root$CHECKOUT/target/tools"
-for folder in "$CARGO_HOME" "$RUSTUP_HOME"; do
-  mkdir -p "$root$folder"
-  mount --bind "$folder" "$root$folder"
-  mount -o remount,bind,ro "$root$folder"
-done
 mount --bind "$ARCHIVES" "$root/var/cache/apt/archives"
+# Containers have overlays of their own, which the kernel does not put on top of this one.
+chmod 1777 "$OWN/tmp"
+mount --bind "$OWN/tmp" "$root/tmp"
 for folder in /var/lib/knarr /var/log/pods /var/log/containers; do
   mkdir -p "$root$folder"
   mount -t tmpfs knarr-test "$root$folder"
 done
+read_only() {
+  mkdir -p "$root$2"
+  mount --bind "$1" "$root$2"
+  mount -o remount,bind,ro "$root$2"
+}
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 # Whom this machine believes: its way to the registries may be watched by an authority of its own.
 mkdir -p "$root/etc/ssl/certs" "$root/usr/local/share/ca-certificates"
@@ -50,6 +49,28 @@ echo force-unsafe-io > "$root/etc/dpkg/dpkg.cfg.d/knarr-test"
 printf 'silent\nshow-error\n' > "$root/root/.curlrc"
 "#;
 
+/// The checkout itself with all that is built there, and the Rust of this machine.
+const SHARED: &str = r#"
+mkdir -p "$root$CHECKOUT" "$CHECKOUT/target/cluster" "$CHECKOUT/target/tools" "$OWN/tools"
+mount --bind "$CHECKOUT" "$root$CHECKOUT"
+mount -t tmpfs knarr-test "$root$CHECKOUT/target/cluster"
+mount --bind "$OWN/tools" "$root$CHECKOUT/target/tools"
+read_only "$CARGO_HOME" "$CARGO_HOME"
+read_only "$RUSTUP_HOME" "$RUSTUP_HOME"
+"#;
+
+/// What a clone has, and nothing that was built. Of Rust only the toolchain; packages that were downloaded for this machine
+/// stand for the download of the same packages.
+const COPIED: &str = r#"
+mkdir -p "$OWN/checkout" "$root$CHECKOUT" "$root$CARGO_HOME"
+(cd "$CHECKOUT" && git ls-files --cached --others --exclude-standard -z |
+  tar --create --null --files-from=- --ignore-failed-read --warning=no-failed-read --file=-) | tar --extract --directory="$OWN/checkout"
+mount --bind "$OWN/checkout" "$root$CHECKOUT"
+read_only "$CARGO_HOME/registry" "$CARGO_HOME/registry"
+cp "$CARGO_HOME"/config.toml "$root$CARGO_HOME/" 2>/dev/null || true
+read_only "$SYSROOT" "$SYSROOT"
+"#;
+
 /// Of the test's environment, what decides whether something must be built again, and how Python trusts its registry.
 const PASSED_ON: [&str; 5] = ["CARGO_INCREMENTAL", "CARGO_PROFILE_", "CARGO_BUILD_", "RUSTFLAGS", "PIP_CERT"];
 
@@ -60,9 +81,47 @@ pub struct Debian {
     own: TempDir,
 }
 
+/// What of this machine is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    Shared,
+    Copied,
+}
+
+impl Contents {
+    fn mounts(self) -> &'static str {
+        match self {
+            Contents::Shared => SHARED,
+            Contents::Copied => COPIED,
+        }
+    }
+}
+
+/// Where the compiler of this checkout is.
+fn sysroot(checkout: &Path) -> anyhow::Result<String> {
+    let asked =
+        Command::new("rustc").args(["--print", "sysroot"]).current_dir(checkout).output().context("ask rustc")?;
+    ensure!(asked.status.success(), "ask rustc: {}", String::from_utf8_lossy(&asked.stderr));
+    Ok(String::from_utf8_lossy(&asked.stdout).trim().to_owned())
+}
+
 impl Debian {
     /// Takes a minute where none was made before, and needs a mirror then. Variables are those of all its terminals.
     pub fn start(hub: &Arc<Hub>, place: Place, variables: &[(&str, &str)]) -> anyhow::Result<Debian> {
+        Debian::start_with(hub, place, variables, Contents::Shared)
+    }
+
+    /// The same with a copy of the checkout in which nothing is built, and with none of this machine's programs but Rust's.
+    pub fn start_fresh(hub: &Arc<Hub>, place: Place, variables: &[(&str, &str)]) -> anyhow::Result<Debian> {
+        Debian::start_with(hub, place, variables, Contents::Copied)
+    }
+
+    fn start_with(
+        hub: &Arc<Hub>,
+        place: Place,
+        variables: &[(&str, &str)],
+        contents: Contents,
+    ) -> anyhow::Result<Debian> {
         let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let folder = checkout.join("target/readme");
         let lower = folder.join("debian");
@@ -75,19 +134,25 @@ impl Debian {
             std::env::var_os(name).map_or_else(below_home, PathBuf::from).display().to_string()
         };
         let (cargo, rustup) = (home("CARGO_HOME", ".cargo"), home("RUSTUP_HOME", ".rustup"));
+        let sysroot = sysroot(&checkout)?;
         let setup = machine
             .command("bash")
-            .args(["-c", MOUNTS])
+            .args(["-c", &format!("{MOUNTS}{}", contents.mounts())])
             .env("OWN", own.path())
             .env("LOWER", &lower)
             .env("CHECKOUT", &checkout)
             .env("ARCHIVES", folder.join("archives"))
             .env("CARGO_HOME", &cargo)
             .env("RUSTUP_HOME", &rustup)
+            .env("SYSROOT", &sysroot)
             .stdin(Stdio::null())
             .output()?;
         ensure!(setup.status.success(), "mount the fresh Debian: {}", String::from_utf8_lossy(&setup.stderr));
-        let path = format!("{cargo}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        let rust = match contents {
+            Contents::Shared => format!("{cargo}/bin"),
+            Contents::Copied => format!("{sysroot}/bin"),
+        };
+        let path = format!("{rust}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let cgroup_root = format!("/{}", machine.name());
         let mut environment: Vec<(String, String)> = [
             ("PATH", path.as_str()),
@@ -101,6 +166,9 @@ impl Debian {
         .chain(variables.iter().copied())
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
+        if contents == Contents::Copied {
+            environment.push(("CARGO_NET_OFFLINE".to_owned(), "true".to_owned()));
+        }
         environment.extend(std::env::vars().filter(|(name, _)| PASSED_ON.iter().any(|start| name.starts_with(start))));
         Ok(Debian { machine, checkout, environment, own })
     }

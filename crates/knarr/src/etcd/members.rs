@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, Member, MemberAddOptions, TlsOptions};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use store::etcd::client::{Client, Member, Options};
 
 use super::Config;
 use super::certificates::Files;
@@ -65,18 +65,16 @@ pub async fn add(config: &Config, files: &Files) -> anyhow::Result<Place> {
 /// The members, this machine among them.
 async fn try_add(config: &Config, files: &Files, peer_url: &str) -> anyhow::Result<Vec<Member>> {
     let (mut client, members) = serving(&config.others, files).await?;
-    if let Some(known) = members.iter().find(|member| member.peer_urls().iter().any(|url| url == peer_url)) {
+    if let Some(known) = members.iter().find(|member| member.peer_urls.iter().any(|url| url == peer_url)) {
         // Nobody has started it yet: an interrupted start added it.
-        if known.name().is_empty() {
+        if known.name.is_empty() {
             return Ok(members);
         }
         // It has lost its data since, and with them what it promised the others; it cannot go on as the same.
-        client.member_remove(known.id()).await.context("remove the member that this machine was")?;
+        client.remove_member(known.id).await.context("remove the member that this machine was")?;
         tracing::warn!(member = config.name, "removed the member that this machine was before its data were lost");
     }
-    let as_learner = MemberAddOptions::new().with_is_learner();
-    let added = client.member_add([peer_url], Some(as_learner)).await.context("add this member")?;
-    Ok(added.member_list().to_vec())
+    client.add_learner(peer_url).await.context("add this member")
 }
 
 /// Who belongs to it, as the first of these that answers says.
@@ -92,8 +90,8 @@ async fn serving(endpoints: &[String], files: &Files) -> anyhow::Result<(Client,
         async move {
             tokio::time::sleep(ASK_NEXT * place).await;
             let listed = async {
-                let mut client = connect(std::slice::from_ref(&endpoint), files).await?;
-                let members = client.member_list().await?.members().to_vec();
+                let mut client = connect(std::slice::from_ref(&endpoint), files)?;
+                let members = client.members().await?;
                 anyhow::Ok((client, members))
             };
             match tokio::time::timeout(LIST_TIMEOUT, listed).await {
@@ -118,7 +116,7 @@ async fn serving(endpoints: &[String], files: &Files) -> anyhow::Result<(Client,
 pub async fn was_removed(config: &Config, files: &Files) -> bool {
     match tokio::time::timeout(REMOVED_TIMEOUT, list(&config.others, files)).await {
         Ok(Ok(members)) => {
-            let own = |member: &Member| member.name() == config.name || member.peer_urls().contains(&config.peer_url());
+            let own = |member: &Member| member.name == config.name || member.peer_urls.contains(&config.peer_url());
             !members.iter().any(own)
         }
         _ => false,
@@ -127,12 +125,12 @@ pub async fn was_removed(config: &Config, files: &Files) -> bool {
 
 /// Where the members that have started are reached, this machine's own first.
 pub fn endpoints(members: &[Member], own: &str) -> Vec<String> {
-    let others = members.iter().flat_map(|member| member.client_urls()).filter(|url| *url != own).cloned();
+    let others = members.iter().flat_map(|member| &member.client_urls).filter(|url| *url != own).cloned();
     std::iter::once(own.to_owned()).chain(others).collect()
 }
 
 fn named(members: &[Member]) -> impl Iterator<Item = (&str, &[String])> {
-    members.iter().map(|member| (member.name(), member.peer_urls()))
+    members.iter().map(|member| (member.name.as_str(), member.peer_urls.as_slice()))
 }
 
 /// Until this machine's member votes.
@@ -159,25 +157,29 @@ async fn until_promoted(config: &Config, asked: &[String], files: &Files) {
 async fn promote(config: &Config, asked: &[String], files: &Files) -> anyhow::Result<bool> {
     let (mut client, members) = serving(asked, files).await?;
     let peer_url = config.peer_url();
-    let Some(own) = members.iter().find(|member| member.peer_urls().contains(&peer_url)) else {
+    let Some(own) = members.iter().find(|member| member.peer_urls.contains(&peer_url)) else {
         bail!("this machine is no member");
     };
-    if own.name().is_empty() {
+    if own.name.is_empty() {
         return Ok(false);
     }
-    if own.is_learner() {
-        client.member_promote(own.id()).await?;
+    if own.is_learner {
+        client.promote_member(own.id).await?;
         tracing::info!(member = config.name, "this member of etcd votes from now on");
     }
     Ok(true)
 }
 
-pub async fn connect(endpoints: &[String], files: &Files) -> anyhow::Result<Client> {
-    let identity = Identity::from_pem(&files.pair.certificate_pem, &files.pair.key_pem);
-    let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&files.authority)).identity(identity);
-    let options =
-        ConnectOptions::new().with_tls(tls).with_connect_timeout(REQUEST_TIMEOUT).with_timeout(REQUEST_TIMEOUT);
-    Client::connect(endpoints, Some(options)).await.with_context(|| format!("reach etcd at {}", endpoints.join(", ")))
+pub fn connect(endpoints: &[String], files: &Files) -> anyhow::Result<Client> {
+    let options = Options {
+        ca: Some(files.authority.clone().into()),
+        cert: Some(files.pair.certificate_pem.clone().into()),
+        key: Some(files.pair.key_pem.clone().into()),
+        connect_timeout: Some(REQUEST_TIMEOUT),
+        timeout: Some(REQUEST_TIMEOUT),
+        ..Options::default()
+    };
+    Client::new(endpoints, &options).with_context(|| format!("reach etcd at {}", endpoints.join(", ")))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use etcd_client::Member;
+use store::etcd::client::Member;
 
 use super::certificates::Files;
 use super::members;
@@ -50,22 +50,22 @@ pub async fn look(endpoints: &[String], files: &Files) -> anyhow::Result<Vec<Vie
 
 async fn view(member: &Member, files: &Files) -> View {
     let asked = async {
-        let mut client = members::connect(member.client_urls(), files).await?;
+        let mut client = members::connect(&member.client_urls, files)?;
         anyhow::Ok(client.status().await?)
     };
-    let status = match member.client_urls().is_empty() {
+    let status = match member.client_urls.is_empty() {
         true => None,
         false => tokio::time::timeout(STATUS_TIMEOUT, asked).await.ok().and_then(Result::ok),
     };
     View {
-        id: member.id(),
-        name: member.name().to_owned(),
-        peer_urls: member.peer_urls().to_vec(),
-        client_urls: member.client_urls().to_vec(),
-        is_learner: member.is_learner(),
-        leads: status.as_ref().is_some_and(|status| status.leader() == member.id()),
+        id: member.id,
+        name: member.name.clone(),
+        peer_urls: member.peer_urls.clone(),
+        client_urls: member.client_urls.clone(),
+        is_learner: member.is_learner,
+        leads: status.as_ref().is_some_and(|status| status.leader == member.id),
         // Who knows no leader is in touch with nobody.
-        answers: status.is_some_and(|status| status.leader() != 0),
+        answers: status.is_some_and(|status| status.leader != 0),
     }
 }
 
@@ -98,14 +98,14 @@ pub async fn remove(members: &[View], id: u64, files: &Files) -> anyhow::Result<
     let others: Vec<&View> =
         members.iter().filter(|member| member.id != id && member.answers && !member.is_learner).collect();
     if let (true, Some(next)) = (leaving.leads, others.first()) {
-        let mut client = members::connect(&leaving.client_urls, files).await?;
+        let mut client = members::connect(&leaving.client_urls, files)?;
         let moved = tokio::time::timeout(HANDOVER_TIMEOUT, client.move_leader(next.id)).await;
         moved.context("etcd's leader does not hand over")?.context("let another member of etcd lead")?;
     }
     let asked = others.first().context("no other member answers")?;
-    let mut client = members::connect(&asked.client_urls, files).await?;
+    let mut client = members::connect(&asked.client_urls, files)?;
     let until = tokio::time::Instant::now() + SETTLE_TIMEOUT;
-    while let Err(error) = client.member_remove(id).await {
+    while let Err(error) = client.remove_member(id).await {
         // etcd wants to have been in touch with all for some seconds, which after a change it has not.
         let is_unsettled = error.to_string().contains("unhealthy cluster");
         if !is_unsettled || tokio::time::Instant::now() > until {

@@ -11,6 +11,7 @@ use jiff::tz::TimeZone;
 use kube_controller_manager::Schedule;
 use reconcile::Shutdown;
 use store::embedded::EmbeddedStore;
+use store::etcd::client::{Client, Options};
 use tokio::io::AsyncWriteExt;
 
 #[derive(clap::Args, Clone)]
@@ -74,7 +75,7 @@ async fn save(config: &store::etcd::Config, file: &Path) -> anyhow::Result<u64> 
 }
 
 async fn save_from(config: &store::etcd::Config, endpoint: &str, file: &Path) -> anyhow::Result<u64> {
-    let mut client = client(config, endpoint).await?;
+    let mut client = client(config, endpoint)?;
     let mut partial = file.as_os_str().to_owned();
     partial.push(".partial");
     let partial = PathBuf::from(partial);
@@ -89,9 +90,9 @@ async fn save_from(config: &store::etcd::Config, endpoint: &str, file: &Path) ->
         let mut stream = client.snapshot().await.context("ask etcd for a snapshot")?;
         let (mut bytes, mut last) = (0, None);
         while let Some(part) = stream.message().await.context("read the snapshot")? {
-            output.write_all(part.blob()).await?;
-            bytes += part.blob().len() as u64;
-            last = Some(part.remaining_bytes());
+            output.write_all(&part.blob).await?;
+            bytes += part.blob.len() as u64;
+            last = Some(part.remaining_bytes);
         }
         if last != Some(0) {
             bail!("etcd's snapshot is not complete");
@@ -107,19 +108,15 @@ async fn save_from(config: &store::etcd::Config, endpoint: &str, file: &Path) ->
     written
 }
 
-async fn client(config: &store::etcd::Config, endpoint: &str) -> anyhow::Result<etcd_client::Client> {
-    let mut options = etcd_client::ConnectOptions::new().with_connect_timeout(config.connect_timeout);
-    if config.ca.is_some() || config.cert.is_some() {
-        let mut tls = etcd_client::TlsOptions::new();
-        if let Some(ca) = &config.ca {
-            tls = tls.ca_certificate(etcd_client::Certificate::from_pem(ca));
-        }
-        if let (Some(certificate), Some(key)) = (&config.cert, &config.key) {
-            tls = tls.identity(etcd_client::Identity::from_pem(certificate, key));
-        }
-        options = options.with_tls(tls);
-    }
-    etcd_client::Client::connect([endpoint], Some(options)).await.context("reach etcd")
+fn client(config: &store::etcd::Config, endpoint: &str) -> anyhow::Result<Client> {
+    let options = Options {
+        ca: config.ca.clone(),
+        cert: config.cert.clone(),
+        key: config.key.clone(),
+        connect_timeout: Some(config.connect_timeout),
+        ..Options::default()
+    };
+    Client::new(&[endpoint], &options).context("reach etcd")
 }
 
 /// Saves them on the schedule, and removes the oldest.

@@ -5,31 +5,27 @@ use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use etcd_client::{Certificate, Client, ConnectOptions, Identity, KvClient, LeaseClient, TlsOptions, WatchClient};
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
+use tonic::Status;
 
 use super::Config;
+use super::client::{Client, KeepAlive, Options};
 use super::failure::Failure;
 use super::patience::Patience;
 use crate::StoreError;
 
 /// A silent connection is asked for a sign of life this often; etcd allows no more than one in five seconds.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEP_ALIVE: KeepAlive = KeepAlive { interval: Duration::from_secs(10), timeout: Duration::from_secs(10) };
 /// The pause between two tries.
 const RETRY_WAIT: Duration = Duration::from_millis(50);
-/// Etcd bounds what it is sent; what it sends is bounded by what we ask for.
-const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 
 /// One member, with its connection.
 #[derive(Clone)]
 pub(super) struct Member {
     pub endpoint: String,
-    pub kv: KvClient,
-    pub lease: LeaseClient,
-    pub watch: WatchClient,
+    pub client: Client,
     id: u64,
 }
 
@@ -42,7 +38,7 @@ struct Choice {
 }
 
 pub(super) struct Cluster {
-    options: ConnectOptions,
+    options: Options,
     /// Never empty. The first is the nearest: it is asked whenever it serves.
     members: RwLock<Vec<Member>>,
     choice: watch::Sender<Choice>,
@@ -60,9 +56,8 @@ pub(super) struct Answer<T> {
 
 impl Cluster {
     pub async fn new(config: &Config) -> Result<Cluster, StoreError> {
-        let options = options(config)?;
         let cluster = Cluster {
-            options,
+            options: options(config),
             members: RwLock::default(),
             choice: watch::Sender::new(Choice { asked: 0, silent: None }),
             suspicion: Notify::new(),
@@ -83,24 +78,17 @@ impl Cluster {
             let known = self.members.read().iter().find(|member| member.endpoint == *endpoint).cloned();
             members.push(match known {
                 Some(member) => member,
-                None => self.connect(endpoint).await?,
+                None => self.connect(endpoint)?,
             });
         }
         *self.members.write() = members;
         Ok(())
     }
 
-    async fn connect(&self, endpoint: &str) -> Result<Member, StoreError> {
-        let client = Client::connect([endpoint], Some(self.options.clone()))
-            .await
-            .map_err(|error| StoreError::Other(format!("etcd endpoint {endpoint}: {error}")))?;
-        Ok(Member {
-            endpoint: endpoint.to_owned(),
-            kv: client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
-            lease: client.lease_client(),
-            watch: client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX),
-            id: self.ids.fetch_add(1, Ordering::Relaxed),
-        })
+    fn connect(&self, endpoint: &str) -> Result<Member, StoreError> {
+        let client = Client::new(&[endpoint], &self.options)
+            .map_err(|error| StoreError::Other(format!("etcd endpoint {endpoint}: {}", chain(&error))))?;
+        Ok(Member { endpoint: endpoint.to_owned(), client, id: self.ids.fetch_add(1, Ordering::Relaxed) })
     }
 
     /// All of them, the nearest first.
@@ -185,7 +173,7 @@ impl Cluster {
     pub async fn read<T, F, A>(&self, patience: Patience, call: F) -> Result<T, Failure>
     where
         F: Fn(Member) -> A,
-        A: Future<Output = Result<T, etcd_client::Error>>,
+        A: Future<Output = Result<T, Status>>,
     {
         let mut tries = patience.tries();
         loop {
@@ -207,7 +195,7 @@ impl Cluster {
     pub async fn write<T, F, A>(&self, patience: Patience, twice: bool, call: F) -> Result<Answer<T>, Failure>
     where
         F: Fn(Member) -> A,
-        A: Future<Output = Result<T, etcd_client::Error>>,
+        A: Future<Output = Result<T, Status>>,
     {
         let mut tries = if twice { patience } else { patience.in_one() }.tries();
         let mut may_have_happened = false;
@@ -250,7 +238,7 @@ impl Cluster {
     async fn once<T, F, A>(&self, patience: Duration, call: &F) -> Result<T, Failure>
     where
         F: Fn(Member) -> A,
-        A: Future<Output = Result<T, etcd_client::Error>>,
+        A: Future<Output = Result<T, Status>>,
     {
         let member = self.member();
         let result = tokio::select! {
@@ -268,26 +256,21 @@ impl Cluster {
     }
 }
 
-fn options(config: &Config) -> Result<ConnectOptions, StoreError> {
-    let mut options = ConnectOptions::new()
-        .with_connect_timeout(config.connect_timeout)
-        .with_keep_alive(KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT)
-        // Etcd hangs up on those who ask for signs of life with no call open.
-        .with_keep_alive_while_idle(false)
-        .with_tcp_keepalive(KEEP_ALIVE_INTERVAL)
+fn options(config: &Config) -> Options {
+    Options {
+        ca: config.ca.clone(),
+        cert: config.cert.clone(),
+        key: config.key.clone(),
+        connect_timeout: Some(config.connect_timeout),
+        timeout: None,
+        keep_alive: Some(KEEP_ALIVE),
         // A member cut off from the others must say so instead of showing us an old world.
-        .with_require_leader(true);
-    if config.ca.is_some() || config.cert.is_some() || config.key.is_some() {
-        let mut tls = TlsOptions::new();
-        if let Some(ca) = &config.ca {
-            tls = tls.ca_certificate(Certificate::from_pem(ca));
-        }
-        match (&config.cert, &config.key) {
-            (Some(cert), Some(key)) => tls = tls.identity(Identity::from_pem(cert, key)),
-            (None, None) => {}
-            _ => return Err(StoreError::Other("etcd needs both a client certificate and its key".to_owned())),
-        }
-        options = options.with_tls(tls);
+        require_leader: true,
     }
-    Ok(options)
+}
+
+/// An error with what caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |error| error.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp, TxnOpResponse};
-
+use super::client::{Compare, RangeRequest, RequestOp, TxnRequest};
 use super::cluster::{Cluster, Member};
 use super::failure::Failure;
 use super::{READ_PATIENCE, WRITE_PATIENCE, compact_at, header_revision};
@@ -27,9 +26,9 @@ pub(super) async fn run(cluster: Arc<Cluster>, interval: Duration) {
 
 /// Who says that a revision is gone does not always say which is the oldest; our own compactions are on record.
 pub(super) async fn compacted(cluster: &Cluster, wanted: Revision) -> StoreError {
-    let read = |mut member: Member| async move { member.kv.get(KEY, None).await };
+    let read = |mut member: Member| async move { member.client.range(RangeRequest::one(KEY)).await };
     let recorded = cluster.read(READ_PATIENCE, read).await.ok().and_then(|found| {
-        let value = found.kvs().first()?.value_str().ok()?;
+        let value = std::str::from_utf8(&found.kvs.first()?.value).ok()?;
         value.parse().ok()
     });
     let oldest = Revision(recorded.unwrap_or_default()).max(Revision(wanted.0 + 1));
@@ -45,22 +44,20 @@ struct Round {
 }
 
 async fn take_part(cluster: &Cluster, round: Round) -> Result<Round, Failure> {
-    let txn = Txn::new()
-        .when([Compare::version(KEY, CompareOp::Equal, round.version)])
-        .and_then([TxnOp::put(KEY, round.newest.to_string(), None)])
-        .or_else([TxnOp::get(KEY, None)]);
+    let txn = TxnRequest {
+        compare: vec![Compare::version(KEY, round.version)],
+        success: vec![RequestOp::put(KEY, round.newest.to_string(), 0)],
+        failure: vec![RequestOp::get(KEY)],
+    };
     let call = |mut member: Member| {
         let txn = txn.clone();
-        async move { member.kv.txn(txn).await }
+        async move { member.client.txn(txn).await }
     };
     let response = cluster.write(WRITE_PATIENCE, true, call).await?.answer;
-    let newest = header_revision(response.header())?;
-    if !response.succeeded() {
+    let newest = header_revision(response.header.as_ref())?;
+    if !response.succeeded {
         // Another server has this round.
-        let version = response.op_responses().iter().find_map(|operation| match operation {
-            TxnOpResponse::Get(found) => found.kvs().first().map(|kv| kv.version()),
-            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
-        });
+        let version = response.into_found().first().map(|kv| kv.version);
         return Ok(Round { version: version.unwrap_or_default(), newest });
     }
     // In the first round nothing is known to be old enough.

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use tonic::{Code, Status};
+
 use crate::StoreError;
 
 #[derive(Debug)]
@@ -28,24 +30,18 @@ pub(super) enum Failure {
 
 impl Failure {
     /// What a call to this member came to.
-    pub fn of(error: etcd_client::Error, endpoint: &str) -> Failure {
-        match error {
-            etcd_client::Error::GRpcStatus(status) => {
-                let message = status.message();
-                if let Some(failure) = known(message) {
-                    return failure;
-                }
-                let text = format!("{endpoint}: {}", explain(message, &status));
-                match status.code() as i32 {
-                    INVALID_ARGUMENT | PERMISSION_DENIED | UNAUTHENTICATED | UNIMPLEMENTED => Failure::Refused(text),
-                    _ if never_connected(&status) => Failure::NotDone(text),
-                    _ => Failure::Unknown(text),
-                }
+    pub fn of(status: Status, endpoint: &str) -> Failure {
+        let message = status.message();
+        if let Some(failure) = known(message) {
+            return failure;
+        }
+        let text = format!("{endpoint}: {}", explain(message, &status));
+        match status.code() {
+            Code::InvalidArgument | Code::PermissionDenied | Code::Unauthenticated | Code::Unimplemented => {
+                Failure::Refused(text)
             }
-            error @ (etcd_client::Error::InvalidArgs(_) | etcd_client::Error::InvalidUri(_)) => {
-                Failure::Refused(format!("{endpoint}: {error}"))
-            }
-            error => Failure::Unknown(format!("{endpoint}: {error}")),
+            _ if never_connected(&status) => Failure::NotDone(text),
+            _ => Failure::Unknown(text),
         }
     }
 }
@@ -78,12 +74,6 @@ impl From<Failure> for StoreError {
         }
     }
 }
-
-/// gRPC status codes.
-const INVALID_ARGUMENT: i32 = 3;
-const PERMISSION_DENIED: i32 = 7;
-const UNIMPLEMENTED: i32 = 12;
-const UNAUTHENTICATED: i32 = 16;
 
 /// Etcd's own words. Those listed as not done are said before a proposal is made.
 fn known(message: &str) -> Option<Failure> {

@@ -47,14 +47,14 @@ impl Leases {
         }
         let share = (seconds * SHARE_PERCENT / 100).min(SHARE_SECONDS_MAX);
         let lasts = i64::try_from((seconds + share).max(1)).unwrap_or(i64::MAX);
-        let grant = |mut member: Member| async move { member.lease.grant(lasts, None).await };
+        let grant = |mut member: Member| async move { member.client.lease_grant(lasts).await };
         // A lease granted twice ends by itself, so the grant is tried again like a read. The time until its
         // end begins before it is asked for.
-        let granted = cluster.read(READ_PATIENCE, grant).await?;
+        let id = cluster.read(READ_PATIENCE, grant).await?;
         open.retain(|_, lease| now <= lease.joinable_until);
         let joinable_until = now + Duration::from_secs(share);
-        open.insert(seconds, Lease { id: granted.id(), joinable_until, keys: 1 });
-        Ok(granted.id())
+        open.insert(seconds, Lease { id, joinable_until, keys: 1 });
+        Ok(id)
     }
 
     /// A lease turned out to be gone; all are asked for anew.

@@ -9,14 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{
-    CompactionOptions, Compare, CompareOp, GetOptions, GetResponse, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse,
-};
 use futures::stream::BoxStream;
 use tokio::task::JoinHandle;
 
 use crate::{Change, Entry, Event, Expect, Range, RangeRequest, Revision, Store, StoreError, Written};
 
+pub mod client;
 mod cluster;
 mod compact;
 mod failure;
@@ -25,6 +23,7 @@ mod patience;
 mod watch;
 mod watchdog;
 
+use client::{Compare, KeyValue, RangeResponse, RequestOp, ResponseHeader, TxnRequest};
 use cluster::{Answer, Cluster};
 use failure::Failure;
 use lease::Leases;
@@ -92,11 +91,8 @@ impl EtcdStore {
 
     async fn try_write(&self, key: &str, expect: Expect, change: &Change) -> Result<Written, Failure> {
         let put = match change {
-            Change::Put { value, ttl: None } => Some((value, PutOptions::new())),
-            Change::Put { value, ttl: Some(ttl) } => {
-                let lease = self.leases.get(&self.cluster, *ttl).await?;
-                Some((value, PutOptions::new().with_lease(lease)))
-            }
+            Change::Put { value, ttl: None } => Some((value, 0)),
+            Change::Put { value, ttl: Some(ttl) } => Some((value, self.leases.get(&self.cluster, *ttl).await?)),
             Change::Delete => None,
         };
         // A revision never comes back. A key that was made, and that someone else has deleted since, would be made again.
@@ -107,26 +103,23 @@ impl EtcdStore {
             Expect::At(revision) => number(revision),
         };
         let operation = match &put {
-            Some((value, options)) => TxnOp::put(key, value.to_vec(), Some(options.clone())),
-            None => TxnOp::delete(key, None),
+            Some((value, lease)) => RequestOp::put(key, value.to_vec(), *lease),
+            None => RequestOp::delete(key),
         };
-        let txn = Txn::new()
-            .when([Compare::mod_revision(key, CompareOp::Equal, expected)])
-            .and_then([operation])
-            .or_else([TxnOp::get(key, None)]);
+        let txn = TxnRequest {
+            compare: vec![Compare::mod_revision(key, expected)],
+            success: vec![operation],
+            failure: vec![RequestOp::get(key)],
+        };
         let call = |mut member: cluster::Member| {
             let txn = txn.clone();
-            async move { member.kv.txn(txn).await }
+            async move { member.client.txn(txn).await }
         };
         let Answer { answer: response, may_have_happened } = self.cluster.write(WRITE_PATIENCE, twice, call).await?;
-        if response.succeeded() {
-            return Ok(Written::Done(header_revision(response.header())?));
+        if response.succeeded {
+            return Ok(Written::Done(header_revision(response.header.as_ref())?));
         }
-        let found = response.op_responses().into_iter().find_map(|operation| match operation {
-            TxnOpResponse::Get(mut found) => Some(found.take_kvs()),
-            TxnOpResponse::Put(_) | TxnOpResponse::Delete(_) | TxnOpResponse::Txn(_) => None,
-        });
-        let found = found.and_then(|kvs| kvs.into_iter().next()).map(entry);
+        let found = response.into_found().into_iter().next().map(entry);
         if !may_have_happened {
             return Ok(Written::Conflict(found));
         }
@@ -143,11 +136,17 @@ impl EtcdStore {
         end: &[u8],
         limit: usize,
         at: Option<Revision>,
-    ) -> Result<GetResponse, StoreError> {
-        let options = GetOptions::new().with_range(end).with_limit(limit as i64).with_revision(at.map_or(0, number));
+    ) -> Result<RangeResponse, StoreError> {
+        let request = client::RangeRequest {
+            key: from.to_vec(),
+            range_end: end.to_vec(),
+            limit: limit as i64,
+            revision: at.map_or(0, number),
+            count_only: false,
+        };
         let call = |mut member: cluster::Member| {
-            let (from, options) = (from.to_vec(), options.clone());
-            async move { member.kv.get(from, Some(options)).await }
+            let request = request.clone();
+            async move { member.client.range(request).await }
         };
         let result = self.cluster.read(RANGE_PATIENCE, call).await;
         match result {
@@ -170,9 +169,10 @@ impl Drop for EtcdStore {
 #[async_trait::async_trait]
 impl Store for EtcdStore {
     async fn get(&self, key: &str) -> Result<Option<Entry>, StoreError> {
-        let call = |mut member: cluster::Member| async move { member.kv.get(key, None).await };
-        let mut found = self.cluster.read(READ_PATIENCE, call).await?;
-        Ok(found.take_kvs().into_iter().next().map(entry))
+        let call =
+            |mut member: cluster::Member| async move { member.client.range(client::RangeRequest::one(key)).await };
+        let found = self.cluster.read(READ_PATIENCE, call).await?;
+        Ok(found.kvs.into_iter().next().map(entry))
     }
 
     async fn range(&self, request: RangeRequest) -> Result<Range, StoreError> {
@@ -188,15 +188,15 @@ impl Store for EtcdStore {
                 0 => RANGE_PAGE,
                 limit => RANGE_PAGE.min(limit - entries.len()),
             };
-            let mut page = self.page(&from, &end, limit, at).await?;
+            let page = self.page(&from, &end, limit, at).await?;
             // The first page decides which state the others show.
             let revision = match at {
                 Some(revision) => revision,
-                None => header_revision(page.header())?,
+                None => header_revision(page.header.as_ref())?,
             };
             at = Some(revision);
-            let more = page.more();
-            entries.extend(page.take_kvs().into_iter().map(entry));
+            let more = page.more;
+            entries.extend(page.kvs.into_iter().map(entry));
             let full = request.limit > 0 && entries.len() >= request.limit;
             match entries.last() {
                 Some(last) if more && !full => from = next_key(last.key.as_bytes()),
@@ -233,19 +233,18 @@ impl Store for EtcdStore {
 }
 
 async fn newest_revision(cluster: &Cluster) -> Result<Revision, StoreError> {
-    let options = GetOptions::new().with_count_only();
-    let call = |mut member: cluster::Member| {
-        let options = options.clone();
-        async move { member.kv.get(compact::KEY, Some(options)).await }
-    };
+    let call = |mut member: cluster::Member| async move { member.client.range(count_request(0)).await };
     let found = cluster.read(READ_PATIENCE, call).await?;
-    Ok(header_revision(found.header())?)
+    Ok(header_revision(found.header.as_ref())?)
+}
+
+/// The smallest question: is this revision there (0: the newest), and which is the newest?
+fn count_request(revision: i64) -> client::RangeRequest {
+    client::RangeRequest { revision, count_only: true, ..client::RangeRequest::one(compact::KEY) }
 }
 
 async fn compact_at(cluster: &Cluster, before: Revision) -> Result<(), StoreError> {
-    let call = |mut member: cluster::Member| async move {
-        member.kv.compact(number(before), Some(CompactionOptions::new())).await
-    };
+    let call = |mut member: cluster::Member| async move { member.client.compact(number(before)).await };
     // Compacting twice does no harm, so it is tried again like a read.
     match cluster.read(WRITE_PATIENCE, call).await {
         Ok(_) | Err(Failure::Compacted) => Ok(()),
@@ -263,15 +262,14 @@ fn revision(number: i64) -> Revision {
     Revision(u64::try_from(number).unwrap_or_default())
 }
 
-fn header_revision(header: Option<&etcd_client::ResponseHeader>) -> Result<Revision, Failure> {
+fn header_revision(header: Option<&ResponseHeader>) -> Result<Revision, Failure> {
     let header = header.ok_or_else(|| Failure::Unknown("answer without a header".to_owned()))?;
-    Ok(revision(header.revision()))
+    Ok(revision(header.revision))
 }
 
 fn entry(kv: KeyValue) -> Entry {
-    let (modified, created) = (revision(kv.mod_revision()), revision(kv.create_revision()));
-    let (key, value) = kv.into_key_value();
-    Entry { key: text(&key), value: Bytes::from(value), revision: modified, created }
+    let (modified, created) = (revision(kv.mod_revision), revision(kv.create_revision));
+    Entry { key: text(&kv.key), value: Bytes::from(kv.value), revision: modified, created }
 }
 
 /// Foreign keys need not be text. They are of no interest, only their revisions are.

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use etcd_client::{EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::time::timeout;
+use tonic::Streaming;
 
+use super::client::event::EventType;
+use super::client::{WatchCreateRequest, WatchResponse};
 use super::cluster::{Cluster, Member};
 use super::failure::Failure;
-use super::{READ_PATIENCE, compact, newest_revision, number, revision, text};
+use super::{READ_PATIENCE, compact, count_request, newest_revision, number, revision, text};
 use crate::{Event, Revision, StoreError};
 
 /// How long a member may take to begin.
@@ -32,7 +34,7 @@ struct Follower {
     cluster: Arc<Cluster>,
     /// Everything up to here was handed on.
     seen: Revision,
-    open: Option<(Member, WatchStream)>,
+    open: Option<(Member, Streaming<WatchResponse>)>,
     wait: Duration,
     ended: bool,
 }
@@ -41,17 +43,17 @@ impl Follower {
     async fn next(&mut self) -> Option<Result<Vec<Event>, StoreError>> {
         while !self.ended {
             match self.receive().await {
-                Ok(response) if response.compact_revision() > 0 => {
+                Ok(response) if response.compact_revision > 0 => {
                     self.ended = true;
-                    let oldest = revision(response.compact_revision());
+                    let oldest = revision(response.compact_revision);
                     return Some(Err(StoreError::Compacted { wanted: self.seen, oldest }));
                 }
-                Ok(response) if response.canceled() => {
-                    self.reopen(Failure::NotDone(response.cancel_reason().to_owned())).await;
+                Ok(response) if response.canceled => {
+                    self.reopen(Failure::NotDone(response.cancel_reason)).await;
                 }
                 Ok(response) => {
                     self.wait = REOPEN_WAIT_MIN;
-                    let events = self.events(&response);
+                    let events = self.events(response);
                     if !events.is_empty() {
                         return Some(Ok(events));
                     }
@@ -94,22 +96,25 @@ impl Follower {
     /// Etcd itself would let a watch begin where its history does not reach any more, as long as the first event is
     /// left; and where its history does not reach yet, as after a backup was put back, and then stay silent.
     async fn check_revision(&self) -> Result<(), Failure> {
-        let options = GetOptions::new().with_count_only().with_revision(number(self.seen).max(1));
+        let request = count_request(number(self.seen).max(1));
         let call = |mut member: Member| {
-            let options = options.clone();
-            async move { member.kv.get(compact::KEY, Some(options)).await }
+            let request = request.clone();
+            async move { member.client.range(request).await }
         };
         self.cluster.read(READ_PATIENCE, call).await.map(drop)
     }
 
-    async fn begin(&self) -> Result<(Member, WatchStream), Failure> {
+    async fn begin(&self) -> Result<(Member, Streaming<WatchResponse>), Failure> {
         let mut member = self.cluster.member();
-        let options = WatchOptions::new()
-            .with_all_keys()
-            .with_start_revision(number(self.seen).saturating_add(1))
-            .with_prev_key()
-            .with_progress_notify();
-        let stream = match timeout(OPEN_TIMEOUT, member.watch.watch("", Some(options))).await {
+        let request = WatchCreateRequest {
+            // All keys.
+            key: vec![0],
+            range_end: vec![0],
+            start_revision: number(self.seen).saturating_add(1),
+            prev_kv: true,
+            progress_notify: true,
+        };
+        let stream = match timeout(OPEN_TIMEOUT, member.client.watch(request)).await {
             Ok(stream) => stream.map_err(|error| Failure::of(error, &member.endpoint)),
             Err(_) => Err(Failure::Unknown("did not begin to watch".to_owned())),
         };
@@ -126,21 +131,21 @@ impl Follower {
     }
 
     /// Etcd never splits the changes of one revision over two responses, unless it is asked to.
-    fn events(&mut self, response: &WatchResponse) -> Vec<Event> {
-        let mut events = Vec::with_capacity(response.events().len());
-        for event in response.events() {
-            let Some(kv) = event.kv() else { continue };
-            let modified = revision(kv.mod_revision());
+    fn events(&mut self, response: WatchResponse) -> Vec<Event> {
+        let mut events = Vec::with_capacity(response.events.len());
+        for event in response.events {
+            let kind = event.r#type();
+            let Some(kv) = event.kv else { continue };
+            let modified = revision(kv.mod_revision);
             if modified <= self.seen {
                 continue;
             }
-            let value = match event.event_type() {
-                EventType::Put => Some(Bytes::copy_from_slice(kv.value())),
+            let value = match kind {
+                EventType::Put => Some(Bytes::from(kv.value)),
                 EventType::Delete => None,
             };
-            let previous = event.prev_kv();
-            let previous = previous.map(|kv| (Bytes::copy_from_slice(kv.value()), revision(kv.mod_revision())));
-            events.push(Event { key: text(kv.key()), revision: modified, value, previous });
+            let previous = event.prev_kv.map(|kv| (Bytes::from(kv.value), revision(kv.mod_revision)));
+            events.push(Event { key: text(&kv.key), revision: modified, value, previous });
         }
         if let Some(last) = events.last() {
             self.seen = last.revision;

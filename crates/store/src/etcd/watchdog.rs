@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::GetOptions;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 
 use super::cluster::{Cluster, Member};
-use super::compact;
+use super::count_request;
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A member that serves answers in a few milliseconds; one on a busy machine may take a while.
@@ -63,6 +62,5 @@ pub(super) async fn run(cluster: Arc<Cluster>) {
 
 /// Whether it answers what only a member in touch with the majority can answer.
 async fn serves(mut member: Member, patience: Duration) -> bool {
-    let options = GetOptions::new().with_count_only();
-    matches!(timeout(patience, member.kv.get(compact::KEY, Some(options))).await, Ok(Ok(_)))
+    matches!(timeout(patience, member.client.range(count_request(0))).await, Ok(Ok(_)))
 }

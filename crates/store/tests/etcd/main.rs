@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use store::etcd::client::{Client, Options};
 use store::etcd::{Config, EtcdStore};
 use store::{Change, Expect, Revision, Store, StoreError, Written, conformance};
 
@@ -42,11 +43,11 @@ async fn many_keys_share_a_lease() {
         let written = store.write_if(&key, Expect::Absent, change).await.expect("it takes writes");
         assert!(matches!(written, Written::Done(_)));
     }
-    let mut client = etcd_client::Client::connect(etcd.endpoints(), None).await.expect("it serves");
+    let mut client = Client::new(&etcd.endpoints(), &Options::default()).expect("these are addresses");
     let leases = client.leases().await.expect("it serves");
-    assert_eq!(leases.leases().len(), 1);
+    assert_eq!(leases.len(), 1);
     // A lease that someone else ended is replaced, and the write goes through.
-    client.lease_revoke(leases.leases()[0].id()).await.expect("it can be revoked");
+    client.lease_revoke(leases[0]).await.expect("it can be revoked");
     let change = Change::Put { value: Bytes::from_static(b"x"), ttl: Some(Duration::from_secs(3600)) };
     let written = store.write_if("/registry/events/default/0", Expect::Absent, change).await;
     assert!(matches!(written, Ok(Written::Done(_))), "{written:?}");

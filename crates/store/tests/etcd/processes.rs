@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use store::etcd::client::{Client, Options};
 use store::etcd::{Config, EtcdStore};
 use tempfile::TempDir;
 
@@ -160,9 +161,9 @@ impl Drop for Etcd {
 }
 
 async fn leads(endpoint: &str) -> Option<bool> {
-    let mut client = etcd_client::Client::connect([endpoint], None).await.ok()?;
+    let mut client = Client::new(&[endpoint], &Options::default()).ok()?;
     let status = tokio::time::timeout(Duration::from_secs(1), client.status()).await.ok()?.ok()?;
-    Some(status.header()?.member_id() == status.leader())
+    Some(status.header?.member_id == status.leader)
 }
 
 /// Held together until all are known, so that they differ.

@@ -1,0 +1,89 @@
+//! What this host lacks for a server or a node, and how to get it: `knarr check` says all of it, and whoever starts a server or
+//! a node is told in one sentence why it would be in vain.
+
+mod host;
+mod rules;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use host::{Host, Ranges};
+use rules::{Finding, Starts, Verdict};
+
+#[derive(clap::Args)]
+pub struct Flags {
+    /// Where knarr would keep everything.
+    #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
+    data_dir: PathBuf,
+    /// The port of the Kubernetes API.
+    #[arg(long, env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
+    https_port: u16,
+}
+
+/// Prints what it found; fails where a node could not run.
+pub fn run(flags: Flags) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let ports = [
+        host::Port::new(any(flags.https_port), "the Kubernetes API", "--https-port"),
+        host::Port::new(any(10250), "the kubelet", "--kubelet-port"),
+        host::Port::spare(any(80), "the ingress", "--ingress-http-port"),
+        host::Port::spare(any(443), "the ingress with TLS", "--ingress-https-port"),
+    ];
+    let host = runtime.block_on(Host::look(&flags.data_dir, Ranges::default(), ports.into()));
+    let findings = rules::all(&host);
+    for finding in &findings {
+        let mark = match finding.verdict {
+            Verdict::Good => "ok     ",
+            Verdict::Worse => "warning",
+            Verdict::Missing => "MISSING",
+        };
+        println!("{mark}  {:<20} {}", finding.what, finding.detail);
+    }
+    let missing = findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count();
+    anyhow::ensure!(
+        missing == 0,
+        "{missing} things are missing for a node; `knarr server --disable-agent` needs none of them"
+    );
+    Ok(())
+}
+
+fn any(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))
+}
+
+/// What is about to start here.
+pub struct Start<'a> {
+    pub data_dir: &'a Path,
+    /// Where the API is to be served, if this is a server.
+    pub api: Option<SocketAddr>,
+    /// The flags of the node, if there is to be one.
+    pub node: Option<&'a crate::node::Flags>,
+    pub service_cidr: Option<ipnet::IpNet>,
+}
+
+/// Fails with a sentence that says what stands in the way and what to do about it. What only makes things worse is logged.
+pub async fn before_start(start: Start<'_>) -> anyhow::Result<()> {
+    let api = start.api.map(|address| host::Port::new(address, "the Kubernetes API", "--https-port"));
+    let kubelet = start.node.map(|node| host::Port::new(any(node.kubelet_port), "the kubelet", "--kubelet-port"));
+    let mut ranges = Ranges::default();
+    if let Some(node) = start.node {
+        ranges.pods = node.cluster_cidr.to_string();
+    }
+    if let Some(services) = start.service_cidr {
+        ranges.services = services.to_string();
+    }
+    let host = Host::look(start.data_dir, ranges, api.into_iter().chain(kubelet).collect()).await;
+    let starts = match (start.api, start.node) {
+        (Some(_), Some(_)) => Starts::ServerWithNode,
+        (_, None) => Starts::Server,
+        (None, Some(_)) => Starts::Node,
+    };
+    if let Some(why) = rules::refusal(&host, starts) {
+        anyhow::bail!(why);
+    }
+    let findings = if start.node.is_some() { rules::node(&host) } else { rules::server(&host) };
+    for Finding { what, detail, .. } in findings.iter().filter(|finding| finding.verdict == Verdict::Worse) {
+        tracing::warn!("{what}: {detail}");
+    }
+    Ok(())
+}
