@@ -16,7 +16,7 @@ NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 12
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
 
-.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences bench failover soak tools clean
+.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences bench failover machine soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -78,6 +78,11 @@ failover: ## Kill, cut off and fill up servers of a cluster under load, and prin
 	@scripts/install-tools test
 	$(CARGO) build --locked -p knarr -p demo-image
 	$(CARGO) test --locked -p tests --test failover
+
+machine: ## Virtual machines of Debian packages: service, limits, eviction, joins, reboots, twenty power cuts, upgrade, uninstall, other kernels.
+	@scripts/install-tools machine
+	$(CARGO) build --locked -p knarr
+	KNARR_MACHINE=all $(CARGO) test --locked -p tests --test machine -- --test-threads=1 --nocapture
 
 soak: ## The crash tests, two hundred rounds each.
 	@scripts/install-tools test

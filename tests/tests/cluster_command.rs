@@ -1,6 +1,11 @@
 //! `knarr cluster`: several nodes on this machine, used from this machine's own network with real kubectl.
 
+#[path = "support/registry.rs"]
+mod registry;
+
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -159,6 +164,11 @@ fn three_nodes_serve_are_hurt_stopped_started_and_gone() {
 fn three_servers_go_on_without_the_first() {
     let cluster = LocalCluster::create(&["--nodes", "3", "--servers", "3"]);
     assert_eq!(ready_nodes(&cluster.kubectl()), 3);
+    // A server comes and goes with its member of etcd.
+    cluster.ok(&["add-node", &cluster.name, "--server"]);
+    assert_eq!(ready_nodes(&cluster.kubectl()), 4);
+    cluster.ok(&["remove-node", &cluster.name, "node-4"]);
+    assert_eq!(ready_nodes(&cluster.kubectl()), 3);
     eventually("every server shows what it is", || {
         let nodes = cluster.kubectl().ok(&["get", "nodes", "--no-headers"]);
         nodes.lines().filter(|line| line.contains(" control-plane,etcd ")).count() == 3
@@ -179,6 +189,127 @@ fn three_servers_go_on_without_the_first() {
     cluster.ok(&["start", &cluster.name]);
     let listed = cluster.kubectl().ok(&["get", "configmaps", "-o", "name"]);
     assert!(listed.contains("/kept") && listed.contains(&format!("/without-{number}")), "{listed}");
+}
+
+/// A pod on every node that says the word of an image and goes on.
+const WORD: &str = r#"
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: word}
+spec:
+  selector: {matchLabels: {app: word}}
+  template:
+    metadata: {labels: {app: word}}
+    spec:
+      containers:
+      - {name: word, image: "shop.example/word:1", imagePullPolicy: Never, command: [/bin/busybox, sh, -c, "cat /word; exec sleep 9999"]}
+"#;
+
+/// A port of this machine that nobody uses now.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn get(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    stream.write_all(b"GET / HTTP/1.0\r\nHost: web\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    text.contains("pod: ").then_some(text)
+}
+
+/// What people do who come from kind: bring an image, look inside, reach a port, have more nodes and fewer.
+#[test]
+fn images_commands_ports_and_nodes_of_a_cluster() {
+    let port = free_port();
+    let cluster = LocalCluster::named(None);
+    let name = cluster.name.as_str();
+    let said = cluster.run(&["create", name, "--port", "8080:80@node-9"]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("has no node node-9"), "{said:?}");
+    let said = cluster.ok(&["create", name, "--nodes", "2", "--port", &format!("{port}:30080@node-2")]);
+    assert!(said.contains(&format!("127.0.0.1:{port} leads to port 30080 of node-2")), "{said}");
+    let kubectl = cluster.kubectl();
+
+    // The command's own output, input and exit code, inside the node asked for.
+    let exec = |node: &str, script: &str| cluster.run(&["exec", name, "--node", node, "--", "sh", "-c", script]);
+    assert_eq!(
+        String::from_utf8_lossy(&exec("node-2", "hostname; ls /proc/1/cwd").stdout),
+        "node-2\ndata\nlog\nmachine.json\n"
+    );
+    assert_eq!(exec("node-1", "exit 42").status.code(), Some(42));
+    assert_eq!(exec("node-1", "kill -TERM $$").status.code(), Some(128 + 15));
+    assert_eq!(cluster.run(&["exec", name, "--", "/no/such/program"]).status.code(), Some(127));
+    let address = cluster.ok(&["exec", name, "--node", "node-2", "--", "ip", "-br", "addr", "show", "uplink0"]);
+    assert!(address.contains(".2/24"), "{address}");
+    // A terminal is the command's terminal.
+    let line = format!(
+        "{} cluster --dir {} exec {name} -- tty",
+        testkit::server::binary().unwrap().display(),
+        cluster.folder().parent().unwrap().display()
+    );
+    let script = Command::new("script").args(["-qec", &line, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    assert!(String::from_utf8_lossy(&script.stdout).contains("/dev/pts/"), "{script:?}");
+
+    // An image for every node, unpacked once.
+    let archive = cluster.folder().with_extension("tar");
+    std::fs::write(&archive, registry::Image::saying("loaded").archive("shop.example/word:1")).unwrap();
+    let said = cluster.ok(&["load", name, archive.to_str().unwrap()]);
+    assert_eq!(said, "shop.example/word:1 is on 2 nodes\n");
+    let word_of = |node: &str| {
+        let layers = cluster.folder().join(node).join("data/runtime/images/layers");
+        let found = std::fs::read_dir(layers).unwrap().flatten().map(|layer| layer.path().join("fs/word"));
+        let word = found.into_iter().find(|word| word.is_file()).expect("the layer is there");
+        std::fs::metadata(word).unwrap()
+    };
+    assert_eq!(word_of("node-1").ino(), word_of("node-2").ino());
+    assert!(!cluster.run(&["load", name, "no/such/file.tar!"]).status.success());
+    kubectl.ok_with(&["apply", "-f", "-"], WORD);
+    kubectl.ok(&["rollout", "status", "daemonset/word", "--timeout=120s"]);
+    assert_eq!(kubectl.ok(&["logs", "-l", "app=word", "--tail=1"]).matches("loaded").count(), 2);
+
+    // One node more has what was loaded; the port of the host leads where it was told to.
+    let said = cluster.ok(&["add-node", name]);
+    assert!(said.contains("node-3 is ready"), "{said}");
+    assert_eq!(word_of("node-3").nlink(), 3);
+    eventually("the image runs on the new node", || {
+        kubectl.ok(&["logs", "-l", "app=word"]).matches("loaded").count() == 3
+    });
+    kubectl.ok_with(
+        &["apply", "-f", "-"],
+        &WEB.replace("spec:\n  selector: {app: web}", "spec:\n  type: NodePort\n  selector: {app: web}")
+            .replace("targetPort: http}", "targetPort: http, nodePort: 30080}"),
+    );
+    kubectl.ok(&["rollout", "status", "deployment/web", "--timeout=120s"]);
+    eventually("the port answers", || get(&format!("127.0.0.1:{port}")).is_some());
+    let outside = cluster.ip(&["-4", "-br", "addr", "show", "dev", cluster.description()["device"].as_str().unwrap()]);
+    let outside = outside.split_whitespace().nth(2).unwrap().split('/').next().unwrap().to_owned();
+    assert!(TcpStream::connect(format!("{outside}:{port}")).is_err(), "only this machine itself reaches the port");
+
+    // And fewer again: pods go elsewhere, nothing of the node is left. Those that others lead to stay.
+    for (node, why) in [("node-1", "that all others join by"), ("node-2", "leads to node-2")] {
+        let refused = cluster.run(&["remove-node", name, node]);
+        assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(why), "{refused:?}");
+    }
+    kubectl.ok(&["scale", "deployment/web", "--replicas=2"]);
+    cluster.ok(&["remove-node", name, "node-3"]);
+    assert_eq!(kubectl.ok(&["get", "nodes", "-o", "name"]), "node/node-1\nnode/node-2\n");
+    assert!(!cluster.folder().join("node-3").exists() && machines(&cluster.folder().join("node-3")).is_empty());
+    assert_eq!(word_of("node-1").nlink(), 2);
+    let refused = cluster.run(&["add-node", name, "--server"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("without etcd"), "{refused:?}");
+
+    // The same name again is another node; what is stopped listens nowhere, and starts with all of it.
+    cluster.ok(&["add-node", name]);
+    cluster.ok(&["stop", name, "--grace-period", "1"]);
+    assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err());
+    assert_eq!(cluster.run(&["exec", name, "--", "true"]).status.code(), Some(1));
+    cluster.ok(&["start", name]);
+    assert_eq!(ready_nodes(&kubectl), 3);
+    eventually("the port answers again", || get(&format!("127.0.0.1:{port}")).is_some());
+    let device = cluster.description()["device"].as_str().unwrap().to_owned();
+    cluster.ok(&["delete", name]);
+    assert_gone(&cluster, &device);
 }
 
 /// A host that forwards packets, with another machine beyond it.

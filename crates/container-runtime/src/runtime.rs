@@ -76,7 +76,7 @@ impl ContainerRuntime {
         }
         // What a pod mounts below it must not spread over the host.
         linux::mount::make_private(&config.state_dir).map_err(|error| failed("mount the runtime's folder", error))?;
-        let shim_program = linux::mount::read_only_view(&config.shim_program)
+        let shim_program = linux::mount::read_only_view(&config.shim_program, &config.state_dir)
             .map_err(|error| failed("open the shim's program", error))?;
         let inner = Arc::new(Inner {
             host: Host::detect(),

@@ -117,16 +117,36 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
+impl Place {
+    pub fn registries(&self) -> anyhow::Result<Registries> {
+        let path = &self.private_registry;
+        match std::fs::read_to_string(path) {
+            Ok(text) => Registries::parse(&text).with_context(|| format!("read {}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Registries::default()),
+            Err(error) => Err(error).with_context(|| format!("read {}", path.display())),
+        }
+    }
+}
+
 async fn open(place: &Place) -> anyhow::Result<Arc<Images>> {
-    let path = &place.private_registry;
-    let registries = match std::fs::read_to_string(path) {
-        Ok(text) => Registries::parse(&text).with_context(|| format!("read {}", path.display()))?,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Registries::default(),
-        Err(error) => return Err(error).with_context(|| format!("read {}", path.display())),
-    };
-    let root_dir = ImagesConfig::root_dir_of(&place.data_dir.join("runtime"));
-    let built_in = crate::node::built_in_images();
+    open_in(&place.data_dir, place.registries()?).await
+}
+
+/// The images of this data folder, unless it never had any.
+pub async fn open_if_there(place: &Place) -> anyhow::Result<Option<Arc<Images>>> {
+    match root_dir(&place.data_dir).is_dir() {
+        true => open(place).await.map(Some),
+        false => Ok(None),
+    }
+}
+
+pub async fn open_in(data_dir: &Path, registries: Registries) -> anyhow::Result<Arc<Images>> {
+    let (root_dir, built_in) = (root_dir(data_dir), crate::node::built_in_images());
     Ok(Images::open(ImagesConfig { root_dir, registries, layer_pulls_max: LAYER_PULLS_MAX, built_in }).await?)
+}
+
+fn root_dir(data_dir: &Path) -> PathBuf {
+    ImagesConfig::root_dir_of(&data_dir.join("runtime"))
 }
 
 async fn pull(images: &Arc<Images>, image: &str, credentials: Option<Credentials>) -> anyhow::Result<()> {
@@ -153,21 +173,35 @@ async fn pull(images: &Arc<Images>, image: &str, credentials: Option<Credentials
     Ok(())
 }
 
-async fn import(images: &Arc<Images>, archive: &Path, data_dir: &Path) -> anyhow::Result<Vec<String>> {
+/// Takes an archive, or standard input, which is kept in this folder meanwhile.
+pub async fn import(images: &Arc<Images>, archive: &Path, folder: &Path) -> anyhow::Result<Vec<String>> {
     if archive != Path::new("-") {
         return Ok(images.import(archive).await?);
     }
-    /// Gone when the import ends.
-    struct Spool(PathBuf);
-    impl Drop for Spool {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_file(&self.0);
-        }
-    }
-    let spool = Spool(data_dir.join(format!("import-{}.tar", std::process::id())));
-    let mut file = std::fs::File::create(&spool.0).with_context(|| format!("create {}", spool.0.display()))?;
+    let spool = Spool::new(folder);
+    let mut file = std::fs::File::create(spool.path()).with_context(|| format!("create {}", spool.path().display()))?;
     std::io::copy(&mut std::io::stdin().lock(), &mut file).context("read standard input")?;
-    Ok(images.import(&spool.0).await?)
+    Ok(images.import(spool.path()).await?)
+}
+
+/// An archive that is gone when the import ends.
+pub struct Spool(PathBuf);
+
+impl Spool {
+    pub fn new(folder: &Path) -> Spool {
+        Spool(folder.join(format!("import-{}.tar", std::process::id())))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn credentials(text: &str) -> anyhow::Result<Credentials> {

@@ -91,12 +91,27 @@ pub fn unmount(target: &Path) -> io::Result<()> {
 }
 
 /// The file as seen through a read-only mount that is in nobody's tree. Running it from there, nobody can write to it
-/// through `/proc/<pid>/exe`, and no copy of it is kept in memory.
-pub fn read_only_view(file: &Path) -> io::Result<OwnedFd> {
+/// through `/proc/<pid>/exe`, and no copy of it is kept in memory. The folder is one whose mounts stay in it.
+pub fn read_only_view(file: &Path, private_folder: &Path) -> io::Result<OwnedFd> {
     let tree = clone_tree(file)?;
     let attributes = MountAttributes { set: libc::MOUNT_ATTR_RDONLY, clear: 0, propagation: 0, user_namespace: 0 };
-    set_attributes(&tree, &attributes)?;
-    Ok(tree)
+    match set_attributes(&tree, &attributes) {
+        // Kernels before 5.12 change attributes only of what is in a tree.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => view_of_mounted(file, private_folder),
+        set => set.map(|()| tree),
+    }
+}
+
+/// Mounts the file for a moment; what is cloned of a mount has its attributes.
+fn view_of_mounted(file: &Path, private_folder: &Path) -> io::Result<OwnedFd> {
+    let place = private_folder.join(format!("view-{}", std::process::id()));
+    std::fs::File::create(&place)?;
+    let view = bind(file, &place).and_then(|()| {
+        rustix::mount::mount_remount(&place, MountFlags::BIND | MountFlags::RDONLY, c"")?;
+        clone_tree(&place)
+    });
+    let taken_away = unmount(&place).and_then(|()| std::fs::remove_file(&place));
+    view.and_then(|view| taken_away.map(|()| view))
 }
 
 #[repr(C)]
@@ -125,4 +140,34 @@ fn set_attributes(tree: &OwnedFd, attributes: &MountAttributes) -> io::Result<()
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_of_a_file_can_be_read_and_not_written() {
+        let seen = std::thread::spawn(|| {
+            crate::process::unshare(libc::CLONE_NEWNS)?;
+            rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+            let folder = std::env::temp_dir().join(format!("knarr-test-view-{}", std::process::id()));
+            std::fs::create_dir_all(&folder)?;
+            let file = folder.join("program");
+            std::fs::write(&file, "program")?;
+            // Whatever this kernel can do, and what an older one can.
+            let mut seen = Vec::new();
+            for view in [read_only_view(&file, &folder)?, view_of_mounted(&file, &folder)?] {
+                let path = format!("/proc/thread-self/fd/{}", view.as_raw_fd());
+                let refused = std::fs::File::options().write(true).open(&path).err().and_then(|e| e.raw_os_error());
+                seen.push((std::fs::read_to_string(&path)?, refused));
+            }
+            let left = std::fs::read_dir(&folder)?.count();
+            std::fs::remove_dir_all(&folder)?;
+            io::Result::Ok((seen, left))
+        });
+        let (seen, left) = seen.join().expect("the thread ends").expect("root can mount");
+        let expected = ("program".to_owned(), Some(libc::EROFS));
+        assert_eq!((seen, left), (vec![expected.clone(), expected], 1));
+    }
 }

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod server;
 pub mod session;
 pub mod side_by_side;
+pub mod vm;
 pub mod watch;
 
 pub use agent::{Agent, Cluster};
@@ -28,4 +29,5 @@ pub use kubectl::Kubectl;
 pub use local_cluster::LocalCluster;
 pub use machine::Machine;
 pub use server::{Options, Server};
+pub use vm::Vm;
 pub use watch::Watch;

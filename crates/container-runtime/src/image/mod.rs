@@ -15,6 +15,7 @@ mod archive;
 mod install;
 mod layer;
 mod root;
+mod share;
 mod tar;
 mod store;
 mod index;
@@ -228,6 +229,12 @@ impl Images {
             results.push((archive, result));
         }
         Ok(results)
+    }
+
+    /// Gives an image that is here to another store, without unpacking it again.
+    pub async fn share(&self, image: &str, with: &Images) -> cri::Result<Arc<Image>> {
+        let (from, to, image) = (self.inner.clone(), with.inner.clone(), image.to_owned());
+        Ok(blocking(move || share::share(&from.store, &to.store, &image)).await?)
     }
 
     pub fn list(&self) -> Vec<Arc<Image>> {

@@ -110,6 +110,12 @@ impl Store {
         self.layer_path(key).join("layer.json").exists()
     }
 
+    pub fn layer_usage(&self, key: &str) -> Result<Usage, ImageError> {
+        let path = self.layer_path(key).join("layer.json");
+        let bytes = std::fs::read(&path).map_err(disk("read", &path))?;
+        serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))
+    }
+
     /// Moves an unpacked layer (a folder that holds `fs`) to its place, unless somebody was faster.
     pub fn install_layer(&self, key: &str, from: &Path, unpacked: &Unpacked) -> Result<(), ImageError> {
         let usage = Usage { bytes: unpacked.bytes, inodes: unpacked.inodes };
@@ -132,11 +138,7 @@ impl Store {
         let staged = config_path.with_extension("new");
         let mut layers = Vec::new();
         for key in &new.layers {
-            let path = self.layer_path(key).join("layer.json");
-            let bytes = std::fs::read(&path).map_err(disk("read", &path))?;
-            let usage: Usage =
-                serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))?;
-            layers.push((key.clone(), usage));
+            layers.push((key.clone(), self.layer_usage(key)?));
         }
         // One sync of the file system costs less than one for each of thousands of files.
         let folder = File::open(&self.root).map_err(disk("open", &self.root))?;
@@ -395,7 +397,7 @@ impl Store {
         }
     }
 
-    fn config_path(&self, id: &str) -> PathBuf {
+    pub fn config_path(&self, id: &str) -> PathBuf {
         self.root.join("configs").join(digits(id))
     }
 

@@ -11,6 +11,7 @@ use nlink::util::{Bytes, Percent, Rate};
 use super::links::{self, NODE_DEVICE};
 use super::machines::Machine;
 use super::state::{Cluster, check_name};
+use super::up;
 
 #[derive(clap::Subcommand)]
 pub enum Fault {
@@ -83,7 +84,7 @@ fn ask(dir: &Path, at: &Target, request: &str) -> anyhow::Result<String> {
 
 fn machine(cluster: &Cluster, folder: &Path) -> anyhow::Result<Machine> {
     let found = Machine::find(folder)?;
-    found.with_context(|| format!("the cluster does not run: `knarr cluster start {}` starts it", cluster.name))
+    found.with_context(|| up::not_running(cluster))
 }
 
 async fn set_connected(dir: &Path, at: &Target, connected: bool) -> anyhow::Result<()> {

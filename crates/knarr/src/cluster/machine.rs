@@ -21,6 +21,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::ports::{self, Forward};
+
 /// The hidden command that becomes a machine, with its folder as the only argument.
 pub const COMMAND: &str = "cluster-machine";
 /// What the machine is to be, in its folder.
@@ -45,6 +47,9 @@ pub struct Setup {
     pub host_name: String,
     /// The program and its arguments; a machine without one is a switch.
     pub line: Vec<String>,
+    /// Ports of the host's network on which it listens.
+    #[serde(default)]
+    pub forwards: Vec<Forward>,
 }
 
 /// Becomes a machine. Called before any thread is started.
@@ -69,6 +74,8 @@ fn run(folder: &Path) -> io::Result<()> {
     rustix::process::setsid()?;
     std::env::set_current_dir(folder)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // While this is still the host's network.
+    let ports = ports::listen(&setup.forwards)?;
     let namespaces =
         libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
     linux::process::unshare(namespaces).map_err(|error| step("make namespaces", error))?;
@@ -78,7 +85,7 @@ fn run(folder: &Path) -> io::Result<()> {
     }
     set_up(&setup, folder)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(setup))
+    runtime.block_on(serve(setup, ports))
 }
 
 fn step(what: &str, error: impl Into<io::Error>) -> io::Error {
@@ -105,7 +112,8 @@ fn set_up(setup: &Setup, folder: &Path) -> io::Result<()> {
     linux::process::loopback_up().map_err(|error| step("set lo up", error))
 }
 
-async fn serve(setup: Setup) -> io::Result<()> {
+async fn serve(setup: Setup, ports: Vec<ports::Listening>) -> io::Result<()> {
+    ports::serve(ports)?;
     let listener = UnixListener::bind(SOCKET).map_err(|error| step("listen", error))?;
     let mut children = signal(SignalKind::child())?;
     println!("{READY}");

@@ -5,7 +5,11 @@ mod state;
 mod machine;
 mod machines;
 mod links;
+mod ports;
 mod up;
+mod nodes;
+mod load;
+mod exec;
 mod faults;
 
 use std::fs::File;
@@ -15,6 +19,7 @@ use anyhow::{Context, bail, ensure};
 use rustix::fs::FlockOperation;
 
 use self::machines::Machine;
+use self::ports::Port;
 use self::state::{Cluster, NODES_MAX, check_name};
 use crate::progress::Progress;
 
@@ -66,6 +71,14 @@ enum Command {
         #[arg(long, default_value = "node-1")]
         server: String,
     },
+    /// Bring images to every node: archives, or what this machine, docker, podman or a registry has.
+    Load(load::Load),
+    /// Run a command inside a node: its network, mounts and processes, with this terminal.
+    Exec(exec::Exec),
+    /// Add a node to a cluster that runs, and wait until it is ready.
+    AddNode(nodes::Add),
+    /// Move a node's pods away, and take the node out of the cluster with everything it holds.
+    RemoveNode(nodes::Remove),
     /// Do to a node what happens to real ones.
     #[command(subcommand)]
     Fault(faults::Fault),
@@ -84,6 +97,10 @@ struct Create {
     /// Let packets of the nodes leave this machine, with its address. Allows forwarding on this machine.
     #[arg(long)]
     uplink: bool,
+    /// Let a port of this machine lead to a port of a node: HOST:NODE, such as 8080:80, for node-1; HOST:NODE@node-2 for
+    /// another. Only this machine reaches it, unless an address is given: 0.0.0.0:8080:80.
+    #[arg(long = "port", value_name = "HOST:NODE", value_parser = ports::parse)]
+    ports: Vec<Port>,
     /// One more argument of every `knarr server`, such as --server-arg=--disable=ingress.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     server_arg: Vec<String>,
@@ -93,11 +110,14 @@ struct Create {
 }
 
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
     let dir = std::path::absolute(&flags.dir).with_context(|| format!("find {}", flags.dir.display()))?;
     if !rustix::process::geteuid().is_root() {
         bail!("only root can make machines of namespaces: run it with sudo");
     }
+    if let Command::Exec(flags) = flags.command {
+        std::process::exit(exec::run(&dir, flags)?);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().worker_threads(2).build()?;
     runtime.block_on(async {
         match flags.command {
             Command::Create(flags) => create(&dir, flags).await,
@@ -106,6 +126,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
             Command::Start { name } => start(&dir, &name).await,
             Command::Delete { name } => delete(&dir, &name).await,
             Command::Kubeconfig { name, server } => kubeconfig(&dir, &name, &server),
+            Command::Load(flags) => load::run(&dir, flags).await,
+            Command::Exec(_) => unreachable!("it runs before any thread is started"),
+            Command::AddNode(flags) => nodes::add(&dir, flags).await,
+            Command::RemoveNode(flags) => nodes::remove(&dir, flags).await,
             Command::Fault(fault) => faults::run(&dir, fault).await,
         }
     })
@@ -127,6 +151,8 @@ async fn create(dir: &Path, flags: Create) -> anyhow::Result<()> {
     let range = state::free_range(&folder, &taken)?;
     let mut cluster = Cluster::new(dir, &flags.name, flags.nodes, flags.servers, flags.uplink, range);
     (cluster.server_arguments, cluster.agent_arguments) = (flags.server_arg, flags.agent_arg);
+    flags.ports.iter().try_for_each(|port| cluster.node(&port.node).map(drop))?;
+    cluster.ports = flags.ports;
     cluster.save()?;
     if let Err(error) = interruptible(bring_up(&mut cluster, lock)).await {
         take_away(&cluster).await.context("take the half-made cluster away")?;
@@ -166,6 +192,9 @@ async fn bring_up(cluster: &mut Cluster, lock: File) -> anyhow::Result<()> {
         cluster.nodes.len(),
         cluster.kubeconfig().display()
     );
+    for port in &cluster.ports {
+        println!("{} leads to port {} of {}", port.host, port.port, port.node);
+    }
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use anyhow::{Context, bail, ensure};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
+use super::ports::Port;
+
 /// Each cluster has one of the 256 ranges in here.
 const RANGES: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(172, 30, 0, 0), 16);
 const RANGE_PREFIX: u8 = 24;
@@ -42,6 +44,15 @@ pub struct Cluster {
     pub server_arguments: Vec<String>,
     /// More arguments of every `knarr agent`.
     pub agent_arguments: Vec<String>,
+    /// Ports of the host that lead to nodes.
+    #[serde(default)]
+    pub ports: Vec<Port>,
+    /// Images that were loaded, for nodes that come later.
+    #[serde(default)]
+    pub images: Vec<String>,
+    /// Whether the servers run etcd.
+    #[serde(default)]
+    pub etcd: bool,
     /// Whether all nodes have joined once.
     pub complete: bool,
     #[serde(skip)]
@@ -72,11 +83,7 @@ pub fn check_name(name: &str) -> Result<String, String> {
 
 impl Cluster {
     pub fn new(dir: &Path, name: &str, nodes: u8, servers: u8, uplink: bool, range: Ipv4Net) -> Cluster {
-        let nodes = (1..=nodes).map(|number| Node {
-            name: format!("node-{number}"),
-            address: address(range, number),
-            is_server: number <= servers,
-        });
+        let nodes = (1..=nodes).map(|number| Node::new(range, number, number <= servers));
         let folder = dir.join(name);
         Cluster {
             name: name.to_owned(),
@@ -87,6 +94,9 @@ impl Cluster {
             nodes: nodes.collect(),
             server_arguments: Vec::new(),
             agent_arguments: Vec::new(),
+            ports: Vec::new(),
+            images: Vec::new(),
+            etcd: servers > 1,
             complete: false,
             folder,
         }
@@ -136,6 +146,18 @@ impl Cluster {
             .with_context(|| format!("write {}", file.display()))
     }
 
+    /// A node that is not there yet, with the first number that is free.
+    pub fn new_node(&self, is_server: bool) -> anyhow::Result<Node> {
+        let nodes = (1..=NODES_MAX).map(|number| Node::new(self.range, number, is_server));
+        let free = nodes.into_iter().find(|node| self.nodes.iter().all(|other| other.name != node.name));
+        free.with_context(|| format!("cluster {} has {NODES_MAX} nodes, which is as many as it can have", self.name))
+    }
+
+    /// Only where servers run etcd more of them can join. Files of older versions do not say it.
+    pub fn has_etcd(&self) -> bool {
+        self.etcd || self.servers().count() > 1
+    }
+
     pub fn node(&self, name: &str) -> anyhow::Result<&Node> {
         let found = self.nodes.iter().find(|node| node.name == name);
         found.with_context(|| {
@@ -175,6 +197,10 @@ impl Cluster {
 }
 
 impl Node {
+    fn new(range: Ipv4Net, number: u8, is_server: bool) -> Node {
+        Node { name: format!("node-{number}"), address: address(range, number), is_server }
+    }
+
     pub fn url(&self) -> String {
         format!("https://{}:{}", self.address, super::API_PORT)
     }
@@ -263,6 +289,14 @@ mod tests {
         assert_eq!(read.servers().count(), 3);
         assert!(read.node("node-5").unwrap_err().to_string().contains("node-1, node-2"));
         assert!(read.device.len() <= 15);
+        assert_eq!(read.new_node(false).unwrap().name, "node-5");
+        let without =
+            Cluster { nodes: read.nodes.iter().filter(|node| node.name != "node-2").cloned().collect(), ..read };
+        let added = without.new_node(true).unwrap();
+        assert_eq!(
+            (added.name.as_str(), added.address, added.is_server),
+            ("node-2", Ipv4Addr::new(172, 30, 7, 2), true)
+        );
         std::fs::create_dir(dir.path().join("something-else")).unwrap();
         std::fs::create_dir(dir.path().join("half")).unwrap();
         std::fs::write(dir.path().join("half").join(FILE), "{").unwrap();

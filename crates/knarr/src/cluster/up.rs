@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -12,8 +13,9 @@ use reconcile::{Seen, Watching};
 
 use super::machine::{DATA, Setup};
 use super::machines::{self, Machine};
+use super::ports::{Forward, Port};
 use super::state::{Cluster, Node};
-use super::{API_PORT, links};
+use super::{API_PORT, links, load};
 use crate::join::token::Token;
 use crate::progress::Progress;
 
@@ -55,29 +57,62 @@ pub async fn up(cluster: &Cluster, lock: File, progress: &Progress) -> anyhow::R
     }
     let text = kubeconfig(cluster, first)?;
     kube_apiserver::pki::write_private_file(&cluster.kubeconfig(), &text)?;
-    let ready = tokio::time::timeout(READY_TIMEOUT, all_ready(cluster, progress)).await;
-    ready.map_err(|_| anyhow!("the nodes did not get ready within {} s", READY_TIMEOUT.as_secs()))?
+    wait_ready(cluster, &cluster.nodes, progress).await
 }
 
 /// The hub and all nodes, without links and without knarr.
 async fn machines(cluster: &Cluster) -> anyhow::Result<(Machine, Vec<(&Node, Machine)>)> {
-    let program = std::env::current_exe().context("find this program")?;
-    let program = program.to_str().context("the path of this program is no text")?;
     if !cluster.complete {
         // Nobody else knows it yet, so the servers can be told at once.
         let token = Token::generate("")?.bearer();
         cluster.servers().try_for_each(|node| write_token(cluster, node, &token))?;
     }
-    let hub = Setup { host_name: format!("{}-hub", cluster.name), line: Vec::new() };
-    let nodes = cluster.nodes.iter().map(|node| {
-        let line = [program.to_owned()].into_iter().chain(arguments(cluster, node)).collect();
-        (cluster.node_folder(node), Setup { host_name: node.name.clone(), line })
-    });
-    let starting = [(cluster.hub_folder(), hub)].into_iter().chain(nodes);
+    let hub = Setup { host_name: format!("{}-hub", cluster.name), line: Vec::new(), forwards: forwards(cluster)? };
+    let mut starting = vec![(cluster.hub_folder(), hub)];
+    for node in &cluster.nodes {
+        starting.push((cluster.node_folder(node), setup(cluster, node)?));
+    }
+    let starting = starting.into_iter();
     let starting = starting.map(|(folder, setup)| tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)));
     let started = future::try_join_all(starting).await?.into_iter().collect::<anyhow::Result<Vec<Machine>>>()?;
     let [hub, nodes @ ..] = &started[..] else { bail!("a cluster has a hub") };
     Ok((*hub, cluster.nodes.iter().zip(nodes.iter().copied()).collect()))
+}
+
+fn setup(cluster: &Cluster, node: &Node) -> anyhow::Result<Setup> {
+    let program = std::env::current_exe().context("find this program")?;
+    let program = program.to_str().context("the path of this program is no text")?;
+    let line = [program.to_owned()].into_iter().chain(arguments(cluster, node)).collect();
+    Ok(Setup { host_name: node.name.clone(), line, forwards: Vec::new() })
+}
+
+fn forwards(cluster: &Cluster) -> anyhow::Result<Vec<Forward>> {
+    let forward = |port: &Port| {
+        let node = cluster.node(&port.node)?;
+        Ok(Forward { from: port.host, to: SocketAddr::from((node.address, port.port)) })
+    };
+    cluster.ports.iter().map(forward).collect()
+}
+
+/// One node more, in a cluster that runs.
+pub async fn add(cluster: &Cluster, node: &Node, progress: &Progress) -> anyhow::Result<()> {
+    let hub = Machine::find(&cluster.hub_folder())?.with_context(|| not_running(cluster))?;
+    let first = cluster.servers().next().context("a cluster has a server")?;
+    let data = cluster.node_folder(first).join("data");
+    let file = data.join(if node.is_server { TOKEN_FILE } else { "server/node-token" });
+    let token = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    write_token(cluster, node, &token)?;
+    load::catch_up(cluster, node).await?;
+    let (folder, setup) = (cluster.node_folder(node), setup(cluster, node)?);
+    let machine = tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)).await??;
+    links::connect_node(cluster, hub, machine, node).await?;
+    progress.step(&format!("{} is connected", node.name));
+    start_all(cluster, &[(node, machine)], progress).await?;
+    wait_ready(cluster, std::slice::from_ref(node), progress).await
+}
+
+pub fn not_running(cluster: &Cluster) -> String {
+    format!("the cluster does not run: `knarr cluster start {}` starts it", cluster.name)
 }
 
 /// What knarr is told on a node; the same at every start.
@@ -93,7 +128,7 @@ fn arguments(cluster: &Cluster, node: &Node) -> Vec<String> {
     let first = cluster.servers().next().filter(|first| first.name != node.name);
     match first {
         Some(first) => all.extend(["--server".into(), first.url()]),
-        None if cluster.servers().count() > 1 => all.push("--cluster-init".into()),
+        None if cluster.has_etcd() => all.push("--cluster-init".into()),
         None => {}
     }
     match node.is_server {
@@ -148,20 +183,30 @@ fn from_outside(text: &str, url: &str, name: &str) -> String {
     lines.collect()
 }
 
-/// Waits until the API says of every node that it is ready.
-async fn all_ready(cluster: &Cluster, progress: &Progress) -> anyhow::Result<()> {
+/// An administrator of the cluster, from the host.
+pub async fn client(cluster: &Cluster) -> anyhow::Result<kube::Client> {
     let config = Kubeconfig::read_from(cluster.kubeconfig()).context("read the cluster's kubeconfig")?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
     // A proxy for elsewhere is none for here.
     config.proxy_url = None;
-    let client = kube::Client::try_from(config).context("make a client")?;
-    let mut ready = BTreeSet::new();
+    kube::Client::try_from(config).context("make a client")
+}
+
+async fn wait_ready(cluster: &Cluster, nodes: &[Node], progress: &Progress) -> anyhow::Result<()> {
+    let ready = tokio::time::timeout(READY_TIMEOUT, all_ready(cluster, nodes, progress)).await;
+    ready.map_err(|_| anyhow!("the nodes did not get ready within {} s", READY_TIMEOUT.as_secs()))?
+}
+
+/// Waits until the API says of these nodes that they are ready.
+async fn all_ready(cluster: &Cluster, nodes: &[Node], progress: &Progress) -> anyhow::Result<()> {
+    let client = client(cluster).await?;
+    let mut waiting: BTreeSet<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let mut note = |node: &NodeObject| {
-        let name = node.metadata.name.clone().unwrap_or_default();
-        if is_ready(node) && ready.insert(name.clone()) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        if is_ready(node) && waiting.remove(name) {
             progress.step(&format!("{name} is ready"));
         }
-        ready.len() >= cluster.nodes.len()
+        waiting.is_empty()
     };
     let mut watching = Watching::<NodeObject>::fields(client, None, String::new());
     while let Some(seen) = watching.next().await {

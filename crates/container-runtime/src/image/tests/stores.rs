@@ -53,6 +53,29 @@ async fn another_process_sees_what_changes() {
 }
 
 #[tokio::test]
+async fn another_store_gets_an_image_without_unpacking_it() {
+    let (fixture, second) = (Fixture::new().await, Fixture::new().await);
+    let image = TestImage::small("hello");
+    import(&fixture, &image, "hello").await;
+    assert_eq!(fixture.images.share("hello", &second.images).await.unwrap().id, image.id());
+    assert_eq!(second.images.get("hello").unwrap(), fixture.images.get("hello").unwrap());
+    let motd = |snapshot: super::super::Snapshot| snapshot.lower[0].join("etc/motd");
+    let one = motd(fixture.images.prepare(&image.id(), "c1").await.unwrap());
+    let two = motd(second.images.prepare(&image.id(), "c1").await.unwrap());
+    assert_ne!(one, two);
+    assert_eq!(std::fs::metadata(&one).unwrap().ino(), std::fs::metadata(&two).unwrap().ino());
+    // Twice is once, and what one of them removes the other keeps.
+    fixture.images.share("hello", &second.images).await.unwrap();
+    fixture.images.release("c1").await.unwrap();
+    fixture.images.remove("hello").await.unwrap();
+    fixture.assert_empty();
+    assert_eq!(std::fs::read(&two).unwrap(), b"hello");
+    let error = fixture.images.share("hello", &second.images).await.unwrap_err();
+    assert_eq!(error.code, cri::Code::NotFound);
+    assert_eq!((second.count("layers"), second.count("work")), (image.layers.len(), 0));
+}
+
+#[tokio::test]
 async fn opening_removes_what_a_crash_left() {
     let fixture = Fixture::new().await;
     let image = TestImage::small("hello");
