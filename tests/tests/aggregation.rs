@@ -117,6 +117,11 @@ fn answer(mut request: Request<Incoming>) -> Reply {
         let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/v1"), "resources": [resource]});
         return text(200, list.to_string());
     }
+    if path == format!("{collection}/elsewhere") {
+        let mut reply = text(307, "");
+        reply.headers_mut().insert("location", "https://elsewhere.example.com/".parse().unwrap());
+        return reply;
+    }
     if path == format!("{collection}/stream/connect") {
         let upgrade = hyper::upgrade::on(&mut request);
         tokio::spawn(async move {
@@ -241,6 +246,11 @@ fn a_foreign_api_server_is_served_and_missed() {
 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(streams(&server));
+    // It must not send clients elsewhere: they would go there with their credentials (CVE-2022-3172).
+    let path = format!("/apis/{GROUP}/v1/namespaces/default/flunders/elsewhere");
+    let reply = runtime.block_on(async { server.client().unwrap().get(&path).await.unwrap() });
+    let refused = "the backend attempted to redirect this request, which is not permitted";
+    assert_eq!((reply.code, reply.text().as_str()), (502, refused));
 
     // Its end.
     foreign.end();

@@ -147,14 +147,14 @@ fn a_service_is_installed_changed_and_taken_away() {
     assert!(host.refused(&format!("{program} install agent")).contains("knarr token create"));
     assert!(!host.path("/usr/local/bin/knarr").exists());
 
-    let said = host.ok(&format!("{program} install server {flags} --token let-me-in"));
+    let said = host.ok(&format!("{program} install server {flags} --token let-me-in-please"));
     assert!(host.told().starts_with("READY=1\n"));
     assert!(said.contains("export KUBECONFIG=/var/lib/knarr/admin.kubeconfig"), "{said}");
     assert_eq!(host.calls(), "daemon-reload\nenable knarr.service\nrestart knarr.service\n");
     assert_eq!((host.mode("/usr/local/bin/knarr"), host.mode("/etc/knarr/knarr.env")), (0o755, 0o600));
     let unit = host.read("/etc/systemd/system/knarr.service");
-    assert!(unit.contains("ExecStart=/usr/local/bin/knarr server ") && !unit.contains("let-me-in"), "{unit}");
-    assert!(host.read("/etc/knarr/knarr.env").contains("KNARR_TOKEN=\"let-me-in\"\n"));
+    assert!(unit.contains("ExecStart=/usr/local/bin/knarr server ") && !unit.contains("let-me-in-please"), "{unit}");
+    assert!(host.read("/etc/knarr/knarr.env").contains("KNARR_TOKEN=\"let-me-in-please\"\n"));
     for file in ["man/man1/knarr-install.1", "bash-completion/completions/knarr", "zsh/site-functions/_knarr"] {
         assert!(host.path("/usr/local/share").join(file).exists(), "{file}");
     }
@@ -171,7 +171,7 @@ fn a_service_is_installed_changed_and_taken_away() {
     assert_eq!(host.told(), "STOPPING=1\n");
     assert!(host.told().starts_with("READY=1\n"));
     assert!(host.read("/etc/systemd/system/knarr.service").contains("--max-pods=42"));
-    assert!(host.read("/etc/knarr/knarr.env").contains("let-me-in"));
+    assert!(host.read("/etc/knarr/knarr.env").contains("let-me-in-please"));
     let capacity = format!("{kubectl} get node node-1 -o jsonpath={{.status.capacity.pods}}");
     host.until("the node has room for so many", &format!("{capacity} | grep -qx 42"));
     assert_eq!(host.machine.shell(&container).unwrap(), before);

@@ -2,7 +2,6 @@
 //! have written to a moment ago. It is done here and not by the shim, which has no time to spare and no memory to waste.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,9 +87,8 @@ fn pack(file: &Path) -> io::Result<()> {
 }
 
 fn write_packed(from: &Path, to: &Path) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut plain = File::open(from)?;
-    let target = File::options().write(true).create(true).truncate(true).mode(0o640).open(to)?;
+    let mut plain = linux::file::open_regular(from)?;
+    let target = linux::file::create(to, 0o640)?;
     // Readers pass over files that were last written before the time they are interested in.
     let written = plain.metadata()?.modified()?;
     let mut encoder = GzEncoder::new(target, Compression::fast());
@@ -133,7 +131,7 @@ mod tests {
             .collect();
         names.sort();
         assert_eq!(names, ["0.log", "0.log.20260101-000001.gz", "0.log.20260101-000002.gz", "0.log.20260101-000003"]);
-        let packed = File::open(name(".20260101-000001.gz")).unwrap();
+        let packed = std::fs::File::open(name(".20260101-000001.gz")).unwrap();
         assert_eq!(packed.metadata().unwrap().modified().unwrap(), written);
         let mut text = String::new();
         flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();

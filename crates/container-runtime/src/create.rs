@@ -63,6 +63,8 @@ async fn prepare(
 ) -> cri::Result<(ContainerRecord, Start)> {
     let failed = |error: io::Error| cri::Error::unknown(format!("failed to create container: {error}"));
     let folder = sandbox.state_folder.join(id);
+    let users = crate::sandbox::modes(sandbox_config).users;
+    crate::sandbox::make_state_folder(&folder, users.as_ref()).map_err(failed)?;
     std::fs::create_dir_all(folder.join(ROOTFS)).map_err(failed)?;
     let snapshot = inner.images.prepare(&image.id, id).await?;
     let (bound, images) = image_mounts(inner, id, &folder, &config, snapshots).await?;
@@ -87,6 +89,8 @@ async fn prepare(
     };
     let mut spec = spec::spec(&input)?;
     let process = take_process(&mut spec, inner)?;
+    // It holds what the environment holds; what is written over keeps its mode.
+    linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
     spec.save(folder.join(CONFIG)).map_err(|error| cri::Error::unknown(error.to_string()))?;
     write_json(&folder.join(PROCESS), &process).map_err(failed)?;
     let log_path = log_path(sandbox_config, &config);

@@ -1,6 +1,6 @@
 //! Container logs in the format of the CRI: `<time> <stream> <F or P> <line>`.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -65,8 +65,7 @@ impl Log {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        use std::os::unix::fs::OpenOptionsExt;
-        let file = OpenOptions::new().create(true).append(true).mode(0o640).open(path)?;
+        let file = linux::file::append(path, 0o640)?;
         self.size = file.metadata()?.len();
         self.file = Some(file);
         Ok(())

@@ -1,11 +1,8 @@
 //! Root file systems: mounting snapshots, and reading an image's files without mounting it.
 
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::image::Snapshot;
 
@@ -74,34 +71,15 @@ pub fn read_file(snapshot: &Snapshot, path: &str) -> String {
     const SIZE_MAX: u64 = 1 << 20;
     let layers = std::iter::once(&snapshot.upper).chain(&snapshot.lower);
     for layer in layers {
-        match open_in(layer, path) {
-            Ok(file) => {
-                if file.metadata().is_ok_and(|metadata| metadata.file_type().is_char_device()) {
-                    // A whiteout: removed by this layer.
-                    return String::new();
-                }
-                let mut content = Vec::new();
-                if file.take(SIZE_MAX).read_to_end(&mut content).is_err() {
-                    return String::new();
-                }
-                return String::from_utf8_lossy(&content).into_owned();
-            }
-            Err(_) => continue,
+        let path = Path::new(path.trim_start_matches('/'));
+        match linux::path::read_inside(layer, path, SIZE_MAX) {
+            Ok(content) => return String::from_utf8_lossy(&content).into_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            // A whiteout (a device), which says that the file is gone; or something else that is no file, and is not touched.
+            Err(_) => return String::new(),
         }
     }
     String::new()
-}
-
-fn open_in(layer: &PathBuf, path: &str) -> io::Result<std::fs::File> {
-    let folder = rustix::fs::open(layer, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let file = rustix::fs::openat2(
-        &folder,
-        path.trim_start_matches('/'),
-        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
-        Mode::empty(),
-        ResolveFlags::IN_ROOT,
-    )?;
-    Ok(file.into())
 }
 
 #[cfg(test)]
@@ -129,5 +107,16 @@ mod tests {
         assert_eq!(read_file(&snapshot, "/etc/group"), "bottom");
         assert_eq!(read_file(&snapshot, "/etc/link"), "");
         assert_eq!(read_file(&snapshot, "/etc/climb"), "");
+        // What is no file is not opened: a pipe would be waited for, a device would do what devices do.
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            snapshot.lower[0].join("etc/pipe"),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        std::fs::write(snapshot.lower[1].join("etc/pipe"), "hidden by the pipe").unwrap();
+        assert_eq!(read_file(&snapshot, "/etc/pipe"), "");
     }
 }

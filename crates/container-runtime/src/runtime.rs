@@ -71,9 +71,11 @@ impl ContainerRuntime {
     /// The same with other images.
     pub async fn with_images(config: Config, images: Arc<dyn ImageStore>) -> cri::Result<ContainerRuntime> {
         let failed = |what: &str, error: std::io::Error| cri::Error::unknown(format!("{what}: {error}"));
-        for folder in [&config.state_dir, &config.root_dir.join("sandboxes")] {
-            std::fs::create_dir_all(folder).map_err(|error| failed("make the runtime's folders", error))?;
-        }
+        let made = linux::file::make_private_folder(&config.root_dir)
+            .and_then(|()| linux::file::make_private_folder(&config.root_dir.join("sandboxes")))
+            // The root of a pod with users of its own passes through to its pod's folder.
+            .and_then(|()| linux::file::make_passable_folder(&config.state_dir));
+        made.map_err(|error| failed("make the runtime's folders", error))?;
         // What a pod mounts below it must not spread over the host.
         linux::mount::make_private(&config.state_dir).map_err(|error| failed("mount the runtime's folder", error))?;
         let shim_program = linux::mount::read_only_view(&config.shim_program, &config.state_dir)

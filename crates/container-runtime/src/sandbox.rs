@@ -203,8 +203,8 @@ async fn make(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) -> cri::Result<()> {
     let program = inner.shim_program.clone();
     let own_network = modes.network != Share::Host;
     let ready = tokio::task::spawn_blocking(move || -> io::Result<Ready> {
-        std::fs::create_dir_all(&worker.folder.0)?;
-        std::fs::create_dir_all(&worker.state_folder)?;
+        linux::file::make_private_folder(&worker.folder.0)?;
+        make_state_folder(&worker.state_folder, modes.users.as_ref())?;
         worker.folder.write_sandbox(&worker.record.lock())?;
         write_files(&worker, &config)?;
         if modes.ipc != Share::Host {
@@ -251,12 +251,23 @@ fn write_files(sandbox: &Sandbox, config: &v1::PodSandboxConfig) -> io::Result<(
         true => std::fs::read_to_string("/proc/sys/kernel/hostname")?.trim().to_string(),
         false => config.hostname.clone(),
     };
-    std::fs::write(sandbox.folder.hostname(), format!("{hostname}\n"))?;
+    linux::file::write(&sandbox.folder.hostname(), format!("{hostname}\n"), POD_FILE)?;
     let resolv_conf = match &config.dns_config {
         Some(dns) => resolv_conf(dns),
         None => std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
     };
-    std::fs::write(sandbox.folder.resolv_conf(), resolv_conf)
+    linux::file::write(&sandbox.folder.resolv_conf(), resolv_conf, POD_FILE)
+}
+
+/// What containers see: whatever user theirs is, it may read it.
+const POD_FILE: u32 = 0o644;
+
+/// A folder of what runs: for root alone, or also for the root of a pod with users of its own.
+pub(crate) fn make_state_folder(path: &std::path::Path, users: Option<&UserMapping>) -> io::Result<()> {
+    match users.and_then(|users| users.gids.iter().find(|range| range.container == 0)) {
+        Some(range) => linux::file::make_folder_for_group(path, range.host),
+        None => linux::file::make_private_folder(path),
+    }
 }
 
 fn resolv_conf(dns: &v1::DnsConfig) -> String {

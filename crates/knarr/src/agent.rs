@@ -7,7 +7,7 @@ use anyhow::Context;
 use kube_apiserver::pki::{Pair, ServingCertificate};
 use reconcile::{Caches, Cluster, Shutdown};
 
-use crate::join::certificates::{self, Kind};
+use crate::join::certificates;
 use crate::join::{self, Joined};
 use crate::node::Membership;
 
@@ -69,6 +69,8 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         None => flags.token.clone(),
     };
     let name = flags.node.name();
+    linux::file::make_private_folder(&flags.data_dir)
+        .with_context(|| format!("create {}", flags.data_dir.display()))?;
     let dir = flags.data_dir.join("agent");
     let joined = join::join(flags.server.as_deref(), token.as_deref(), dir, &name, AGENT).await?;
     joined.keep(&name, shutdown.clone());
@@ -119,20 +121,18 @@ async fn serving_certificate(
     node: &crate::node::Flags,
     shutdown: &Shutdown,
 ) -> anyhow::Result<Arc<ServingCertificate>> {
-    let (client, dir) = (joined.client.clone(), joined.dir.clone());
+    let (client, dir, servers) = (joined.client.clone(), joined.dir.clone(), joined.servers.clone());
     let (name, addresses) = (node.name(), node.node_ip.clone());
     let obtain = move || {
-        let (client, name, addresses) = (client.clone(), name.clone(), addresses.clone());
-        async move {
-            let request = certificates::Request { kind: Kind::Serving, node_name: &name, addresses: &addresses };
-            certificates::obtain(&client, &request).await
-        }
+        let (client, name, servers) = (client.clone(), name.clone(), servers.clone());
+        let addresses = certificates::asked_from(&addresses, &servers.list());
+        async move { certificates::obtain_serving(&client, &name, &addresses).await }
     };
     let kept = Pair::read(&dir, SERVING);
     let still_good = |pair: &Pair| {
         pair.renew_at() > jiff::Timestamp::now()
             && pair.common_name() == certificates::subject(&node.name())
-            && node.node_ip.iter().all(|address| pair.addresses().contains(address))
+            && pair.addresses().iter().all(|address| node.node_ip.contains(address))
     };
     let pair = match kept.filter(still_good) {
         Some(pair) => pair,

@@ -39,6 +39,7 @@ mod power_off;
 mod hollow_nodes;
 mod snapshot;
 mod token;
+mod hide;
 mod image;
 mod cluster;
 mod install;
@@ -151,6 +152,7 @@ fn main() -> anyhow::Result<()> {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal());
     log.log_internal_errors(false).init();
+    hide::secrets();
     // Every TLS connection of the process uses the one provider that is compiled in.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match arguments.command {

@@ -105,7 +105,8 @@ impl PodNetwork {
             Choice::Plugins => flags.network.plugins(state_dir)?,
             Choice::Builtin(_) => {
                 let state_dir = state_dir.join("network");
-                std::fs::create_dir_all(&state_dir).with_context(|| format!("create {}", state_dir.display()))?;
+                linux::file::make_private_folder(&state_dir)
+                    .with_context(|| format!("create {}", state_dir.display()))?;
                 Arc::new(Builtin::open(cni::Config::new(state_dir)).context("open the pod network")?)
             }
         })

@@ -207,6 +207,9 @@ pub async fn start(
     shutdown: Shutdown,
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     flags.warn();
+    // Volumes of pods, which no user of the machine has any business in.
+    let storage = data_dir.join("storage");
+    linux::file::make_private_folder(&storage).with_context(|| format!("create {}", storage.display()))?;
     let config = kubelet_config(&flags, data_dir, &membership)?;
     let runtime = runtime(&flags, data_dir, &membership, &shutdown).await?;
     tasks::spawn(crate::power_off::listen(data_dir, config.power_off.clone(), Default::default())?);
@@ -223,7 +226,12 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
     let node_labels = pairs(&flags.node_label).context("--node-label")?;
     let cluster_dns = flags.cluster_dns(&membership.service_cidr);
     let static_pods = flags.pod_manifest_path.clone().unwrap_or_else(|| data_dir.join("pod-manifests"));
-    std::fs::create_dir_all(&static_pods).with_context(|| format!("create {}", static_pods.display()))?;
+    // A folder that the operator named keeps its mode.
+    let made = match flags.pod_manifest_path {
+        Some(_) => std::fs::create_dir_all(&static_pods),
+        None => linux::file::make_private_folder(&static_pods),
+    };
+    made.with_context(|| format!("create {}", static_pods.display()))?;
     Ok(kubelet::Config {
         node_name: flags.name(),
         node_ips: flags.node_ip.clone(),
@@ -284,6 +292,12 @@ pub async fn runtime(
         let remote = cri::remote::Remote::connect(endpoint).await;
         return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));
     }
+    // The roots of pods with users of their own pass through both.
+    for folder in [Path::new(RUN_DIR), &state_dir(data_dir)] {
+        linux::file::make_passable_folder(folder).with_context(|| format!("create {}", folder.display()))?;
+    }
+    let network_state = state_dir(data_dir).join("network");
+    linux::file::make_private_folder(&network_state).with_context(|| format!("create {}", network_state.display()))?;
     let pod_network = PodNetwork::open(flags, membership, &state_dir(data_dir))?;
     let network = pod_network.network();
     pod_network.start(membership, shutdown.clone());
@@ -324,9 +338,11 @@ pub fn runtime_config(
     })
 }
 
+const RUN_DIR: &str = "/run/knarr";
+
 /// Where what is of no use after a reboot is kept. Sockets live there, whose paths must be short.
 pub fn state_dir(data_dir: &Path) -> PathBuf {
-    let run = Path::new("/run/knarr");
+    let run = Path::new(RUN_DIR);
     if data_dir == Path::new("/var/lib/knarr") {
         return run.into();
     }

@@ -144,6 +144,26 @@ impl Flags {
         crate::install::Node { data_dir: self.data_dir, flags: self.node }
     }
 
+    /// The folder of everything, for root alone; unless its kubeconfig is for others too, who must then pass through to it.
+    fn make_data_dir(&self) -> anyhow::Result<()> {
+        let shared = self.options.write_kubeconfig.is_none() && self.options.write_kubeconfig_mode & 0o077 != 0;
+        let made = match shared {
+            true => linux::file::make_passable_folder(&self.data_dir),
+            false => linux::file::make_private_folder(&self.data_dir),
+        };
+        made.with_context(|| format!("create {}", self.data_dir.display()))
+    }
+
+    /// By which clients reach this server.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let named = self.tls_san.iter().filter_map(|name| name.parse().ok());
+        named
+            .chain(self.advertise_address)
+            .chain(self.node.node_ip.clone())
+            .chain(self.node.node_external_ip.clone())
+            .collect()
+    }
+
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
@@ -159,6 +179,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     if let Some(file) = &flags.token_file {
         flags.token = Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
     }
+    flags.make_data_dir()?;
     if flags.cluster_reset {
         return reset(&flags).await;
     }
@@ -250,6 +271,11 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         false => Some(local.start_cloud(stop_components.clone())),
     };
     publish(&flags, &disabled, &server).await.context("say how nodes can join")?;
+    if flags.options.agent_token()?.is_none() {
+        let authority = server.cluster_authority.certificate_pem.clone();
+        let (client, data_dir) = (local.administrator(AGENT), flags.data_dir.clone());
+        tasks::spawn(crate::join::tokens::keep_node_token(client, authority, data_dir, stop_components.clone()));
+    }
     if let Some(etcd) = &etcd {
         local.start_members(etcd.config.clone(), stop_components.clone());
     }
@@ -441,7 +467,13 @@ async fn publish(
         agent_token: agent_token.as_deref(),
         data_dir: &flags.data_dir,
     };
-    crate::join::cluster::publish(&server.app, publication).await
+    crate::join::cluster::publish(&server.app, publication).await?;
+    if !flags.disable_agent {
+        // A token must not take over the node of a server either.
+        let key = crate::join::node_key::NodeKey::of(&flags.data_dir.join("agent"))?;
+        crate::join::cluster::bind_own_node(&server.app, &flags.node.name(), &key).await?;
+    }
+    Ok(())
 }
 
 /// How long components get to end what they have begun.
@@ -452,7 +484,6 @@ async fn open_store(
     etcd: Option<&crate::etcd::Etcd>,
     shutdown: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn Store>> {
-    std::fs::create_dir_all(&flags.data_dir).with_context(|| format!("create {}", flags.data_dir.display()))?;
     if let Some(etcd) = etcd {
         let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
         crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;

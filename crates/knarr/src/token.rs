@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 
-use crate::join::token::Token;
+use crate::join::cluster::BootstrapToken;
+use crate::join::token::{Form, Token};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -88,8 +89,10 @@ async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> an
     let text = info.data.unwrap_or_default().remove("kubeconfig").context("the cluster's cluster-info is empty")?;
     let info = crate::join::discovery::read(&text)?;
     let token = Token::generate(&info.authority)?;
-    let end = (!ttl.is_zero()).then(|| Timestamp::now() + ttl);
-    let secret = machinery::codec::typed(&crate::join::cluster::secret(&token, description, end))?;
+    let Form::Bootstrap { id, secret } = &token.form else { bail!("a new token is a bootstrap token") };
+    let expiration = (!ttl.is_zero()).then(|| Timestamp::now() + ttl);
+    let made = BootstrapToken { id, secret, description, group: None, signs: true, expiration };
+    let secret = machinery::codec::typed(&crate::join::cluster::bootstrap_secret(&made))?;
     secrets.create(&PostParams::default(), &secret).await.context("make the token")?;
     match quiet {
         true => println!("{token}"),
@@ -115,7 +118,11 @@ async fn list(at: &Place) -> anyhow::Result<()> {
 }
 
 async fn delete(id: &str, at: &Place) -> anyhow::Result<()> {
-    let id = id.parse::<Token>().map(|token| token.id).unwrap_or_else(|_| id.to_owned());
+    let id = id
+        .parse::<Token>()
+        .ok()
+        .and_then(|token| token.bootstrap_id().map(str::to_owned))
+        .unwrap_or_else(|| id.to_owned());
     let name = format!("bootstrap-token-{id}");
     secrets(at).await?.delete(&name, &DeleteParams::default()).await.with_context(|| format!("end the token {id}"))?;
     println!("the token {id} is ended");

@@ -1,5 +1,6 @@
 //! One request on its way through the server: who asks, what for, and how the answer should look.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -25,6 +26,8 @@ pub struct Call {
     pub query: Query,
     pub headers: HeaderMap,
     pub answer: Answer,
+    /// Where the request came from; nowhere where a part of this process asks.
+    pub source: Option<IpAddr>,
     /// Sentences for `Warning` headers, in the order they were found.
     pub warnings: Mutex<Vec<String>>,
     /// What admission wants to be written down of this request.
@@ -61,6 +64,7 @@ impl Call {
             query: Query::default(),
             headers: HeaderMap::new(),
             answer,
+            source: None,
             warnings: Mutex::default(),
             annotations: Mutex::default(),
         })

@@ -229,7 +229,10 @@ async fn serve_with(
         metrics: Default::default(),
         openapi: Default::default(),
         audit: audit::Audit::start(&config.audit, shutdown.clone()).map_err(Error::Settings)?.map(Arc::new),
-        nodes: subresources::kubelet::Nodes::new(credentials)?,
+        nodes: subresources::kubelet::Nodes::new(
+            credentials,
+            advertise.is_loopback() || config.bind_address.is_loopback(),
+        )?,
         aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
         webhooks: Default::default(),
         offload: Default::default(),

@@ -210,7 +210,8 @@ async fn steps(
     drop(table);
     let headers = std::mem::take(&mut parts.headers);
     let (warnings, annotations) = (Mutex::default(), Mutex::default());
-    let call = Call { app: app.clone(), user, target, resource, query, headers, answer, warnings, annotations };
+    let source = peer.address.map(|address| address.ip().to_canonical());
+    let call = Call { app: app.clone(), user, target, resource, query, headers, answer, source, warnings, annotations };
     if let Some(text) =
         api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
     {

@@ -53,7 +53,7 @@ mod servicecidr;
 mod validatingadmissionpolicystatus;
 mod ttl;
 
-pub use certificates::SigningAuthority;
+pub use certificates::{SigningAuthority, node_key};
 pub use cronjob::{Schedule, ScheduleError};
 pub use horizontalpodautoscaler::Autoscaling;
 pub use nodelifecycle::NodeLifecycle;
@@ -129,6 +129,10 @@ pub struct Config {
     pub signing_authority: Option<SigningAuthority>,
     /// The longest that a signed certificate lasts.
     pub signing_duration: Duration,
+    /// Whether a node's name belongs to the machine that had it first.
+    pub bind_node_names: bool,
+    /// Addresses of API servers, which no node gets a certificate for.
+    pub server_addresses: Vec<std::net::IpAddr>,
     pub node_lifecycle: NodeLifecycle,
     pub autoscaling: Autoscaling,
     /// Signs the tokens of service accounts that are kept in Secrets; without one they stay empty.
@@ -160,6 +164,8 @@ impl Default for Config {
             terminated_pods_max: 12500,
             signing_authority: None,
             signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
+            bind_node_names: false,
+            server_addresses: Vec::new(),
             node_lifecycle: NodeLifecycle::default(),
             autoscaling: Autoscaling::default(),
             service_account_key: None,

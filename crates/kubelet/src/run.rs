@@ -30,7 +30,7 @@ pub async fn run(
     shutdown: Shutdown,
 ) -> Result<(), Error> {
     let io = |source| Error::Io { step: format!("make {}", config.root_dir.display()), source };
-    std::fs::create_dir_all(&config.root_dir).map_err(io)?;
+    linux::file::make_private_folder(&config.root_dir).map_err(io)?;
     let client = cluster.client().clone();
     let kubelet = Arc::new(Kubelet {
         events: Recorder::new(client.clone(), "kubelet", &config.node_name),

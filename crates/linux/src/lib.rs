@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod fd_passing;
+pub mod file;
 pub mod mount;
 pub mod process;
 pub mod program;

@@ -1,8 +1,7 @@
 //! Paths that cannot climb out: what a container may have put into its volume is walked by the kernel, inside the volume.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -79,6 +78,33 @@ pub fn make_folders_plain(root: impl AsFd, path: &Path, mode: u32) -> io::Result
     Ok(open)
 }
 
+/// Makes every folder of `path` that is missing inside `root`, with these permissions and that owner. Links on the way are followed
+/// as if `root` were `/`; a link that leads nowhere is an error.
+pub fn make_folders_inside(root: &Path, path: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+    let root = open_root(root)?;
+    let mut here = PathBuf::new();
+    let mut open = open_inside(&root, Path::new("."))?;
+    for component in path.components() {
+        here.push(component);
+        open = match open_inside(&root, &here) {
+            Ok(next) => next,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let Component::Normal(name) = component else { return Err(error) };
+                let made = make_folder(&open, name, mode)?;
+                if let Some((uid, gid)) = owner {
+                    std::os::unix::fs::fchown(&made, Some(uid), Some(gid))?;
+                }
+                made
+            }
+            Err(error) => return Err(error),
+        };
+    }
+    match open.is_dir()? {
+        true => Ok(()),
+        false => Err(io::Error::from(io::ErrorKind::NotADirectory)),
+    }
+}
+
 /// One folder in an open folder. A link of that name that leads nowhere is an error, never followed.
 fn make_folder(parent: &Inside, name: &OsStr, mode: u32) -> io::Result<Inside> {
     let made = match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode)) {
@@ -98,17 +124,8 @@ fn make_folder(parent: &Inside, name: &OsStr, mode: u32) -> io::Result<Inside> {
 
 /// The content of a regular file below `root`, at most `max` bytes.
 pub fn read_inside(root: &Path, path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    // Without NONBLOCK a pipe in the file's place would hold us up for ever.
-    let file = openat2(open_root(root)?, path, OFlags::RDONLY | OFlags::NONBLOCK, INSIDE)?;
-    if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut content = Vec::new();
-    File::from(file).take(max + 1).read_to_end(&mut content)?;
-    if content.len() as u64 > max {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
-    }
-    Ok(content)
+    let looked_at = openat2(open_root(root)?, path, OFlags::PATH, INSIDE)?;
+    crate::file::read_all(crate::file::reopen_regular(&looked_at)?, max)
 }
 
 fn openat2(root: impl AsFd, path: &Path, flags: OFlags, how: ResolveFlags) -> io::Result<OwnedFd> {
@@ -178,5 +195,20 @@ mod tests {
         open_plain(&root, Path::new("in/../in")).unwrap();
         open_plain(&root, Path::new("../outside")).unwrap_err();
         assert_eq!(std::fs::read_dir(folder.0.join("outside")).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn missing_folders_are_made_inside_only() {
+        let folder = Folder::new("make-inside");
+        let root = folder.0.join("root");
+        symlink("/in", root.join("link")).unwrap();
+        symlink("../../outside", root.join("climb")).unwrap();
+        make_folders_inside(&root, Path::new("link/a/b"), 0o755, None).unwrap();
+        assert!(root.join("in/a/b").is_dir());
+        // As if the root were `/`: the link leads to a folder of that name in here, which there is not.
+        assert!(make_folders_inside(&root, Path::new("climb/a"), 0o755, None).is_err());
+        assert!(!folder.0.join("outside/a").exists());
+        std::fs::write(root.join("file"), "").unwrap();
+        assert!(make_folders_inside(&root, Path::new("file"), 0o755, None).is_err());
     }
 }

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,11 +60,11 @@ pub(crate) struct NewImage {
 
 impl Store {
     pub fn open(root: &Path) -> Result<Store, ImageError> {
+        linux::file::make_private_folder(root).map_err(disk("create", root))?;
         for name in ["layers", "configs", "snapshots", "work", "empty"] {
             let path = root.join(name);
-            std::fs::create_dir_all(&path).map_err(disk("create", &path))?;
-            // Layers hold setuid programs: users of this machine cannot look for them. Containers of other users pass through.
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o711)).map_err(disk("protect", &path))?;
+            // Layers hold setuid programs, which no user of this machine may reach. Containers have them mounted.
+            linux::file::make_private_folder(&path).map_err(disk("create", &path))?;
         }
         let store = Store {
             root: root.to_owned(),

@@ -89,6 +89,8 @@ fn run(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) ->
 fn prepare(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) -> Result<Vec<CString>, String> {
     let step = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     rustix::process::setsid().map_err(|error| format!("new session: {error}"))?;
+    // As for the container itself.
+    let _ = linux::process::new_session_keyring();
     streams(request, fds).map_err(step("set up streams"))?;
     for limit in &process.limits {
         linux::process::set_limit(limit.resource, limit.soft, limit.hard).map_err(step("set limit"))?;
@@ -167,9 +169,13 @@ fn environment(process: &Process) -> Result<Vec<CString>, String> {
     Ok(environment)
 }
 
+/// A list of users that is longer is none.
+const USERS_MAX: u64 = 1 << 20;
+
 /// From the container's own list of users.
 fn home(uid: u32) -> String {
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let users = linux::file::read_regular_without_proc(Path::new("/etc/passwd"), USERS_MAX).unwrap_or_default();
+    let users = String::from_utf8_lossy(&users);
     users
         .lines()
         .map(|line| line.split(':').collect::<Vec<_>>())

@@ -12,6 +12,7 @@ mod exec;
 mod namespaces;
 mod start;
 mod volumes;
+mod working_dir;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -79,7 +80,7 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Resu
 pub(crate) fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
-    std::fs::write(&temporary, serde_json::to_vec(value)?)?;
+    linux::file::write(Path::new(&temporary), serde_json::to_vec(value)?, 0o600)?;
     std::fs::rename(&temporary, path)
 }
 

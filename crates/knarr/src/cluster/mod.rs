@@ -300,7 +300,7 @@ fn kubeconfig(dir: &Path, name: &str, server: &str) -> anyhow::Result<()> {
 
 fn lock() -> anyhow::Result<File> {
     std::fs::create_dir_all("/run/knarr").context("create /run/knarr")?;
-    let file = File::create(LOCK).with_context(|| format!("open {LOCK}"))?;
+    let file = linux::file::create(std::path::Path::new(LOCK), 0o600).with_context(|| format!("open {LOCK}"))?;
     rustix::fs::flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {LOCK}"))?;
     Ok(file)
 }

@@ -64,7 +64,7 @@ pub async fn up(cluster: &Cluster, lock: File, progress: &Progress) -> anyhow::R
 async fn machines(cluster: &Cluster) -> anyhow::Result<(Machine, Vec<(&Node, Machine)>)> {
     if !cluster.complete {
         // Nobody else knows it yet, so the servers can be told at once.
-        let token = Token::generate("")?.bearer();
+        let token = Token::generate_text("")?.secret();
         cluster.servers().try_for_each(|node| write_token(cluster, node, &token))?;
     }
     let hub = Setup { host_name: format!("{}-hub", cluster.name), line: Vec::new(), forwards: forwards(cluster)? };

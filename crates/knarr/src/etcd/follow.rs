@@ -28,7 +28,7 @@ fn keep(data_dir: &Path, endpoints: &[String]) {
     if kept(data_dir) == endpoints {
         return;
     }
-    if let Err(error) = std::fs::write(file(data_dir), endpoints.join("\n")) {
+    if let Err(error) = linux::file::write(&file(data_dir), endpoints.join("\n"), 0o600) {
         tracing::warn!(%error, "the list of etcd's members is not kept");
     }
 }

@@ -1,5 +1,5 @@
-//! What a further server must have of the first: the keys of the cluster. They are kept in a Secret, sealed with the token of
-//! servers, so that neither who reads the store nor who may read Secrets has them.
+//! What a further server must have of the first: the keys of the cluster. They are kept in a Secret, sealed with a key that only
+//! the token of servers leads to. That token is in no Secret, so that neither who reads the store nor who may read Secrets has them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,17 +9,22 @@ use kube_apiserver::pki;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;
 use ring::rand::{SecureRandom, SystemRandom};
+use sha2::{Digest, Sha256};
 
-use super::token::Token;
+use super::stretch::Stretched;
+use super::token::{Form, LETTERS, Token};
 
-/// The Secret in kube-system, and its field.
+/// The Secret in kube-system, and its fields.
 pub const SECRET: &str = "knarr-servers";
-pub const FIELD: &str = "bundle";
+pub const FIELD: &str = "sealed";
+/// As it was called when the token itself sealed it.
+pub const LEGACY_FIELD: &str = "bundle";
 
 /// Keys are private, the rest is not. Those of etcd are there only where knarr runs etcd itself.
 const FILES: [&str; 8] =
     ["ca.crt", "ca.key", "front-proxy-ca.crt", "front-proxy-ca.key", "sa.key", "sa.pub", "etcd-ca.crt", "etcd-ca.key"];
-const SALT: usize = 16;
+const PURPOSE: &[u8] = b"knarr servers";
+const LEGACY_SALT: usize = 16;
 
 /// The files of a server's folder, by their names.
 #[derive(Debug, PartialEq)]
@@ -55,35 +60,65 @@ impl Bundle {
         self.write(tls)
     }
 
-    pub fn seal(&self, token: &Token) -> anyhow::Result<Vec<u8>> {
-        let mut head = [0; SALT + NONCE_LEN];
-        SystemRandom::new().fill(&mut head).ok().context("the system gives no random numbers")?;
-        let (salt, nonce) = head.split_at(SALT);
-        let mut text = serde_json::to_vec(&self.0)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("a nonce")?;
-        let sealed = key(token, salt)?.seal_in_place_append_tag(nonce, Aad::from(&token.id), &mut text);
-        sealed.ok().context("seal the cluster's keys")?;
-        Ok([&head[..], &text].concat())
+    /// The authority that the cluster's certificates are from.
+    pub fn authority(&self) -> Option<&str> {
+        self.0.get("ca.crt").map(String::as_str)
     }
 
-    pub fn open(sealed: &[u8], token: &Token) -> anyhow::Result<Bundle> {
-        if sealed.len() < SALT + NONCE_LEN {
+    /// Whether every file of the other one is among these.
+    pub fn covers(&self, other: &Bundle) -> bool {
+        other.0.keys().all(|name| self.0.contains_key(name))
+    }
+
+    pub fn seal(&self, key: &Stretched) -> anyhow::Result<Vec<u8>> {
+        let mut nonce = [0; NONCE_LEN];
+        SystemRandom::new().fill(&mut nonce).ok().context("the system gives no random numbers")?;
+        let mut text = serde_json::to_vec(&self.0)?;
+        let sealed =
+            key.seal()?.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(PURPOSE), &mut text);
+        sealed.ok().context("seal the cluster's keys")?;
+        Ok([&nonce[..], &text].concat())
+    }
+
+    pub fn open(sealed: &[u8], key: &Stretched) -> anyhow::Result<Bundle> {
+        unsealed(sealed, &key.seal()?, PURPOSE)
+    }
+
+    /// What a snapshot of an older knarr holds: sealed with the token itself.
+    pub fn open_legacy(sealed: &[u8], token: &Token) -> anyhow::Result<Bundle> {
+        let Some((salt, rest)) = sealed.split_at_checked(LEGACY_SALT) else {
             bail!("the keys that the servers share are damaged");
-        }
-        let (salt, rest) = sealed.split_at(SALT);
-        let (nonce, text) = rest.split_at(NONCE_LEN);
-        let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("a nonce")?;
-        let mut text = text.to_vec();
-        let opened = key(token, salt)?.open_in_place(nonce, Aad::from(&token.id), &mut text);
-        let opened = opened.ok().context("the keys that the servers share were sealed with another token")?;
-        Ok(Bundle(serde_json::from_slice(opened).context("read the keys that the servers share")?))
+        };
+        let (id, secret) = legacy_parts(token);
+        let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret.as_bytes());
+        let material = extracted.expand(&[PURPOSE], &AES_256_GCM).ok().context("derive a key")?;
+        unsealed(rest, &LessSafeKey::new(UnboundKey::from(material)), id.as_bytes())
     }
 }
 
-fn key(token: &Token, salt: &[u8]) -> anyhow::Result<LessSafeKey> {
-    let secret = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(token.secret.as_bytes());
-    let material = secret.expand(&[b"knarr servers"], &AES_256_GCM).ok().context("derive a key")?;
-    Ok(LessSafeKey::new(UnboundKey::from(material)))
+fn unsealed(sealed: &[u8], key: &LessSafeKey, purpose: &[u8]) -> anyhow::Result<Bundle> {
+    let Some((nonce, text)) = sealed.split_at_checked(NONCE_LEN) else {
+        bail!("the keys that the servers share are damaged");
+    };
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("a nonce")?;
+    let mut text = text.to_vec();
+    let opened = key.open_in_place(nonce, Aad::from(purpose), &mut text);
+    let opened = opened.ok().context("the keys that the servers share were sealed with another token")?;
+    Ok(Bundle(serde_json::from_slice(opened).context("read the keys that the servers share")?))
+}
+
+/// The id and secret that a text was before it was stretched. Kept to open and to end what older versions made, never to make anew.
+pub fn legacy_parts(token: &Token) -> (String, String) {
+    match &token.form {
+        Form::Bootstrap { id, secret } => (id.clone(), secret.clone()),
+        Form::Text(text) => {
+            let word = |purpose: &str, length: usize| -> String {
+                let digest = Sha256::digest(format!("knarr {purpose}: {text}"));
+                digest.iter().take(length).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
+            };
+            (word("id", 6), word("secret", 16))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -97,16 +132,16 @@ mod tests {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
         let bundle = Bundle::read(folder.path()).unwrap();
-        assert_eq!(bundle.0.len(), 2);
-        let token = Token::generate("certificate").unwrap();
-        let sealed = bundle.seal(&token).unwrap();
-        assert_ne!(sealed, bundle.seal(&token).unwrap(), "each time another");
-        assert_eq!(Bundle::open(&sealed, &token).unwrap(), bundle);
-        assert!(Bundle::open(&sealed, &Token::generate("certificate").unwrap()).is_err());
+        assert_eq!((bundle.0.len(), bundle.authority()), (2, Some("certificate")));
+        let key = Stretched::new("a text of one's own", b"0123456789abcdef").unwrap();
+        let sealed = bundle.seal(&key).unwrap();
+        assert_ne!(sealed, bundle.seal(&key).unwrap(), "each time another");
+        assert_eq!(Bundle::open(&sealed, &key).unwrap(), bundle);
+        assert!(Bundle::open(&sealed, &Stretched::new("a text of one's own", b"another salt....").unwrap()).is_err());
         let mut damaged = sealed.clone();
         damaged[40] ^= 1;
-        assert!(Bundle::open(&damaged, &token).is_err());
-        assert!(Bundle::open(&[], &token).is_err());
+        assert!(Bundle::open(&damaged, &key).is_err());
+        assert!(Bundle::open(&[], &key).is_err());
         let other = tempfile::tempdir().unwrap();
         bundle.write(&other.path().join("tls")).unwrap();
         assert_eq!(Bundle::read(&other.path().join("tls")).unwrap(), bundle);

@@ -1,7 +1,7 @@
 //! Certificates of a node: asked for by a CertificateSigningRequest, and again while the old one is good.
 
 use std::future::Future;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -15,6 +15,8 @@ use kube_apiserver::pki::Pair;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use reconcile::{Seen, Watching};
 
+use super::node_key::NodeKey;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// With which the node asks the API server.
@@ -27,10 +29,14 @@ pub struct Request<'a> {
     pub kind: Kind,
     pub node_name: &'a str,
     pub addresses: &'a [IpAddr],
+    /// With what the machine shows that it is the one that joined by that name.
+    pub key: Option<&'a NodeKey>,
 }
 
 /// Somebody may have to approve by hand.
 const WAIT: Duration = Duration::from_secs(5 * 60);
+/// Behind address translation nobody approves them.
+const WAIT_FOR_ADDRESSES: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(60);
 
 pub fn subject(node_name: &str) -> String {
@@ -46,7 +52,11 @@ pub async fn obtain(client: &kube::Client, request: &Request<'_>) -> anyhow::Res
         Kind::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
     };
     let object = CertificateSigningRequest {
-        metadata: ObjectMeta { generate_name: Some("csr-".into()), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            generate_name: Some("csr-".into()),
+            annotations: request.key.map(|key| key.annotations(text.as_bytes())),
+            ..ObjectMeta::default()
+        },
         spec: CertificateSigningRequestSpec {
             request: ByteString(text.into_bytes()),
             signer_name: signer.into(),
@@ -62,6 +72,35 @@ pub async fn obtain(client: &kube::Client, request: &Request<'_>) -> anyhow::Res
         format!("the request {name} was not approved in time; an administrator can do it with `kubectl certificate approve {name}`")
     })??;
     Pair::from_pem(certificate, key.serialize_pem()).context("use the certificate")
+}
+
+/// The addresses that requests to those servers leave from: the others cannot be proven.
+pub fn asked_from(addresses: &[IpAddr], servers: &[String]) -> Vec<IpAddr> {
+    let towards = |server: &String| {
+        let to: SocketAddr = server.parse().ok()?;
+        let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        // Connecting a datagram socket sends nothing; it only asks the kernel for a route.
+        let socket = std::net::UdpSocket::bind(any).ok()?;
+        socket.connect(to).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    };
+    let from: Vec<IpAddr> = servers.iter().filter_map(towards).collect();
+    addresses.iter().copied().filter(|address| from.contains(address)).collect()
+}
+
+/// The certificate of a kubelet's server, for its name and, where the cluster sees that they are its own, its addresses.
+pub async fn obtain_serving(client: &kube::Client, node_name: &str, addresses: &[IpAddr]) -> anyhow::Result<Pair> {
+    let request = Request { kind: Kind::Serving, node_name, addresses, key: None };
+    if !addresses.is_empty() {
+        match tokio::time::timeout(WAIT_FOR_ADDRESSES, obtain(client, &request)).await {
+            Ok(obtained) => return obtained,
+            Err(_) => tracing::warn!(
+                ?addresses,
+                "the cluster does not see that these addresses are this node's; asking for a certificate for its name alone"
+            ),
+        }
+    }
+    obtain(client, &Request { addresses: &[], ..request }).await
 }
 
 async fn issued(client: &kube::Client, name: &str) -> anyhow::Result<String> {

@@ -4,18 +4,19 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::DeleteParams;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
+use kube_controller_manager::node_key;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::token::Token;
+use super::node_key::NodeKey;
+use super::{bundle, tokens};
 
 /// What all nodes of a cluster must know alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,7 +70,7 @@ pub async fn settings(client: &kube::Client, dir: &Path) -> anyhow::Result<Setti
     let text = match maps.get(SETTINGS).await {
         Ok(map) => {
             let text = map.data.unwrap_or_default().remove(FIELD).context("the cluster has no settings")?;
-            if let Err(error) = std::fs::write(&file, &text) {
+            if let Err(error) = linux::file::write(&file, &text, 0o600) {
                 tracing::warn!(file = %file.display(), %error, "the cluster's settings are not kept");
             }
             text
@@ -105,107 +106,44 @@ pub struct Publication<'a> {
 
 /// Makes the objects that joining needs, and this cluster's lasting tokens.
 pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Result<()> {
-    let Publication { authority, url, settings, token, agent_token, data_dir } = publication;
-    let of_servers = match token {
-        Some(text) => take_token(app, SERVER_TOKEN, text.parse::<Token>()?.with_authority(authority), data_dir).await?,
-        None => lasting_token(SERVER_TOKEN, authority, data_dir)?,
-    };
-    let token = match agent_token {
-        Some(text) => take_token(app, NODE_TOKEN, text.parse::<Token>()?.with_authority(authority), data_dir).await?,
-        None => lasting_token(NODE_TOKEN, authority, data_dir)?,
-    };
     let mut objects = permissions();
-    objects.extend(for_servers(&of_servers, data_dir)?);
     objects.push(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SETTINGS, "namespace": "kube-system"},
-        "data": {FIELD: serde_json::to_string(settings)?},
+        "data": {FIELD: serde_json::to_string(publication.settings)?},
     }));
-    objects.push(cluster_info(authority, url));
-    objects.push(secret(&token, "The token of this cluster's nodes.", None));
+    objects.push(cluster_info(publication.authority, publication.url));
     for object in objects {
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
         let made = kube_apiserver::bootstrap::ensure(app, object).await;
         made.map_err(|status| anyhow::anyhow!("make {name}: {}", status.message))?;
     }
-    Ok(())
+    let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
+    tokens::publish(&client, &publication).await
 }
 
-/// The token that the operator chose. One that it replaces is good no more, and what was sealed with it is sealed anew.
-async fn take_token(app: &Arc<App>, name: &str, token: Token, data_dir: &Path) -> anyhow::Result<Token> {
-    if let Some(old) = kept_token(name, data_dir)?.filter(|old| old.bearer() != token.bearer()) {
-        let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
-        let secrets: Api<Secret> = Api::namespaced(client, "kube-system");
-        let sealed = (name == SERVER_TOKEN).then(|| super::bundle::SECRET.to_owned());
-        for secret in [Some(format!("bootstrap-token-{}", old.id)), sealed].into_iter().flatten() {
-            match secrets.delete(&secret, &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code != 404 => bail!("end the old token: {}", status.message),
-                _ => {}
-            }
-        }
-        tracing::info!(file = name, "the token is another one from now on");
-    }
-    keep_token(name, &token, data_dir)?;
-    Ok(token)
-}
-
-/// The files below `<data>/server` that hold the tokens with which nodes and further servers join.
-pub const NODE_TOKEN: &str = "node-token";
-pub const SERVER_TOKEN: &str = "token";
-const SERVERS: &str = "system:bootstrappers:knarr:servers";
-
-/// The token of that file, made at the first start.
-fn lasting_token(name: &str, authority: &str, data_dir: &Path) -> anyhow::Result<Token> {
-    if let Some(token) = kept_token(name, data_dir)? {
-        return Ok(token);
-    }
-    let token = Token::generate(authority)?;
-    keep_token(name, &token, data_dir)?;
-    Ok(token)
-}
-
-pub fn kept_token(name: &str, data_dir: &Path) -> anyhow::Result<Option<Token>> {
-    let file = data_dir.join("server").join(name);
-    let Ok(text) = std::fs::read_to_string(&file) else { return Ok(None) };
-    text.parse().map(Some).with_context(|| format!("read {}", file.display()))
-}
-
-pub fn keep_token(name: &str, token: &Token, data_dir: &Path) -> anyhow::Result<()> {
-    let dir = data_dir.join("server");
-    std::fs::create_dir_all(&dir).context("create the folder of the token")?;
-    Ok(kube_apiserver::pki::write_private_file(&dir.join(name), &format!("{token}\n"))?)
-}
-
-/// The token of servers, the sealed keys, and the right to read these with that.
-fn for_servers(token: &Token, data_dir: &Path) -> anyhow::Result<Vec<Value>> {
-    let mut secret = secret(token, "The token of this cluster's servers.", None);
-    secret["data"]["auth-extra-groups"] = STANDARD.encode(SERVERS).into();
-    let sealed = super::bundle::Bundle::read(&data_dir.join("tls"))?.seal(token)?;
-    let api = "rbac.authorization.k8s.io/v1";
-    let metadata = json!({"name": "knarr:servers", "namespace": "kube-system"});
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "resourceNames": [super::bundle::SECRET], "verbs": ["get"]}]);
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "knarr:servers"});
-    Ok(vec![
-        secret,
-        json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "knarr.dev/servers",
-            "metadata": {"name": super::bundle::SECRET, "namespace": "kube-system"},
-            "data": {super::bundle::FIELD: STANDARD.encode(sealed)},
-        }),
-        json!({"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": rules}),
-        json!({"apiVersion": api, "kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": [group(SERVERS)]}),
-    ])
+/// The name of a server's own node belongs to that server, whoever asked for it before.
+pub async fn bind_own_node(app: &Arc<App>, name: &str, key: &NodeKey) -> anyhow::Result<()> {
+    let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
+    tokens::put(&Api::namespaced(client, "kube-system"), node_key::secret(name, &key.hash())).await
 }
 
 /// A bootstrap token as the API server knows it.
-pub fn secret(token: &Token, description: &str, expiration: Option<jiff::Timestamp>) -> Value {
+///
+/// Only random ones sign `cluster-info` (`signs`): on a signature that everybody may read, guesses can be tried.
+pub fn bootstrap_secret(token: &BootstrapToken<'_>) -> Value {
     let mut data = json!({
-        "token-id": STANDARD.encode(&token.id),
-        "token-secret": STANDARD.encode(&token.secret),
-        "description": STANDARD.encode(description),
+        "token-id": STANDARD.encode(token.id),
+        "token-secret": STANDARD.encode(token.secret),
+        "description": STANDARD.encode(token.description),
         "usage-bootstrap-authentication": STANDARD.encode("true"),
-        "usage-bootstrap-signing": STANDARD.encode("true"),
     });
-    if let Some(end) = expiration {
+    if token.signs {
+        data["usage-bootstrap-signing"] = STANDARD.encode("true").into();
+    }
+    if let Some(group) = token.group {
+        data["auth-extra-groups"] = STANDARD.encode(group).into();
+    }
+    if let Some(end) = token.expiration {
         data["expiration"] = STANDARD.encode(end.to_string()).into();
     }
     json!({
@@ -213,6 +151,15 @@ pub fn secret(token: &Token, description: &str, expiration: Option<jiff::Timesta
         "metadata": {"name": format!("bootstrap-token-{}", token.id), "namespace": "kube-system"},
         "data": data,
     })
+}
+
+pub struct BootstrapToken<'a> {
+    pub id: &'a str,
+    pub secret: &'a str,
+    pub description: &'a str,
+    pub group: Option<&'a str>,
+    pub signs: bool,
+    pub expiration: Option<jiff::Timestamp>,
 }
 
 /// As kubeadm writes it, so that what reads kubeadm's reads ours.
@@ -252,6 +199,22 @@ fn permissions() -> Vec<Value> {
             "knarr:approve-serving",
             json!({"kind": "ServiceAccount", "namespace": "kube-system", "name": "certificate-controller"}),
         ),
+        // The server itself, when it asks kubelets.
+        bind(
+            "knarr:kubelet-client",
+            "system:kubelet-api-admin",
+            json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": kube_apiserver::pki::KUBELET_CLIENT}),
+        ),
+        // Which machine a node's name belongs to.
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "knarr:node-keys", "namespace": "kube-system"},
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "update", "delete"]}],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "knarr:node-keys", "namespace": "kube-system"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "knarr:node-keys"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "certificate-controller"}],
+        }),
         // What the parts of a node other than the kubelet look at: the proxy, DNS, the pod network and its policies.
         cluster_role(
             "knarr:node",
@@ -268,8 +231,14 @@ fn permissions() -> Vec<Value> {
         {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "system:authenticated"},
     ]);
     let joining = json!([group(BOOTSTRAPPERS), group(NODES)]);
-    objects.extend(may_read("kube-public", "knarr:cluster-info", "cluster-info", anyone));
-    objects.extend(may_read("kube-system", "knarr:settings", SETTINGS, joining));
+    objects.extend(may_read("kube-public", "knarr:cluster-info", ("configmaps", "cluster-info"), anyone.clone()));
+    objects.extend(may_read("kube-public", "knarr:join", ("configmaps", tokens::SALT), anyone));
+    objects.extend(may_read("kube-system", "knarr:settings", ("configmaps", SETTINGS), joining));
+    for (name, secret, to) in
+        [("knarr:servers", bundle::SECRET, tokens::SERVERS), ("knarr:agents", tokens::OF_AGENTS, tokens::AGENTS)]
+    {
+        objects.extend(may_read("kube-system", name, ("secrets", secret), json!([group(to)])));
+    }
     objects
 }
 
@@ -293,29 +262,13 @@ fn cluster_role(name: &str, rules: Value) -> Value {
     json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules})
 }
 
-fn may_read(namespace: &str, name: &str, map: &str, subjects: Value) -> [Value; 2] {
+fn may_read(namespace: &str, name: &str, (resource, object): (&str, &str), subjects: Value) -> [Value; 2] {
     let api = "rbac.authorization.k8s.io/v1";
-    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [map], "verbs": ["get"]}]);
+    let rules = json!([{"apiGroups": [""], "resources": [resource], "resourceNames": [object], "verbs": ["get"]}]);
     let metadata = json!({"name": name, "namespace": namespace});
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name});
     [
         json!({"apiVersion": api, "kind": "Role", "metadata": metadata, "rules": rules}),
         json!({"apiVersion": api, "kind": "RoleBinding", "metadata": metadata, "roleRef": role, "subjects": subjects}),
     ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lasting_token_is_made_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let first = lasting_token(NODE_TOKEN, "authority", folder.path()).unwrap();
-        assert!(lasting_token(NODE_TOKEN, "authority", folder.path()).unwrap() == first);
-        assert!(lasting_token(SERVER_TOKEN, "authority", folder.path()).unwrap() != first);
-        let file = folder.path().join("server/node-token");
-        std::fs::write(file, "short").unwrap();
-        assert!(lasting_token(NODE_TOKEN, "authority", folder.path()).is_err());
-    }
 }

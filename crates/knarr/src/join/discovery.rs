@@ -1,61 +1,148 @@
-//! Who is that server? Its answer is believed only where the token proves it.
+//! Who is that server? Its answer is believed only where the token proves it: by the hash of the authority, by the signature of
+//! a random token, or, for a text, by a proof that the server shows to those alone who know the text.
 
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::PostParams;
+use kube::{Api, Client};
 use ring::hmac;
 
-use super::token::{self, Token};
+use super::stretch::Stretched;
+use super::token::{self, Form, Role, Token};
+use super::{bundle, tokens};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The authority of the cluster behind `server`, in PEM.
-pub async fn authority(server: &str, token: &Token) -> anyhow::Result<String> {
-    let mut config =
-        kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
-    config.connect_timeout = Some(CONNECT_TIMEOUT);
-    // Nothing secret is sent on this connection, and what comes back is checked below.
-    config.accept_invalid_certs = true;
-    let client = kube::Client::try_from(config).context("make a client")?;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "kube-public");
-    let info = maps.get("cluster-info").await.with_context(|| format!("ask {server} which cluster it is"))?;
-    let data = info.data.unwrap_or_default();
-    let kubeconfig = data.get("kubeconfig").context("the server's cluster-info holds no kubeconfig")?;
-    let authority = read(kubeconfig)?.authority;
-    match &token.authority {
-        Some(expected) if *expected == token::hash(&authority) => Ok(authority),
-        Some(_) => bail!(
+/// A server that proved to be of the token's cluster, and a client that it lets in.
+pub struct Known {
+    pub authority: String,
+    pub client: Client,
+    /// What the text is worth there, where the token is one.
+    pub key: Option<Stretched>,
+}
+
+/// Finds out who the server is and gets in, as one of the roles that the token may be of.
+pub async fn enter(server: &str, token: &Token, roles: &[Role]) -> anyhow::Result<Known> {
+    let shown = Shown::ask(server).await?;
+    if token.authority.as_ref().is_some_and(|expected| *expected != token::hash(&shown.authority)) {
+        bail!(
             "{server} is not the cluster that the token is for: its authority is another. Check the address, or make a new token with `knarr token create`"
-        ),
-        None => {
-            let signature = data.get(&format!("jws-kubeconfig-{}", token.id));
-            let signature = signature
-                .with_context(|| format!("{server} does not know the token {}; it may have expired", token.id))?;
-            match is_signed(kubeconfig, signature, token) {
-                true => Ok(authority),
-                false => bail!(
-                    "{server} could not show that it knows the token {}: it is another cluster, or the token is wrong",
-                    token.id
-                ),
-            }
+        );
+    }
+    // Only nodes join with a token that is sent as it is.
+    if let Form::Bootstrap { id, secret } = &token.form
+        && roles.contains(&Role::Agents)
+    {
+        if token.authority.is_none() {
+            shown.check_signature(server, id, secret)?;
+        }
+        let client = client_with_bearer(server, &shown.authority, &format!("{id}.{secret}"))?;
+        if token.authority.is_none() || is_let_in(&client).await? {
+            return Ok(Known { authority: shown.authority, client, key: None });
+        }
+    }
+    let Some(salt) = shown.salt else {
+        bail!("{server} does not know tokens of this form: it runs an older version; upgrade it first");
+    };
+    let key = Stretched::beside(token.secret(), salt).await?;
+    for role in roles {
+        let bearer = format!("{}.{}", role.id(), key.bearer_secret(*role, &shown.authority)?);
+        let client = client_with_bearer(server, &shown.authority, &bearer)?;
+        if !is_let_in(&client).await? {
+            continue;
+        }
+        if token.authority.is_none() {
+            check_proof(server, &client, *role, &key.proof(*role, &shown.authority)?).await?;
+        }
+        return Ok(Known { authority: shown.authority, client, key: Some(key) });
+    }
+    let hint = match roles {
+        [Role::Servers] => "the token must be that of servers, in <data-dir>/server/token there",
+        _ => "it is another cluster's, or it has ended; `knarr token create` on a server prints a new one",
+    };
+    bail!("{server} refuses the token (Unauthorized): {hint}")
+}
+
+/// Whether the server knows who asks.
+async fn is_let_in(client: &Client) -> anyhow::Result<bool> {
+    let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
+    match reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await {
+        Err(kube::Error::Api(status)) if status.code == 401 => Ok(false),
+        Err(error) => Err(error).context("ask the server whether it knows the token"),
+        Ok(_) => Ok(true),
+    }
+}
+
+/// The server is believed only now: whoever is not the true one was sent nothing that the true one takes.
+async fn check_proof(server: &str, client: &Client, role: Role, expected: &[u8]) -> anyhow::Result<()> {
+    let name = match role {
+        Role::Servers => bundle::SECRET,
+        Role::Agents => tokens::OF_AGENTS,
+    };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
+    let secret =
+        secrets.get(name).await.with_context(|| format!("ask {server} for the proof that it knows the token"))?;
+    match tokens::is_proof(&secret.data.unwrap_or_default(), expected) {
+        true => Ok(()),
+        false => bail!("{server} could not show that it knows the token: it is another cluster"),
+    }
+}
+
+/// What a server says to everybody, not believed yet.
+struct Shown {
+    authority: String,
+    kubeconfig: String,
+    signatures: std::collections::BTreeMap<String, String>,
+    salt: Option<Vec<u8>>,
+}
+
+impl Shown {
+    async fn ask(server: &str) -> anyhow::Result<Shown> {
+        let mut config =
+            kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // Nothing secret is sent on this connection, and what comes back is checked afterwards.
+        config.accept_invalid_certs = true;
+        let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).context("make a client")?, "kube-public");
+        let info = maps.get("cluster-info").await.with_context(|| format!("ask {server} which cluster it is"))?;
+        let mut signatures = info.data.unwrap_or_default();
+        let kubeconfig = signatures.remove("kubeconfig").context("the server's cluster-info holds no kubeconfig")?;
+        let salt = match maps.get(tokens::SALT).await {
+            Ok(map) => Some(tokens::salt_in(&map)?),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => None,
+            Err(error) => return Err(error).with_context(|| format!("ask {server} for its salt")),
+        };
+        Ok(Shown { authority: read(&kubeconfig)?.authority, kubeconfig, signatures, salt })
+    }
+
+    fn check_signature(&self, server: &str, id: &str, secret: &str) -> anyhow::Result<()> {
+        let signature = self.signatures.get(&format!("jws-kubeconfig-{id}"));
+        let signature =
+            signature.with_context(|| format!("{server} does not know the token {id}; it may have expired"))?;
+        match is_signed(&self.kubeconfig, signature, secret) {
+            true => Ok(()),
+            false => bail!(
+                "{server} could not show that it knows the token {id}: it is another cluster, or the token is wrong"
+            ),
         }
     }
 }
 
 /// Asks as whoever holds the token.
-pub fn client_with_token(server: &str, authority: &str, token: &Token) -> anyhow::Result<kube::Client> {
+fn client_with_bearer(server: &str, authority: &str, bearer: &str) -> anyhow::Result<Client> {
     let mut config =
         kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.root_cert = Some(vec![der(authority)?]);
     // The server's certificate names the service, whatever address it is reached by.
     config.tls_server_name = Some(super::servers::SERVER_NAME.into());
-    config.auth_info.token = Some(token.bearer().into());
-    kube::Client::try_from(config).context("make a client")
+    config.auth_info.token = Some(bearer.to_owned().into());
+    Client::try_from(config).context("make a client")
 }
 
 fn der(pem: &str) -> anyhow::Result<Vec<u8>> {
@@ -84,11 +171,11 @@ pub fn read(kubeconfig: &str) -> anyhow::Result<ClusterInfo> {
 }
 
 /// A web signature whose content is left out.
-fn is_signed(content: &str, signature: &str, token: &Token) -> bool {
+fn is_signed(content: &str, signature: &str, secret: &str) -> bool {
     let Some((header, mac)) = signature.split_once("..") else { return false };
     let Ok(mac) = URL_SAFE_NO_PAD.decode(mac) else { return false };
     let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode(content));
-    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes()), signed.as_bytes(), &mac).is_ok()
+    hmac::verify(&hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()), signed.as_bytes(), &mac).is_ok()
 }
 
 #[cfg(test)]
@@ -97,16 +184,16 @@ mod tests {
 
     #[test]
     fn only_who_knows_the_secret_can_sign() {
-        let token: Token = "abcdef.0123456789abcdef".parse().unwrap();
+        let token = "0123456789abcdef";
         let header = URL_SAFE_NO_PAD.encode(r#"{"alg":"HS256","kid":"abcdef"}"#);
         let sign = |secret: &[u8]| {
             let signed = format!("{header}.{}", URL_SAFE_NO_PAD.encode("text"));
             let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, secret), signed.as_bytes());
             format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac))
         };
-        assert!(is_signed("text", &sign(b"0123456789abcdef"), &token));
-        assert!(!is_signed("other", &sign(b"0123456789abcdef"), &token));
-        assert!(!is_signed("text", &sign(b"another"), &token));
-        assert!(!is_signed("text", "nonsense", &token));
+        assert!(is_signed("text", &sign(b"0123456789abcdef"), token));
+        assert!(!is_signed("other", &sign(b"0123456789abcdef"), token));
+        assert!(!is_signed("text", &sign(b"another"), token));
+        assert!(!is_signed("text", "nonsense", token));
     }
 }

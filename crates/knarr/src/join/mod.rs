@@ -1,15 +1,19 @@
 //! How a machine becomes a node of a cluster, and stays one.
 //!
-//! The cluster says in public who it is (`cluster-info`), signed with every bootstrap token. A new machine checks that
-//! with the token it was given, asks for a certificate with it, and is itself from then on: `system:node:<name>`.
+//! The cluster says in public who it is (`cluster-info`). A new machine checks that with the token it was given, asks for a
+//! certificate with it, and is itself from then on: `system:node:<name>`. The name is bound to a key of that machine, so that
+//! nobody else gets it with a token alone.
 
 pub mod bundle;
 pub mod certificates;
 pub mod cluster;
 pub mod discovery;
+pub mod node_key;
 pub mod server;
 pub mod servers;
+pub mod stretch;
 pub mod token;
+pub mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +24,9 @@ use kube_apiserver::pki::Pair;
 
 use self::certificates::Kind;
 use self::cluster::Settings;
+use self::node_key::NodeKey;
 use self::servers::{ClientIdentity, Servers};
-use self::token::Token;
+use self::token::{Role, Token};
 
 /// A machine that belongs to a cluster.
 pub struct Joined {
@@ -48,7 +53,7 @@ pub async fn join(
     node_name: &str,
     agent: &'static str,
 ) -> anyhow::Result<Joined> {
-    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    linux::file::make_private_folder(&dir).with_context(|| format!("create {}", dir.display()))?;
     let (authority, pair) = match kept(&dir, node_name) {
         Some(kept) => kept,
         None => first_time(server, token, &dir, node_name).await?,
@@ -80,13 +85,14 @@ async fn first_time(
         );
     };
     let token: Token = token.parse()?;
-    let authority = discovery::authority(server, &token).await?;
-    let client = discovery::client_with_token(server, &authority, &token)?;
-    let request = certificates::Request { kind: Kind::Client, node_name, addresses: &[] };
+    let discovery::Known { authority, client, .. } =
+        discovery::enter(server, &token, &[Role::Agents, Role::Servers]).await?;
+    let key = NodeKey::of(dir)?;
+    let request = certificates::Request { kind: Kind::Client, node_name, addresses: &[], key: Some(&key) };
     let pair = certificates::obtain(&client, &request).await.context("get this node's certificate")?;
     // The authority last: without it nothing counts as kept.
     pair.write(dir, CLIENT)?;
-    std::fs::write(dir.join(AUTHORITY), &authority).context("keep the cluster's authority")?;
+    linux::file::write(&dir.join(AUTHORITY), &authority, 0o600).context("keep the cluster's authority")?;
     tracing::info!(server, node = node_name, "joined");
     Ok((authority, pair))
 }
@@ -96,6 +102,7 @@ impl Joined {
     pub fn keep(&self, node_name: &str, shutdown: reconcile::Shutdown) {
         let (client, identity, servers) = (self.client.clone(), self.identity.clone(), self.servers.clone());
         let (dir, name) = (self.dir.clone(), node_name.to_owned());
+        let key_dir = dir.clone();
         let renewed = move |pair: &Pair| {
             pair.write(&dir, CLIENT)?;
             identity.replace(pair)?;
@@ -104,9 +111,11 @@ impl Joined {
             Ok(())
         };
         let obtain = move || {
-            let (client, name) = (client.clone(), name.clone());
+            let (client, name, key_dir) = (client.clone(), name.clone(), key_dir.clone());
             async move {
-                let request = certificates::Request { kind: Kind::Client, node_name: &name, addresses: &[] };
+                let key = NodeKey::of(&key_dir)?;
+                let request =
+                    certificates::Request { kind: Kind::Client, node_name: &name, addresses: &[], key: Some(&key) };
                 certificates::obtain(&client, &request).await
             }
         };

@@ -2,24 +2,26 @@
 
 use std::path::Path;
 
-use anyhow::Context;
-use k8s_openapi::api::core::v1::Secret;
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 
 use super::bundle::{self, Bundle};
 use super::cluster::{self, Settings};
 use super::discovery;
-use super::token::Token;
+use super::stretch::Stretched;
+use super::token::{Role, Token};
+use super::tokens;
 
 /// Fills `<data>/tls` and keeps the token, unless an earlier start did. What the cluster says of itself is the answer.
 pub async fn join(server: &str, token: Option<&str>, data_dir: &Path) -> anyhow::Result<Settings> {
     let token = match token {
         Some(text) => text.parse::<Token>()?,
-        None => cluster::kept_token(cluster::SERVER_TOKEN, data_dir)?
+        None => tokens::kept_token(tokens::SERVER_TOKEN, data_dir)?
             .context("give --token: what <data-dir>/server/token holds on another server")?,
     };
     let dir = data_dir.join("server");
-    std::fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    linux::file::make_private_folder(&dir).with_context(|| format!("create {}", dir.display()))?;
     let tls = data_dir.join("tls");
     // A server that has joined already finds out by itself what has changed, also when that other one is gone.
     if tls.join("ca.crt").is_file() {
@@ -29,18 +31,20 @@ pub async fn join(server: &str, token: Option<&str>, data_dir: &Path) -> anyhow:
             Err(error) => kept.ok_or(error),
         };
     }
-    let authority = discovery::authority(server, &token).await?;
-    let client = discovery::client_with_token(server, &authority, &token)?;
-    let secrets: Api<Secret> = Api::namespaced(client, "kube-system");
-    let secret = secrets.get(bundle::SECRET).await.with_context(|| {
-        format!(
-            "get the cluster's keys from {server}; the token must be that of servers, in <data-dir>/server/token there"
-        )
-    })?;
+    let known = discovery::enter(server, &token, &[Role::Servers]).await?;
+    let key = known.key.context("a token of servers is stretched")?;
+    let secrets: Api<Secret> = Api::namespaced(known.client.clone(), "kube-system");
+    let secret = secrets.get(bundle::SECRET).await.with_context(|| format!("get the cluster's keys from {server}"))?;
     let sealed = secret.data.unwrap_or_default().remove(bundle::FIELD).context("the cluster's keys are not there")?;
-    let bundle = Bundle::open(&sealed.0, &token)?;
-    let settings = settings_of(server, &token, &dir).await?;
-    cluster::keep_token(cluster::SERVER_TOKEN, &token.with_authority(&authority), data_dir)?;
+    let bundle = Bundle::open(&sealed.0, &key)?;
+    // What was sealed proves who the server is, whatever it showed before.
+    if bundle.authority() != Some(known.authority.as_str()) {
+        bail!(
+            "{server} shows another authority than that of the cluster's keys: it is not the cluster that the token is for"
+        );
+    }
+    let settings = cluster::settings(&known.client, &dir).await?;
+    tokens::keep_token(tokens::SERVER_TOKEN, Role::Servers, &token.with_authority(&known.authority), data_dir)?;
     bundle.write(&tls)?;
     tracing::info!(server, "joined as a further server");
     Ok(settings)
@@ -62,14 +66,24 @@ pub async fn recover(store: &dyn store::Store, token: &str, data_dir: &Path) -> 
         );
         return Ok(());
     };
-    let sealed = secret.data.unwrap_or_default().remove(bundle::FIELD).context("the cluster's keys are not there")?;
-    Bundle::open(&sealed.0, &token.parse()?)?.write_missing(&tls)?;
+    let token: Token = token.parse()?;
+    let mut data = secret.data.unwrap_or_default();
+    let bundle = match (data.remove(bundle::FIELD), data.remove(bundle::LEGACY_FIELD)) {
+        (Some(sealed), _) => {
+            let entry = store.get(&format!("/registry/configmaps/kube-public/{}", tokens::SALT)).await?;
+            let entry = entry.context("the store does not hold the salt of the cluster")?;
+            let map: ConfigMap = serde_json::from_slice(&entry.value).context("read the salt of the cluster")?;
+            Bundle::open(&sealed.0, &Stretched::beside(token.secret(), tokens::salt_in(&map)?).await?)?
+        }
+        (None, Some(sealed)) => Bundle::open_legacy(&sealed.0, &token)?,
+        (None, None) => bail!("the cluster's keys are not there"),
+    };
+    bundle.write_missing(&tls)?;
     tracing::info!("took the cluster's keys from the store");
     Ok(())
 }
 
 async fn settings_of(server: &str, token: &Token, dir: &Path) -> anyhow::Result<Settings> {
-    let authority = discovery::authority(server, token).await?;
-    let client = discovery::client_with_token(server, &authority, token)?;
-    cluster::settings(&client, dir).await
+    let known = discovery::enter(server, token, &[Role::Servers]).await?;
+    cluster::settings(&known.client, dir).await
 }

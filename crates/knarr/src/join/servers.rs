@@ -49,7 +49,7 @@ impl Servers {
         let kept = std::fs::read_to_string(&file).unwrap_or_default();
         let list: Vec<String> = merge(given.as_deref(), kept.lines().map(str::to_owned));
         anyhow::ensure!(!list.is_empty(), "no server is known; give one with --server");
-        if let Err(error) = std::fs::write(&file, list.join("\n")) {
+        if let Err(error) = linux::file::write(&file, list.join("\n"), 0o600) {
             tracing::warn!(file = %file.display(), %error, "the list of servers is not kept");
         }
         Ok(Servers {
@@ -72,7 +72,7 @@ impl Servers {
             return;
         }
         tracing::info!(servers = list.join(","), "the servers of the cluster");
-        if let Err(error) = std::fs::write(&self.file, list.join("\n")) {
+        if let Err(error) = linux::file::write(&self.file, list.join("\n"), 0o600) {
             tracing::warn!(%error, "the list of servers is not kept");
         }
         self.list.store(Arc::new(list));

@@ -1,49 +1,103 @@
-//! What one types on the next machine: `K10<hash of the authority>::<id>.<secret>`, as k3s writes it, or `<id>.<secret>`
-//! alone, as kubeadm does, or any text of one's own.
+//! What one types on the next machine: `K10<hash of the authority>::server:<secret>`, as k3s writes it, `<id>.<secret>` with or
+//! without the hash before it, as kubeadm does, or any text of one's own that is long enough.
+//!
+//! A bootstrap token (`<id>.<secret>`) is random and is sent as it is. Anything else is never sent: see `stretch`.
 
 use std::fmt::{Display, Formatter};
 use std::str::FromStr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use sha2::{Digest, Sha256};
 
 const PREFIX: &str = "K10";
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
-/// Shorter ones are guessed.
-const PASSPHRASE_LENGTH_MIN: usize = 8;
-const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Shorter texts are words, and words are guessed however slowly a guess is checked.
+const TEXT_LENGTH_MIN: usize = 12;
+/// `aaaaaaaaaaaa` is long, too.
+const LETTERS_DIFFERENT_MIN: usize = 6;
+/// 160 bits.
+const GENERATED_LENGTH: usize = 32;
+pub const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+
+/// Whom a token lets in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Servers,
+    Agents,
+}
+
+impl Role {
+    /// The id of its bootstrap token. It says nothing of the token, since everybody may know it.
+    pub fn id(self) -> &'static str {
+        match self {
+            Role::Servers => "server",
+            Role::Agents => "agents",
+        }
+    }
+
+    /// The name before the secret in the form of k3s.
+    fn user(self) -> &'static str {
+        match self {
+            Role::Servers => "server",
+            Role::Agents => "node",
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub enum Form {
+    /// A bootstrap token of Kubernetes: random, and known to the API server.
+    Bootstrap { id: String, secret: String },
+    /// What people share. The API server never sees it.
+    Text(String),
+}
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The hash of the cluster's authority, which tells the right server from any other.
     pub authority: Option<String>,
-    pub id: String,
-    pub secret: String,
+    pub form: Form,
 }
 
 impl Token {
-    /// A new one that nobody can guess.
+    /// A new bootstrap token that nobody can guess.
     pub fn generate(authority_pem: &str) -> anyhow::Result<Token> {
-        Ok(Token { authority: Some(hash(authority_pem)), id: word(ID_LENGTH)?, secret: word(SECRET_LENGTH)? })
+        let form = Form::Bootstrap { id: word(ID_LENGTH)?, secret: word(SECRET_LENGTH)? };
+        Ok(Token { authority: Some(hash(authority_pem)), form })
     }
 
-    /// Any text that people share, as k3s takes it. Who has the text has the token.
-    fn of_passphrase(text: &str) -> Token {
-        let word = |purpose: &str, length: usize| -> String {
-            let digest = Sha256::digest(format!("knarr {purpose}: {text}"));
-            digest.iter().take(length).map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect()
-        };
-        Token { authority: None, id: word("id", ID_LENGTH), secret: word("secret", SECRET_LENGTH) }
+    /// A new one of servers.
+    pub fn generate_text(authority_pem: &str) -> anyhow::Result<Token> {
+        Ok(Token { authority: Some(hash(authority_pem)), form: Form::Text(word(GENERATED_LENGTH)?) })
     }
 
     pub fn with_authority(&self, authority_pem: &str) -> Token {
         Token { authority: Some(hash(authority_pem)), ..self.clone() }
     }
 
-    /// As the API server takes it.
-    pub fn bearer(&self) -> String {
-        format!("{}.{}", self.id, self.secret)
+    /// What is shared, without the hash of the authority.
+    pub fn secret(&self) -> String {
+        match &self.form {
+            Form::Bootstrap { id, secret } => format!("{id}.{secret}"),
+            Form::Text(text) => text.clone(),
+        }
+    }
+
+    /// The id of a bootstrap token, by which its Secret is found.
+    pub fn bootstrap_id(&self) -> Option<&str> {
+        match &self.form {
+            Form::Bootstrap { id, .. } => Some(id),
+            Form::Text(_) => None,
+        }
+    }
+
+    /// As it is written to a file and typed.
+    pub fn line(&self, role: Role) -> String {
+        match (&self.authority, &self.form) {
+            (Some(hash), Form::Text(text)) => format!("{PREFIX}{hash}::{}:{text}", role.user()),
+            _ => self.to_string(),
+        }
     }
 }
 
@@ -54,10 +108,11 @@ pub fn hash(authority_pem: &str) -> String {
 
 impl Display for Token {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        if let Some(hash) = &self.authority {
-            write!(f, "{PREFIX}{hash}::")?;
+        match (&self.authority, &self.form) {
+            (Some(hash), Form::Bootstrap { .. }) => write!(f, "{PREFIX}{hash}::{}", self.secret()),
+            (Some(hash), Form::Text(text)) => write!(f, "{PREFIX}{hash}::{}:{text}", Role::Servers.user()),
+            (None, _) => write!(f, "{}", self.secret()),
         }
-        write!(f, "{}.{}", self.id, self.secret)
     }
 }
 
@@ -65,25 +120,44 @@ impl FromStr for Token {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Token> {
-        let (authority, rest) = match text.trim().strip_prefix(PREFIX).and_then(|rest| rest.split_once("::")) {
+        let text = text.trim();
+        let (authority, rest) = match text.strip_prefix(PREFIX).and_then(|rest| rest.split_once("::")) {
             Some((hash, rest)) => (Some(hash.to_owned()), rest),
-            None => (None, text.trim()),
-        };
-        let passphrase = !rest.contains('.') && !text.contains("::") && !text.starts_with(PREFIX);
-        if passphrase && rest.len() >= PASSPHRASE_LENGTH_MIN {
-            return Ok(Token::of_passphrase(rest));
-        }
-        let whole =
-            || rest.split_once('.').filter(|(id, secret)| is_word(id, ID_LENGTH) && is_word(secret, SECRET_LENGTH));
-        let Some((id, secret)) = whole() else {
-            bail!("the token has not the form K10<hash>::<id>.<secret>; `knarr token create` on a server prints one");
+            None => (None, text),
         };
         if authority.as_ref().is_some_and(|hash| hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
         {
             bail!("the part of the token before :: is not the hash of an authority; was it cut?");
         }
-        Ok(Token { authority, id: id.to_owned(), secret: secret.to_owned() })
+        let parts =
+            rest.split_once('.').filter(|(id, secret)| is_word(id, ID_LENGTH) && is_word(secret, SECRET_LENGTH));
+        if let Some((id, secret)) = parts {
+            return Ok(Token { authority, form: Form::Bootstrap { id: id.to_owned(), secret: secret.to_owned() } });
+        }
+        let named = [Role::Servers, Role::Agents]
+            .into_iter()
+            .find_map(|role| rest.strip_prefix(role.user())?.strip_prefix(':'));
+        match (named, &authority) {
+            (Some(secret), Some(_)) => Ok(Token { authority, form: Form::Text(checked(secret)?) }),
+            _ if authority.is_none() && !text.starts_with(PREFIX) && !rest.contains('.') && !rest.contains("::") => {
+                Ok(Token { authority, form: Form::Text(checked(rest)?) })
+            }
+            _ => bail!(
+                "the token has not the form K10<hash>::<id>.<secret>; `knarr token create` on a server prints one"
+            ),
+        }
     }
+}
+
+/// A text that is worth stretching.
+fn checked(text: &str) -> anyhow::Result<String> {
+    let different: std::collections::BTreeSet<char> = text.chars().collect();
+    ensure!(
+        text.chars().count() >= TEXT_LENGTH_MIN && different.len() >= LETTERS_DIFFERENT_MIN,
+        "the token is too easy to guess: give a text of at least {TEXT_LENGTH_MIN} letters, {LETTERS_DIFFERENT_MIN} of \
+         them different, or none, and knarr makes one; `knarr token create` on a server prints one for a node"
+    );
+    Ok(text.to_owned())
 }
 
 fn is_word(text: &str, length: usize) -> bool {
@@ -105,21 +179,37 @@ mod tests {
     #[test]
     fn a_token_reads_as_it_was_written() {
         let made = Token::generate("an authority").unwrap();
-        let read: Token = made.to_string().parse().unwrap();
-        assert!(read == made);
-        assert_eq!(read.authority.as_deref(), Some(hash("an authority").as_str()));
+        assert!(made.to_string().parse::<Token>().unwrap() == made);
+        assert_eq!(made.authority.as_deref(), Some(hash("an authority").as_str()));
+        let of_servers = Token::generate_text("an authority").unwrap();
+        assert!(of_servers.line(Role::Servers).contains("::server:"));
+        for role in [Role::Servers, Role::Agents] {
+            assert!(of_servers.line(role).parse::<Token>().unwrap() == of_servers);
+        }
         let own: Token = "correct horse battery staple".parse().unwrap();
-        assert!(own == "correct horse battery staple".parse().unwrap() && own.bearer().len() == 23);
+        assert!(own.authority.is_none() && own.form == Form::Text("correct horse battery staple".into()));
+        let pinned = own.with_authority("an authority");
+        assert!(pinned.line(Role::Agents).parse::<Token>().unwrap() == pinned);
         let short: Token = "abcdef.0123456789abcdef".parse().unwrap();
-        assert!(short.authority.is_none() && short.bearer() == "abcdef.0123456789abcdef");
+        assert!(short.authority.is_none() && short.secret() == "abcdef.0123456789abcdef");
     }
 
     #[test]
     fn what_is_no_token_is_refused() {
+        let pinned = format!("K10{}::server:short", hash("x"));
         for text in
-            ["", "abc", "abcdef.short", "ABCDEF.0123456789abcdef", "K10abc::abcdef.0123456789abcdef", "K10::x.y"]
+            ["", "abcdef.short", "ABCDEF.0123456789abcdef", "K10abc::abcdef.0123456789abcdef", "K10::x.y", &pinned]
         {
             assert!(text.parse::<Token>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn texts_that_are_guessed_are_refused_with_a_sentence() {
+        for text in ["abc", "sunshine1", "aaaaaaaaaaaaaaaaaaaaaaaa", "ababababababababab"] {
+            let refused = text.parse::<Token>().err().expect("it is refused").to_string();
+            assert!(refused.contains("too easy to guess"), "{text}: {refused}");
+        }
+        assert!("shared by all".parse::<Token>().is_ok());
     }
 }

@@ -89,7 +89,7 @@ fn following(current: Arc<ArcSwap<kube::Client>>) -> kube::Client {
 }
 
 async fn ask(client: &kube::Client, name: &str) -> anyhow::Result<Pair> {
-    let request = certificates::Request { kind: Kind::Client, node_name: name, addresses: &[] };
+    let request = certificates::Request { kind: Kind::Client, node_name: name, addresses: &[], key: None };
     certificates::obtain(client, &request).await
 }
 

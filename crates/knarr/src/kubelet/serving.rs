@@ -57,7 +57,8 @@ pub fn certificate(
     let obtain = move || {
         let (client, name, addresses) = (client.clone(), name.clone(), addresses.clone());
         async move {
-            let request = certificates::Request { kind: Kind::Serving, node_name: &name, addresses: &addresses };
+            let request =
+                certificates::Request { kind: Kind::Serving, node_name: &name, addresses: &addresses, key: None };
             certificates::obtain(&client, &request).await
         }
     };

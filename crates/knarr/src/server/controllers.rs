@@ -35,6 +35,8 @@ pub fn config(flags: &Flags) -> anyhow::Result<Config> {
             .max(cluster_cidr.prefix_len().min(32)),
         node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
         signing_authority: Some(signing),
+        bind_node_names: true,
+        server_addresses: flags.addresses(),
         service_account_key: Some(PrivateKey(read("sa.key")?)),
         ..defaults
     })

@@ -18,6 +18,7 @@ use crate::options::Options;
 use crate::resources::Resource;
 use crate::write::Part;
 
+mod admin_access;
 mod certificates;
 mod default_classes;
 mod default_toleration_seconds;
@@ -25,6 +26,7 @@ mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
 mod outside;
+mod param_access;
 mod pod_security;
 mod pod_topology_labels;
 mod policy;
@@ -205,7 +207,7 @@ impl Default for Admission {
 }
 
 /// What all servers do, under names that no operator knows.
-const ALWAYS: [&str; 2] = ["RBACEscalation", "AllowPrivileged"];
+const ALWAYS: [&str; 4] = ["RBACEscalation", "AllowPrivileged", "DRAAdminAccess", "ParamAccess"];
 
 /// The plugins that an operator can turn on and off, in the order they run.
 pub fn names() -> Vec<&'static str> {
@@ -235,6 +237,8 @@ fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
         Box::new(default_classes::DefaultIngressClass),
         Box::new(pod_topology_labels::PodTopologyLabels),
         Box::new(rbac_escalation::RbacEscalation),
+        Box::new(admin_access::AdminAccess),
+        Box::new(param_access::ParamAccess),
         Box::new(privileged::Privileged { allowed: options.allow_privileged }),
         Box::new(policy::Mutating::default()),
         Box::new(webhook::Mutating::default()),

@@ -62,12 +62,14 @@ async fn there(
             passed.insert(UPGRADE, wanted.clone());
         }
         return match connect::send(remote, request).await {
+            Ok(response) if redirects(&response) => Ok(redirected()),
             Ok(response) => relay::joined(caller, response, running),
             Err(error) => Ok(unreachable(app, route, &error)),
         };
     }
     let request = request.map(|_| relay::of_sent(caller.body));
     match connect::send(remote, request).await {
+        Ok(response) if redirects(&response) => Ok(redirected()),
         Ok(response) => {
             let (mut head, body) = response.into_parts();
             if head.status.is_redirection() && head.headers.contains_key(LOCATION) {
@@ -81,6 +83,15 @@ async fn there(
         }
         Err(error) => Ok(unreachable(app, route, &error)),
     }
+}
+
+/// A client would follow, with its credentials, wherever that server likes (CVE-2022-3172).
+fn redirects<B>(response: &http::Response<B>) -> bool {
+    response.status().is_redirection() && response.headers().get(LOCATION).is_some_and(|place| !place.is_empty())
+}
+
+fn redirected() -> Reply {
+    respond::text(502, "the backend attempted to redirect this request, which is not permitted".to_owned())
 }
 
 /// It is looked at again soon, rather than when its time has come.

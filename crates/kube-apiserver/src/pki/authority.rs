@@ -156,6 +156,14 @@ impl Pair {
         })
     }
 
+    /// The group that it makes its owner a member of.
+    pub fn organization(&self) -> Option<String> {
+        self.inspect(|certificate| {
+            let mut names = certificate.subject().iter_organization().filter_map(|name| name.as_str().ok());
+            names.next().map(str::to_owned)
+        })
+    }
+
     /// The addresses it is good for.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.inspect(|certificate| {

@@ -10,6 +10,9 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::authority::{Authority, Pair, Request, Usage};
 use super::{Error, Material, Options};
 
+/// The user that this server is for kubelets.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     /// What the API server shows to its clients.
@@ -48,7 +51,8 @@ impl Leaf {
     fn subject(self) -> (&'static str, Option<&'static str>) {
         match self {
             Leaf::Serving => ("kube-apiserver", None),
-            Leaf::KubeletClient => ("kube-apiserver-kubelet-client", Some("system:masters")),
+            // What it may do there, a role says: a kubelet's answer must not make the server do more in its own name.
+            Leaf::KubeletClient => (KUBELET_CLIENT, None),
             Leaf::FrontProxyClient => ("front-proxy-client", None),
             Leaf::Admin => ("system:admin", Some("system:masters")),
             Leaf::ControllerManager => ("system:kube-controller-manager", None),
@@ -86,7 +90,12 @@ impl Leaf {
         // Where the authority ends first, a new certificate would end no later than this one: nothing is gained.
         let worn = now >= pair.renew_at() && (pair.not_after < authority.not_after || now >= pair.not_after);
         let early = now < pair.not_before;
-        worn || early || !is_signed_by(pair, authority) || (self == Leaf::Serving && names_of(pair) != names(options))
+        // Older versions gave it to somebody else.
+        let other = pair.organization().as_deref() != self.subject().1;
+        worn || early
+            || other
+            || !is_signed_by(pair, authority)
+            || (self == Leaf::Serving && names_of(pair) != names(options))
     }
 }
 

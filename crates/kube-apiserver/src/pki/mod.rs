@@ -25,7 +25,7 @@ pub use authority::{Authority, Pair, Request, Usage};
 pub use credentials::Credentials;
 pub use files::{write as write_file, write_private as write_private_file};
 pub use kubeconfig::kubeconfig;
-pub use leaves::Leaf;
+pub use leaves::{KUBELET_CLIENT, Leaf};
 pub use peer::{ClientAuthorities, PeerCertificate, Signer};
 pub use renewal::renewal_task;
 pub use serving::{ServingCertificate, server_config};

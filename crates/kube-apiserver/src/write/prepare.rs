@@ -43,15 +43,26 @@ pub(super) fn is_signing_request(resource: &Resource) -> bool {
     resource.kind.group == "certificates.k8s.io" && resource.kind.plural == "certificatesigningrequests"
 }
 
+const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
+/// The controller that approves looks for it.
+const SOURCE_ADDRESS: &str = "knarr.dev/source-address";
+
 /// A signing request says who made it; only the server knows.
 pub(super) fn sign_with_user(call: &Call, object: &mut Value) {
     let user = &call.user;
+    let mut extra = serde_json::json!(user.extra);
     let spec = machinery::object::child_mut(object, "spec");
+    // What a node says of its own addresses proves nothing; where it asks from does.
+    if spec.get("signerName").and_then(Value::as_str) == Some(KUBELET_SERVING)
+        && let Some(source) = call.source
+    {
+        extra[SOURCE_ADDRESS] = serde_json::json!([source.to_string()]);
+    }
     for (field, value) in [
         ("username", Value::from(user.name.as_str())),
         ("uid", user.uid.as_str().into()),
         ("groups", user.groups.clone().into()),
-        ("extra", serde_json::json!(user.extra)),
+        ("extra", extra),
     ] {
         let empty = match &value {
             Value::String(text) => text.is_empty(),

@@ -3,11 +3,14 @@
 use jiff::Timestamp;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
+use k8s_openapi::api::core::v1::{Node, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::PostParams;
 use reconcile::{Error, Key, Plan, Write};
 
+use super::addresses::{self, Taken};
+use super::node_key::{self, Claim, Verdict};
 use super::request::{self, KUBELET_CLIENT, KUBELET_SERVING, Parsed, has_condition, is_issued};
 use crate::Context;
 use crate::common::conditions::seconds;
@@ -34,13 +37,64 @@ const SERVING: Recognized = Recognized {
 };
 
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
+    if key.namespace == node_key::NAMESPACE {
+        return node_key::reconcile(cx, key);
+    }
     let Some(request) = cx.cache::<CertificateSigningRequest>().get(key) else { return Ok(Plan::nothing()) };
     for recognized in recognize(&request) {
-        if may(cx, &request, recognized).await? {
-            return Ok(Plan::one(approve(&request, recognized, cx.now())));
+        if !may(cx, &request, recognized).await? {
+            continue;
         }
+        return match recognized.subresource {
+            "selfnodeserver" => Ok(serving(cx, &request)),
+            _ => Ok(client(cx, &request, recognized)),
+        };
     }
     Ok(Plan::nothing())
+}
+
+/// A serving certificate for addresses that are not proven waits for somebody who approves it by hand.
+fn serving(cx: &Context, object: &CertificateSigningRequest) -> Plan {
+    let Ok(parsed) = request::parse(&object.spec.request.0) else { return Plan::nothing() };
+    let taken = Taken::by_others(cx, node_of(&parsed));
+    match addresses::are_own(&parsed.addresses, object, &taken) {
+        true => Plan::one(approve(object, SERVING, cx.now())),
+        false => {
+            let name = object.metadata.name.as_deref().unwrap_or_default();
+            tracing::warn!(name, addresses = ?parsed.addresses, "not approving a kubelet's serving certificate: its addresses are not proven to be its own");
+            Plan::nothing()
+        }
+    }
+}
+
+/// A client certificate goes to the machine that the name belongs to.
+fn client(cx: &Context, object: &CertificateSigningRequest, recognized: Recognized) -> Plan {
+    if !cx.settings.bind_node_names {
+        return Plan::one(approve(object, recognized, cx.now()));
+    }
+    let Ok(parsed) = request::parse(&object.spec.request.0) else { return Plan::nothing() };
+    let node = node_of(&parsed);
+    let annotations = object.metadata.annotations.clone().unwrap_or_default();
+    let shown = node_key::shown(&annotations, &object.spec.request.0);
+    let kept =
+        cx.cache_where::<Secret>(node_key::SECRETS).get(&Key::new(node_key::NAMESPACE, &node_key::secret_name(node)));
+    let verdict = node_key::judge(&Claim {
+        own: recognized == SELF,
+        shown: shown.as_deref(),
+        kept: kept.as_deref(),
+        node_exists: cx.cache::<Node>().get(&Key::new("", node)).is_some(),
+        now: cx.now(),
+    });
+    match (verdict, &shown) {
+        (Verdict::Deny(message), _) => Plan::one(deny(object, message, cx.now())),
+        // First the binding: where somebody else was faster it fails, and everything is looked at again.
+        (Verdict::Bind, Some(hash)) => {
+            let mut plan = Plan::one(node_key::write(node, hash, kept.as_deref()));
+            plan.writes.push(approve(object, recognized, cx.now()));
+            plan
+        }
+        (Verdict::Bind | Verdict::Approve, _) => Plan::one(approve(object, recognized, cx.now())),
+    }
 }
 
 /// The permissions any of which would do.
@@ -63,10 +117,18 @@ pub(super) fn recognize(object: &CertificateSigningRequest) -> Vec<Recognized> {
     }
 }
 
-/// A node may not ask for the name of another host.
+/// A node may not ask for the name of another host, nor for one that every host has.
 fn names_only_itself(request: &Parsed) -> bool {
-    let name = request.common_name.strip_prefix("system:node:").unwrap_or_default();
-    request.dns_names.iter().all(|host| host == name || host == "localhost")
+    request.dns_names.iter().all(|host| host == node_of(request) && !is_of_servers(host))
+}
+
+/// By these the API server is reached.
+fn is_of_servers(host: &str) -> bool {
+    host == "localhost" || host == "kubernetes" || host.starts_with("kubernetes.default")
+}
+
+fn node_of(request: &Parsed) -> &str {
+    request.common_name.strip_prefix("system:node:").unwrap_or_default()
 }
 
 async fn may(cx: &Context, object: &CertificateSigningRequest, recognized: Recognized) -> Result<bool, Error> {
@@ -92,13 +154,21 @@ async fn may(cx: &Context, object: &CertificateSigningRequest, recognized: Recog
 }
 
 pub(super) fn approve(object: &CertificateSigningRequest, recognized: Recognized, now: Timestamp) -> Write {
+    decide(object, "Approved", "AutoApproved", recognized.message, now)
+}
+
+fn deny(object: &CertificateSigningRequest, message: &str, now: Timestamp) -> Write {
+    decide(object, "Denied", "NodeNameTaken", message, now)
+}
+
+fn decide(object: &CertificateSigningRequest, kind: &str, reason: &str, message: &str, now: Timestamp) -> Write {
     let mut object = object.clone();
     let time = Some(Time(seconds(now)));
     object.status.get_or_insert_default().conditions.get_or_insert_default().push(CertificateSigningRequestCondition {
-        type_: "Approved".into(),
+        type_: kind.into(),
         status: "True".into(),
-        reason: Some("AutoApproved".into()),
-        message: Some(recognized.message.into()),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
         last_update_time: time.clone(),
         last_transition_time: time,
     });

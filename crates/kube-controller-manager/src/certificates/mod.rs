@@ -1,8 +1,10 @@
 //! Certificate signing requests: kubelets' own are approved, what is approved is signed, what is old is removed.
 
+mod addresses;
 mod authority;
 mod cleaner;
 mod der;
+pub mod node_key;
 mod request;
 mod approver;
 mod signer;
@@ -11,6 +13,8 @@ mod tests;
 
 use futures::FutureExt;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Node, Secret, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use reconcile::{Key, On, Rule, Work};
 
 use crate::{Config, Controller};
@@ -36,12 +40,33 @@ static RULES: &[Rule] = &[
 static WAKE: On<Config, CertificateSigningRequest> =
     On::every(|_, request: &CertificateSigningRequest| vec![Key::of(&request.metadata)]);
 
+/// Besides, for the keys of nodes. They are bound in kube-system only, by whoever wants names bound to keys.
+static APPROVING_RULES: &[Rule] = &[
+    RULES[0],
+    RULES[1],
+    RULES[2],
+    RULES[3],
+    RULES[4],
+    Rule { groups: &[""], resources: &["secrets"], verbs: &["create", "update", "delete"] },
+];
+
 pub(crate) static APPROVING: Controller = Controller {
     name: "certificatesigningrequest-approving-controller",
     account: "certificate-controller",
     source: "certificate-controller",
-    rules: RULES,
-    work: Work::Keys { wakes: &[&WAKE], workers_max: 5, reconcile: |cx, key| approver::reconcile(cx, key).boxed() },
+    rules: APPROVING_RULES,
+    work: Work::Keys {
+        wakes: &[
+            &WAKE,
+            &On::every(|_, node: &Node| vec![node_key::key_of_node(node)]),
+            &On::selected(node_key::SECRETS, |_, secret: &Secret| vec![Key::of(&secret.metadata)]),
+            // Only looked at.
+            &On::every(|_, _: &Service| Vec::new()),
+            &On::every(|_, _: &EndpointSlice| Vec::new()),
+        ],
+        workers_max: 5,
+        reconcile: |cx, key| approver::reconcile(cx, key).boxed(),
+    },
 };
 
 pub(crate) static SIGNING: Controller = Controller {

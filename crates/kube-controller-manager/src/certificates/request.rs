@@ -1,5 +1,7 @@
 //! What a certificate signing request asks for, and whether its signer may give it.
 
+use std::net::IpAddr;
+
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
@@ -16,7 +18,7 @@ pub(super) struct Parsed {
     pub common_name: String,
     pub organizations: Vec<String>,
     pub dns_names: Vec<String>,
-    pub addresses: usize,
+    pub addresses: Vec<IpAddr>,
     /// Mail addresses and URIs, which no node has.
     pub other_names: usize,
     /// As written in the request.
@@ -54,12 +56,20 @@ pub(super) fn parse(pem: &[u8]) -> Result<Parsed, String> {
         for name in &names.general_names {
             match name {
                 GeneralName::DNSName(name) => parsed.dns_names.push((*name).to_owned()),
-                GeneralName::IPAddress(_) => parsed.addresses += 1,
+                GeneralName::IPAddress(bytes) => match address(bytes) {
+                    Some(address) => parsed.addresses.push(address),
+                    None => parsed.other_names += 1,
+                },
                 _ => parsed.other_names += 1,
             }
         }
     }
     Ok(parsed)
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// Why the signer refuses, if it does.
@@ -80,7 +90,7 @@ pub(super) fn refusal(signer: &str, usages: &[String], request: &Parsed) -> Opti
 
 /// What the client certificate of a kubelet must be like.
 pub(super) fn node_client(usages: &[String], request: &Parsed) -> Option<&'static str> {
-    let named = !request.dns_names.is_empty() || request.addresses > 0 || request.other_names > 0;
+    let named = !request.dns_names.is_empty() || !request.addresses.is_empty() || request.other_names > 0;
     let allowed = ["client auth", "digital signature", "key encipherment"];
     match () {
         () if request.organizations != ["system:nodes"] => Some("subject organization is not system:nodes"),
@@ -99,7 +109,9 @@ fn node_serving(usages: &[String], request: &Parsed) -> Option<&'static str> {
     let allowed = ["server auth", "digital signature", "key encipherment"];
     match () {
         () if request.organizations != ["system:nodes"] => Some("subject organization is not system:nodes"),
-        () if request.dns_names.is_empty() && request.addresses == 0 => Some("DNS or IP subjectAltName is required"),
+        () if request.dns_names.is_empty() && request.addresses.is_empty() => {
+            Some("DNS or IP subjectAltName is required")
+        }
         () if request.other_names > 0 => Some("email and URI subjectAltNames are not allowed"),
         () if !are(usages, &["server auth", "digital signature"], &allowed) => {
             Some("usages did not match [digital signature server auth], optionally [key encipherment]")

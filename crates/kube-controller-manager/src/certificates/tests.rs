@@ -149,6 +149,12 @@ fn kubelets_are_recognized() {
     let write = approver::approve(&object, approver::recognize(&object)[0], now());
     assert_eq!(write.body()["status"]["conditions"][0]["reason"], "AutoApproved");
     assert!(write.to_string().ends_with("/approval"));
+    let serving =
+        |dns: &str| request("kubernetes.io/kubelet-serving", NODE, "system:nodes", Some(dns), SERVER_USAGES, "");
+    assert_eq!(found(&serving("n1")), ["selfnodeserver"]);
+    for host in ["n2", "localhost", "kubernetes", "kubernetes.default.svc"] {
+        assert!(found(&serving(host)).is_empty(), "{host}");
+    }
     assert!(found(&request(kubelet, NODE, "system:nodes", None, CLIENT_USAGES, "Denied")).is_empty());
     assert!(found(&request(kubelet, NODE, "system:masters", None, CLIENT_USAGES, "")).is_empty());
 }

@@ -124,8 +124,9 @@ pub fn write_hosts(config: &Config, pod: &Pod, pod_ips: &[String], name: &HostNa
     let node_hosts = if host_network(pod) { read_or_empty(Path::new("/etc/hosts"))? } else { String::new() };
     let text = hosts(pod, pod_ips, name, &node_hosts);
     // Running containers see this file through a bind mount, so it is written in place and only when it differs.
-    if std::fs::read_to_string(&path).ok().as_deref() != Some(text.as_str()) {
-        std::fs::write(&path, text)?;
+    // Containers can write to it, also more than anybody wants to read.
+    if linux::file::read_regular(&path, text.len() as u64).ok().as_deref() != Some(text.as_bytes()) {
+        linux::file::write(&path, text, 0o644)?;
     }
     set_mode(&path, 0o644)?;
     Ok(v1::Mount {

@@ -143,7 +143,8 @@ fn termination_message(status: &v1::ContainerStatus, path: &str, policy: &str) -
 }
 
 fn start_of(file: &Path) -> String {
-    let Ok(file) = std::fs::File::open(file) else { return String::new() };
+    // A container may have put a pipe or a device there.
+    let Ok(file) = linux::file::open_regular(file) else { return String::new() };
     let mut bytes = Vec::new();
     // A file that cannot be read leaves no message, as one that was never written.
     if file.take(MESSAGE_MAX).read_to_end(&mut bytes).is_err() {
@@ -153,7 +154,7 @@ fn start_of(file: &Path) -> String {
 }
 
 fn end_of_log(file: &Path) -> String {
-    let Ok(mut file) = std::fs::File::open(file) else { return String::new() };
+    let Ok(mut file) = linux::file::open_regular(file) else { return String::new() };
     let Ok(length) = file.seek(SeekFrom::End(0)) else { return String::new() };
     // Every line carries a time and a stream's name, so more is read than is kept.
     let from = length.saturating_sub(LOG_MESSAGE_MAX * 8);

@@ -61,8 +61,17 @@ async fn listing(folder: &Path) -> Answer {
     answers::answer(StatusCode::OK, "text/html; charset=utf-8", page)
 }
 
+/// More of one file is not held in memory.
+const QUERY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Logs are files; pipes and devices among them are not touched.
+async fn opened(path: PathBuf) -> Option<tokio::fs::File> {
+    let opened = tokio::task::spawn_blocking(move || linux::file::open_regular(&path)).await;
+    opened.ok()?.ok().map(tokio::fs::File::from_std)
+}
+
 async fn file(path: PathBuf) -> Answer {
-    let Ok(mut file) = tokio::fs::File::open(&path).await else { return answers::not_found() };
+    let Some(mut file) = opened(path).await else { return answers::not_found() };
     let (sender, pieces) = mpsc::channel::<std::io::Result<Bytes>>(4);
     tasks::spawn(async move {
         loop {
@@ -93,7 +102,11 @@ async fn by_query(root: &Path, queries: &[&str], pairs: &[(String, String)]) -> 
         let places = [root.join(bare), root.join(format!("{bare}.log")), root.join(bare).join(format!("{bare}.log"))];
         for place in places {
             let Some(place) = inside(root, &place).await else { continue };
-            let Ok(bytes) = tokio::fs::read(&place).await else { continue };
+            let Some(file) = opened(place).await else { continue };
+            let mut bytes = Vec::new();
+            if file.take(QUERY_BYTES_MAX).read_to_end(&mut bytes).await.is_err() {
+                continue;
+            }
             let from = tail.map_or(0, |lines| begin_of_tail(&bytes, lines));
             out.extend_from_slice(&bytes[from..]);
             break;

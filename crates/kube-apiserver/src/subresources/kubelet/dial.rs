@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use machinery::status::Status;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring as tls_ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -15,6 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
+
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::pki::{Credentials, Error};
 
@@ -27,6 +30,10 @@ const RUNNING_MAX: usize = 8192;
 pub struct Nodes {
     /// Shows the server's certificate for kubelets, and wants one of the cluster's authority.
     kubelet: ArcSwap<ClientConfig>,
+    /// Judges what kubelets show; nobody does where whatever they show is believed.
+    verifier: Option<Arc<WebPkiServerVerifier>>,
+    /// Whether this server is reached by loopback addresses alone, and its nodes with it.
+    local: bool,
     /// The same, but believes whatever the kubelet shows.
     kubelet_unverified: ArcSwap<ClientConfig>,
     /// For proxies: what pods serve is signed by anyone.
@@ -52,11 +59,18 @@ pub struct Place {
     pub host: String,
     pub port: u16,
     pub security: Security,
+    /// The node whose kubelet must answer there.
+    pub node: String,
 }
 
 impl Place {
-    pub fn kubelet(host: &str, port: u16) -> Place {
-        Place { host: host.into(), port, security: Security::Kubelet }
+    pub fn kubelet(node: &str, host: &str, port: u16) -> Place {
+        Place { host: host.into(), port, security: Security::Kubelet, node: node.into() }
+    }
+
+    /// A server of a pod or Service.
+    pub fn other(host: String, port: u16, security: Security) -> Place {
+        Place { host, port, security, node: String::new() }
     }
 
     pub fn unverified(self) -> Place {
@@ -77,8 +91,10 @@ pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Nodes {
-    pub fn new(credentials: &Credentials) -> Result<Nodes, Error> {
+    pub fn new(credentials: &Credentials, local: bool) -> Result<Nodes, Error> {
         Ok(Nodes {
+            verifier: credentials.kubelet_ca.as_deref().map(verifier).transpose()?,
+            local,
             kubelet: ArcSwap::from_pointee(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?),
             kubelet_unverified: ArcSwap::from_pointee(kubelet_config(credentials, None)?),
             anyone: Arc::new(builder()?.with_no_client_auth()),
@@ -101,22 +117,56 @@ impl Nodes {
 
     /// Connects; what goes wrong is told in the words of Go's dialer, which users know.
     pub async fn dial(&self, place: &Place) -> Result<Box<dyn Connection>, String> {
+        let stream = self.reach(place).await?;
         let config = match place.security {
-            Security::Plain => return Ok(Box::new(plain(&place.host, place.port).await?)),
-            Security::Kubelet => self.kubelet.load_full(),
+            Security::Plain => return Ok(Box::new(stream)),
+            Security::Kubelet => self.expecting(place),
             Security::KubeletUnverified => self.kubelet_unverified.load_full(),
             Security::Anyone => self.anyone.clone(),
         };
         let name = ServerName::try_from(place.host.clone());
         let name = name.map_err(|error| format!("dial tcp {}: {error}", place.authority()))?;
-        secured(&place.host, place.port, config, name).await
+        handshake(stream, &place.authority(), config, name).await
+    }
+
+    /// A connection to where a node or pod says that it is. A name may lead to this machine as an address may, so what counts
+    /// is where it leads.
+    async fn reach(&self, place: &Place) -> Result<TcpStream, String> {
+        let looked_up = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
+        let found = looked_up.map_err(|error| format!("dial tcp: lookup {}: {error}", place.host))?;
+        let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
+        match allowed.first() {
+            Some(address) => to_address(*address, &place.authority()).await,
+            None if refused.is_empty() => Err(format!("dial tcp: lookup {}: no such host", place.host)),
+            None => Err(format!("dial tcp {}: address not allowed", place.authority())),
+        }
+    }
+
+    fn may_reach(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        super::proxy::is_allowed(address) || (self.local && address.is_loopback())
+    }
+
+    /// The node may have any address, so its certificate may name the node or the address; but never another node or a server.
+    fn expecting(&self, place: &Place) -> Arc<ClientConfig> {
+        let config = self.kubelet.load_full();
+        let Some(inner) = self.verifier.clone() else { return config };
+        let mut config = ClientConfig::clone(&config);
+        // A session that is taken up again would not be looked at.
+        config.resumption = Resumption::disabled();
+        config.dangerous().set_certificate_verifier(Arc::new(KubeletOf { node: place.node.clone(), inner }));
+        Arc::new(config)
     }
 }
 
 pub async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
-    let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect((host, port))).await {
-        Err(_) => return Err(format!("dial tcp {}: i/o timeout", authority(host, port))),
-        Ok(Err(error)) => return Err(format!("dial tcp {}: {}", authority(host, port), in_go_words(&error))),
+    to_address((host, port), &authority(host, port)).await
+}
+
+async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, String> {
+    let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(to)).await {
+        Err(_) => return Err(format!("dial tcp {shown}: i/o timeout")),
+        Ok(Err(error)) => return Err(format!("dial tcp {shown}: {}", in_go_words(&error))),
         Ok(Ok(stream)) => stream,
     };
     // Keystrokes must not wait for more of them; a socket that cannot do this still works.
@@ -131,10 +181,18 @@ pub async fn secured(
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 ) -> Result<Box<dyn Connection>, String> {
-    let stream = plain(host, port).await?;
+    handshake(plain(host, port).await?, &authority(host, port), config, name).await
+}
+
+async fn handshake(
+    stream: TcpStream,
+    shown: &str,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<Box<dyn Connection>, String> {
     let handshake = TlsConnector::from(config).connect(name, stream);
     match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
-        Err(_) => Err(format!("dial tcp {}: TLS handshake timeout", authority(host, port))),
+        Err(_) => Err(format!("dial tcp {shown}: TLS handshake timeout")),
         Ok(Err(error)) => Err(format!("tls: failed to verify certificate: {error}")),
         Ok(Ok(stream)) => Ok(Box::new(stream)),
     }
@@ -185,6 +243,85 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Tls(error.to_string())
 }
 
+fn verifier(authority: &str) -> Result<Arc<WebPkiServerVerifier>, Error> {
+    let provider = Arc::new(tls_ring::default_provider());
+    let roots = Arc::new(roots(authority)?);
+    WebPkiServerVerifier::builder_with_provider(roots, provider).build().map_err(failed)
+}
+
+fn roots(authority: &str) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+        roots.add(certificate.map_err(failed)?).map_err(failed)?;
+    }
+    Ok(roots)
+}
+
+/// What API servers are called in their certificates, here and by kubeadm.
+const API_SERVER: &str = "kube-apiserver";
+const NODE_PREFIX: &str = "system:node:";
+
+/// Takes the certificate of one node's kubelet. Servers and other nodes have certificates of the same authority, and a node can
+/// announce their addresses as its own.
+#[derive(Debug)]
+struct KubeletOf {
+    node: String,
+    inner: Arc<WebPkiServerVerifier>,
+}
+
+/// Whether a certificate of that subject can be the node's. Those of other makes may have any name.
+fn may_be_of(common_name: &str, node: &str) -> bool {
+    common_name != API_SERVER && common_name.strip_prefix(NODE_PREFIX).is_none_or(|name| name == node)
+}
+
+impl ServerCertVerifier for KubeletOf {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let (_, certificate) =
+            X509Certificate::from_der(leaf).map_err(|_| rustls::Error::from(rustls::CertificateError::BadEncoding))?;
+        let common_name = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()).next();
+        if !may_be_of(common_name.unwrap_or_default(), &self.node) {
+            return Err(rustls::CertificateError::NotValidForName.into());
+        }
+        let by_address = self.inner.verify_server_cert(leaf, intermediates, name, ocsp, now);
+        match ServerName::try_from(self.node.as_str()) {
+            Ok(node) if by_address.is_err() => {
+                let by_name = self.inner.verify_server_cert(leaf, intermediates, &node, ocsp, now);
+                by_name.or(by_address)
+            }
+            _ => by_address,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
 /// Takes any certificate whose key the other side has.
 #[derive(Debug)]
 struct Believer(WebPkiSupportedAlgorithms);
@@ -221,5 +358,25 @@ impl ServerCertVerifier for Believer {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_of_a_server_or_of_another_node_is_not_the_nodes() {
+        for (common_name, expected) in [
+            ("system:node:n1", true),
+            ("system:node:n2", false),
+            ("kube-apiserver", false),
+            ("n1.example.com", true),
+            ("", true),
+        ] {
+            assert_eq!(may_be_of(common_name, "n1"), expected, "{common_name}");
+        }
+        // Also for a node that is called as every server is.
+        assert!(!may_be_of("kube-apiserver", "localhost"));
     }
 }

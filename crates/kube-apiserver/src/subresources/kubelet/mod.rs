@@ -86,7 +86,7 @@ fn kubelet_of(call: &Call, node: &str) -> Result<Place, Status> {
     let port = found.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
     let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0).unwrap_or(10250);
     match address {
-        Some(address) => Ok(Place::kubelet(address, port)),
+        Some(address) => Ok(Place::kubelet(node, address, port)),
         None => {
             let known: Vec<String> = addresses.iter().map(Value::to_string).collect();
             Err(failed(format!("no preferred addresses found; known addresses: [{}]", known.join(" "))))

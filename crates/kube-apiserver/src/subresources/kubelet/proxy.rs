@@ -48,9 +48,13 @@ pub fn is_allowed(address: IpAddr) -> bool {
     !(address.is_loopback() || address.is_multicast() || link_local || address.is_unspecified())
 }
 
+/// What other names lead to is looked at when it is known, by `dial`.
 fn checked(place: Place) -> Result<Place, Status> {
     match place.host.parse::<IpAddr>() {
-        Ok(address) if !is_allowed(address) => Err(Status::bad_request("address not allowed")),
+        Ok(address) if !is_allowed(address.to_canonical()) => Err(Status::bad_request("address not allowed")),
+        Err(_) if place.host.trim_end_matches('.').eq_ignore_ascii_case("localhost") => {
+            Err(Status::bad_request("address not allowed"))
+        }
         _ => Ok(place),
     }
 }
@@ -92,7 +96,7 @@ pub async fn pod(call: &Call, caller: Caller, running: Running) -> Result<Reply,
     if address.is_empty() {
         return Err(Status::bad_request("address not allowed"));
     }
-    let place = checked(Place { host: address.into(), port, security: asked.security() })?;
+    let place = checked(Place::other(address.into(), port, asked.security()))?;
     pass(call, caller, place, running).await
 }
 
@@ -104,7 +108,7 @@ pub async fn service(call: &Call, caller: Caller, running: Running) -> Result<Re
         return Err(Status::not_found(call.resource.group_resource(), asked.name));
     }
     let (host, port) = services::endpoint(&call.app.views, namespace, asked.name, asked.port, name)?;
-    pass(call, caller, Place { host, port, security: asked.security() }, running).await
+    pass(call, caller, Place::other(host, port, asked.security()), running).await
 }
 
 /// The path of the proxy itself, and what stands behind it, both as the client wrote them.
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn redirects_stay_within_the_proxy() {
-        let place = Place { host: "10.0.0.5".into(), port: 8080, security: Security::Plain };
+        let place = Place::other("10.0.0.5".into(), 8080, Security::Plain);
         let check = |location: &str, expected: Option<&str>| {
             assert_eq!(rewritten(location, &place, "proxy:8001", "/p").as_deref(), expected, "{location}");
         };

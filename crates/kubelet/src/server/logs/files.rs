@@ -29,7 +29,7 @@ type Pieces = mpsc::Sender<Result<Bytes>>;
 
 /// Sends what there is. `None` when the client gets no more.
 pub fn read_history(path: &Path, options: &Options, pieces: &Pieces) -> Result<Option<Reading>> {
-    let current = File::open(path)?;
+    let current = linux::file::open_regular(path)?;
     let opened = current.metadata()?;
     let identity = (opened.dev(), opened.ino());
     let mut rotated = rotated(path);
@@ -141,13 +141,13 @@ pub fn rotated(path: &Path) -> Vec<PathBuf> {
 
 fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     let mut packed = path.extension().is_some_and(|extension| extension == "gz");
-    let file = match File::open(path) {
+    let file = match linux::file::open_regular(path) {
         // It was packed since its name was read.
         Err(error) if error.kind() == ErrorKind::NotFound && !packed => {
             packed = true;
             let mut name = path.as_os_str().to_owned();
             name.push(".gz");
-            File::open(name)?
+            linux::file::open_regular(Path::new(&name))?
         }
         other => other?,
     };

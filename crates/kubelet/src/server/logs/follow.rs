@@ -1,6 +1,5 @@
 //! Following a log: the kernel says when it grows or is rotated (inotify); the runtime says when the container has ended.
 
-use std::fs::File;
 use std::io::Result;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -82,7 +81,7 @@ pub async fn follow(
 fn catch_up(path: &Path, reading: &mut Reading, pieces: &mpsc::Sender<Result<Bytes>>) -> Result<bool> {
     loop {
         // Asked first: what the old file got before it was renamed is then surely read.
-        let next = File::open(path).ok();
+        let next = linux::file::open_regular(path).ok();
         if !read_on(reading, pieces)? {
             return Ok(false);
         }

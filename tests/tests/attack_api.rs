@@ -1,0 +1,70 @@
+//! Attacks on the API by those who have some rights: they end with what they may do.
+
+use testkit::Server;
+
+/// Makes objects as that user.
+fn as_ada(server: &Server, object: &str) -> std::process::Output {
+    server.kubectl().run_with(&["create", "--as=ada", "-f", "-"], object).unwrap()
+}
+
+#[test]
+fn who_writes_policies_reads_no_secrets_by_them() {
+    let server = Server::start_api(&[]).unwrap();
+    let kubectl = server.kubectl();
+    let resources = "validatingadmissionpolicies,validatingadmissionpolicybindings,mutatingadmissionpolicies,mutatingadmissionpolicybindings";
+    kubectl.ok(&["create", "clusterrole", "author", "--verb=*", &format!("--resource={resources}")]);
+    kubectl.ok(&["create", "clusterrolebinding", "author", "--clusterrole=author", "--user=ada"]);
+    let policy = |name: &str, kind: &str| {
+        format!(
+            r#"{{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {{"name": "{name}"}},
+            "spec": {{"paramKind": {{"apiVersion": "v1", "kind": "{kind}"}},
+            "matchConstraints": {{"resourceRules": [{{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}}]}},
+            "validations": [{{"expression": "false", "messageExpression": "string(params.data.key)"}}]}}}}"#
+        )
+    };
+    let binding = |name: &str, namespace: &str| {
+        format!(
+            r#"{{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding", "metadata": {{"name": "{name}"}},
+            "spec": {{"policyName": "theirs", "validationActions": ["Deny"],
+            "paramRef": {{"name": "s", "namespace": "{namespace}", "parameterNotFoundAction": "Deny"}}}}}}"#
+        )
+    };
+    let refused = as_ada(&server, &policy("mine", "Secret"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let why = "spec.paramKind: Forbidden: user &{ada  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+    assert!(said.contains(why), "{said}");
+    // A policy of somebody else's does not help.
+    kubectl.ok_with(&["create", "-f", "-"], &policy("theirs", "Secret"));
+    let refused = as_ada(&server, &binding("b", "kube-system"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let why = "spec.paramRef: Forbidden: user &{ada  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef";
+    assert!(said.contains(why), "{said}");
+    // With the right to read it, both can be written.
+    kubectl.ok(&["create", "role", "reads", "--verb=get", "--resource=secrets", "--resource-name=s"]);
+    kubectl.ok(&["create", "rolebinding", "reads", "--role=reads", "--user=ada"]);
+    let made = as_ada(&server, &binding("b", "default"));
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn devices_of_others_are_given_only_where_the_namespace_says_so() {
+    let server = Server::start_api(&[]).unwrap();
+    let kubectl = server.kubectl();
+    let spec =
+        r#"{"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "c", "adminAccess": true}}]}}"#;
+    let claim = format!(
+        r#"{{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {{"name": "c", "namespace": "default"}}, "spec": {spec}}}"#
+    );
+    let template = format!(
+        r#"{{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {{"name": "t", "namespace": "default"}}, "spec": {{"spec": {spec}}}}}"#
+    );
+    let why = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
+    for object in [&claim, &template] {
+        let said = kubectl.fails_with(&["create", "-f", "-"], object);
+        assert!(said.contains(why), "{said}");
+    }
+    kubectl.ok(&["label", "namespace", "default", "resource.kubernetes.io/admin-access=true"]);
+    for object in [&claim, &template] {
+        kubectl.ok_with(&["create", "-f", "-"], object);
+    }
+}
