@@ -203,7 +203,7 @@ async fn serve_with(
     let cache = Cache::start(store).await?;
     let table = resources::built_in(&cache).await?;
     let settings = Settings {
-        advertise_address: advertise,
+        advertise_address: app::Advertised::new(advertise),
         https_port: address.port(),
         service_cidr: config.service_cidr,
         node_ports: options.node_ports.clone(),
@@ -235,6 +235,7 @@ async fn serve_with(
         true => Some(tasks::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))),
         false => {
             bootstrap::endpoints::only_this(&app).await.map_err(Error::Bootstrap)?;
+            tasks::spawn(bootstrap::endpoints::follow_this(app.clone(), shutdown.clone()));
             None
         }
     };
@@ -404,7 +405,7 @@ async fn renew(
         }
     };
     tokio::select! {
-        () = pki::renewal_task(sender, options, serving, Timestamp::now) => {}
+        () = pki::renewal_task(sender, options, to.app.settings.advertise_address.changes(), serving, Timestamp::now) => {}
         () = follow => {}
         () = shutdown.cancelled() => {}
     }
