@@ -85,6 +85,12 @@ fn three_nodes_serve_are_hurt_stopped_started_and_gone() {
     // Ready when the command ends, not some time later.
     assert_eq!(ready_nodes(&kubectl), 3);
     assert_eq!(cluster.status(), "Running");
+    // What is mounted on a node later appears in pods that ask for it, and not on this machine.
+    for pid in machines(&cluster.folder().join("node-2")) {
+        let mounts = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
+        let root = mounts.lines().rfind(|line| line.split(' ').nth(4) == Some("/")).unwrap();
+        assert!(root.contains(" shared:") && !root.contains(" master:"), "{root}");
+    }
     assert_eq!(
         cluster.ok(&["kubeconfig", name]),
         std::fs::read_to_string(cluster.folder().join("kubeconfig")).unwrap()

@@ -318,6 +318,7 @@ fn last_words_and_gates_are_told() {
     assert_eq!(words("words-own", "mkdir -p /tmp; echo -n mine > /tmp/last; exit 1", own), "mine");
     let fall_back = json!({"terminationMessagePolicy": "FallbackToLogsOnError"});
     assert_eq!(words("words-log", "echo first; echo last; exit 1", fall_back.clone()), "first\nlast\n");
+    assert_eq!(words("words-log-open", "echo -n DONE; exit 1", fall_back.clone()), "DONE");
     assert_eq!(words("words-log-good", "echo first; exit 0", fall_back.clone()), Value::Null);
     assert_eq!(words("words-both", "echo log; echo -n file > /dev/termination-log; exit 1", fall_back), "file");
     assert_eq!(words("words-none", "echo log; exit 1", json!({})), Value::Null);

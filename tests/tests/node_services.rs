@@ -303,3 +303,55 @@ fn a_rolling_update_behind_a_service_loses_no_request() {
     assert!(failed.is_empty(), "{} of {count} failed: {:?}", failed.len(), &failed[..failed.len().min(5)]);
     assert!(count > 100, "only {count} requests were made");
 }
+
+/// Where the labels count: that of a headless Service's slices on slices, that of another proxy on Services.
+#[test]
+fn what_is_not_for_this_proxy_and_what_is_external() {
+    let cluster = Cluster::start();
+    let pod = ["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].status.podIP}"];
+    let endpoint = cluster.kubectl.ok(&pod);
+    let objects = format!(
+        r#"
+apiVersion: v1
+kind: Service
+metadata: {{name: custom}}
+spec: {{ports: [{{name: http, port: 80}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: custom-1, labels: {{kubernetes.io/service-name: custom}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{endpoint}], conditions: {{ready: true}}}}]
+ports: [{{name: http, port: 8080, protocol: TCP}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: external}}
+spec: {{selector: {{app: web}}, externalIPs: [203.0.113.5], ports: [{{port: 80, targetPort: http}}]}}
+"#
+    );
+    cluster.kubectl.ok_with(&["apply", "-f", "-"], &objects);
+    let address = format!("{}:80", cluster.field("custom", ".spec.clusterIP"));
+    let served = || cluster.until_answered(|| cluster.asked_by_node(&address));
+    let silent = |why: &str| {
+        let deadline = Instant::now() + LONG;
+        while cluster.asked_by_node(&address).is_ok() {
+            assert!(Instant::now() < deadline, "{why}: it is still answered");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    served();
+    cluster.kubectl.ok(&["label", "endpointslice", "custom-1", "service.kubernetes.io/headless="]);
+    silent("a slice for DNS alone");
+    cluster.kubectl.ok(&["label", "endpointslice", "custom-1", "service.kubernetes.io/headless-"]);
+    served();
+    cluster.kubectl.ok(&["label", "service", "custom", "service.kubernetes.io/headless="]);
+    served();
+    cluster.kubectl.ok(&["label", "service", "custom", "service.kubernetes.io/service-proxy-name=other"]);
+    silent("a Service of another proxy");
+    cluster.kubectl.ok(&["label", "service", "custom", "service.kubernetes.io/service-proxy-name-"]);
+    served();
+
+    cluster.until_answered(|| cluster.asked_by_node("203.0.113.5:80"));
+    assert!(cluster.asked_by_pod("http://203.0.113.5:80/").contains("pod: web-"));
+}

@@ -265,6 +265,16 @@ fn reading_permission_is_not_enough_to_run_commands() {
     }
 }
 
+/// The code, and how long a body came with it.
+async fn head_over_http2(client: &testkit::Client, path: &str) -> anyhow::Result<(u16, usize)> {
+    let request = http::Request::head(format!("https://{}{path}", client.address()));
+    let request = request.body(http_body_util::Empty::<bytes::Bytes>::new())?;
+    let response = client.http2().await?.send_request(request).await?;
+    let code = response.status().as_u16();
+    let body = http_body_util::BodyExt::collect(response.into_body()).await?;
+    Ok((code, body.to_bytes().len()))
+}
+
 #[test]
 fn the_kubelet_itself_asks_who_is_there() {
     let node = FakeNode::start();
@@ -276,6 +286,12 @@ fn the_kubelet_itself_asks_who_is_there() {
     assert_eq!(get(&stranger, "/pods"), (401, "Unauthorized".into()));
     assert_eq!(get(&stranger, "/healthz").0, 401);
     let admin = node.direct(true);
+    for (client, code) in [(&stranger, 401), (&admin, 200)] {
+        // A body would break the stream.
+        let (said, length) = node.tokio.block_on(head_over_http2(client, "/pods")).unwrap();
+        assert_eq!((said, length), (code, 0));
+        assert_eq!(node.tokio.block_on(client.send("HEAD", "/pods", "", "")).unwrap().code, code);
+    }
     assert_eq!(get(&admin, "/healthz"), (200, "ok".into()));
     assert_eq!(get(&admin, "/stats/summary?only_cpu_and_memory=true").1, "summary?only_cpu_and_memory=true\n");
     assert_eq!(get(&admin, "/metrics/cadvisor").1, "cadvisor?\n");

@@ -309,9 +309,10 @@ fn mounts_are_passed_on_as_asked_for() {
     let data = folder(&node, "propagation");
     let at = data.display();
     let machine = node.server.machine();
-    machine
-        .shell(&format!("mount --bind {at} {at} && mount --make-shared {at} && mkdir {at}/host {at}/container"))
-        .unwrap();
+    machine.shell(&format!("mkdir {at}/host {at}/container {at}/alone")).unwrap();
+    machine.shell(&format!("mount --bind {at}/alone {at}/alone && mount --make-private {at}/alone")).unwrap();
+    let mounts = || machine.shell("cut -d' ' -f5 /proc/self/mountinfo | grep -v /pods/ | grep -v overlay").unwrap();
+    let before = mounts();
     let volume = json!({"hostPath": {"path": data}});
     let mount = |name: &str, propagation: &str| {
         with(
@@ -330,6 +331,9 @@ fn mounts_are_passed_on_as_asked_for() {
         with(json!({"containers": containers}), json!({"volumes": [with(json!({"name": "v"}), volume)]})),
     );
     node.until_ready("propagation");
+    // What a container of shared mounts mounts for itself stays its own.
+    let rest = |text: &str| text.lines().filter(|line| !line.contains("/knarr")).count();
+    assert_eq!(rest(&mounts()), rest(&before), "{}", mounts());
     machine.shell(&format!("mount -t tmpfs later {at}/host && touch {at}/host/seen")).unwrap();
     let list = |container: &str| node.exec("propagation", container, &["ls", "/v/host"]);
     assert_eq!((list("none"), list("follows"), list("both")), (String::new(), "seen\n".into(), "seen\n".into()));
@@ -337,7 +341,19 @@ fn mounts_are_passed_on_as_asked_for() {
     assert!(shown.lines().any(|line| line.contains(" /v ") && line.contains("shared:")), "{shown}");
     node.delete("propagation", Some(0));
     node.until_gone("propagation");
-    machine.shell(&format!("umount {at}/host; umount {at}")).unwrap();
+    machine.shell(&format!("umount {at}/host")).unwrap();
+
+    // A mount that passes nothing on cannot give what the pod asks for.
+    let volume = json!({"name": "v", "hostPath": {"path": data.join("alone")}});
+    let asks = with(mount("main", "HostToContainer"), json!({"name": "main"}));
+    node.pod("propagation-none", with(one(asks), json!({"volumes": [volume]})));
+    let why = format!(
+        "Warning Failed Error: path \"{at}/alone\" is mounted on \"{at}/alone\" but it is not a shared or slave mount"
+    );
+    node.until_event("propagation-none", &why);
+    node.delete("propagation-none", Some(0));
+    node.until_gone("propagation-none");
+    machine.shell(&format!("umount {at}/alone")).unwrap();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Making a container: its root, its specification, and the process that it will run.
 
+use std::borrow::Cow;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,12 +68,14 @@ async fn prepare(
     crate::sandbox::make_state_folder(&folder, users.as_ref()).map_err(failed)?;
     std::fs::create_dir_all(folder.join(ROOTFS)).map_err(failed)?;
     let snapshot = inner.images.prepare(&image.id, id).await?;
+    spec::mounts::check_propagation(&config.mounts)?;
     let (bound, images) = image_mounts(inner, id, &folder, &config, snapshots).await?;
     let shim = sandbox.shim()?;
     let (passwd, group) =
         (crate::rootfs::read_file(&snapshot, "/etc/passwd"), crate::rootfs::read_file(&snapshot, "/etc/group"));
     let mut namespaces = shim.ready.namespaces.clone();
     namespaces.pid = pid_namespace(inner, &bound, namespaces.pid)?;
+    let host = host(inner, &bound);
     let input = spec::Input {
         id,
         config: &bound,
@@ -82,7 +85,7 @@ async fn prepare(
         passwd: &passwd,
         group: &group,
         namespaces: &namespaces,
-        host: &inner.host,
+        host: &host,
         resolv_conf: sandbox.folder.resolv_conf(),
         hostname_file: sandbox.folder.hostname(),
         dev_shm: sandbox.shm(),
@@ -127,6 +130,17 @@ async fn prepare(
     };
     write_json(&start.folder.join(START), &start).map_err(failed)?;
     Ok((record, start))
+}
+
+/// The machine as it is now, where the container names something that may have changed since the start.
+fn host<'a>(inner: &'a Inner, config: &v1::ContainerConfig) -> Cow<'a, spec::Host> {
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let profile = security.and_then(|security| security.apparmor.as_ref());
+    let mut host = Cow::Borrowed(&inner.host);
+    if profile.is_some_and(|profile| profile.profile_type() == v1::security_profile::ProfileType::Localhost) {
+        host.to_mut().read_apparmor_profiles();
+    }
+    host
 }
 
 /// The PID namespace of another container, when an ephemeral one is aimed at it.

@@ -2,6 +2,7 @@
 //!
 //! Every pod has one small process, the shim, which outlives this one: see [`shim`].
 
+pub mod apparmor;
 pub mod image;
 pub mod image_store;
 pub mod logs;

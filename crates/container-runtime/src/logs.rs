@@ -86,14 +86,14 @@ impl Log {
         self.buffer = buffer;
     }
 
-    /// The stream has ended: what is left is its last line.
+    /// The stream has ended: what is left was never ended by a line break, so it is a part and readers add none.
     pub fn finish(&mut self, stream: Stream, unfinished: &mut Unfinished, now: SystemTime) {
         let rest = std::mem::take(&mut unfinished.0);
         if rest.is_empty() || self.path.is_none() {
             return;
         }
         let mut buffer = Vec::new();
-        entry(&timestamp(now), stream, b'F', &rest, &mut buffer);
+        entry(&timestamp(now), stream, b'P', &rest, &mut buffer);
         self.append(&buffer, now);
     }
 
@@ -300,9 +300,6 @@ mod tests {
         for chunk in chunks {
             split(Stream::Stdout, &mut unfinished, chunk, "T", &mut buffer);
         }
-        if !unfinished.0.is_empty() {
-            entry("T", Stream::Stdout, b'F', &unfinished.0, &mut buffer);
-        }
         String::from_utf8(buffer)
             .unwrap()
             .lines()
@@ -315,7 +312,20 @@ mod tests {
         assert_eq!(lines(&[b"a\nb\n"]), ["F a", "F b"]);
         assert_eq!(lines(&[b"a", b"b\nc", b"\n"]), ["F ab", "F c"]);
         assert_eq!(lines(&[b"\n\n"]), ["F ", "F "]);
-        assert_eq!(lines(&[b"end"]), ["F end"]);
+        assert_eq!(lines(&[b"a\nend"]), ["F a"]);
+    }
+
+    #[test]
+    fn output_without_a_line_break_at_its_end_is_a_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("0.log");
+        let mut log = Log::open(Some(path.clone()), 0, 5);
+        let mut unfinished = Unfinished::default();
+        log.write(Stream::Stdout, &mut unfinished, b"a\nend", UNIX_EPOCH);
+        log.finish(Stream::Stdout, &mut unfinished, UNIX_EPOCH);
+        let time = timestamp(UNIX_EPOCH);
+        let text = std::fs::read_to_string(path).unwrap();
+        assert_eq!(text, format!("{time} stdout F a\n{time} stdout P end\n"));
     }
 
     #[test]

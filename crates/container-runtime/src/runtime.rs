@@ -80,8 +80,10 @@ impl ContainerRuntime {
         linux::mount::make_private(&config.state_dir).map_err(|error| failed("mount the runtime's folder", error))?;
         let shim_program = linux::mount::read_only_view(&config.shim_program, &config.state_dir)
             .map_err(|error| failed("open the shim's program", error))?;
+        let mut host = Host::detect();
+        crate::apparmor::load(&mut host).await;
         let inner = Arc::new(Inner {
-            host: Host::detect(),
+            host,
             cgroups: linux::cgroup::Cgroups::detect(),
             programs: Programs::default(),
             images,

@@ -20,9 +20,13 @@ use crate::cache::{Cache, Kept, Question};
 use crate::metrics::Metrics;
 use crate::wire::{Code, Relayed};
 
-/// One resolver gets so long to answer, all together so long.
+/// One resolver gets so long to answer, all together so long. Askers wait for five seconds by default: they shall hear that
+/// there is no answer before they give us up.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-const TOTAL_TIMEOUT: Duration = Duration::from_secs(5);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(4);
+/// Where all resolvers were silent before, whoever asks waits no longer than this. The question goes on meanwhile, and an
+/// answer that comes late is kept for the next.
+const SILENT_TIMEOUT: Duration = Duration::from_millis(300);
 /// A resolver that failed so often in a row is asked last for a while.
 const FAILURES_MAX: u32 = 2;
 const AVOIDED_FOR: Duration = Duration::from_secs(10);
@@ -72,6 +76,10 @@ impl Health {
         }
     }
 
+    fn is_silent(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) >= FAILURES_MAX
+    }
+
     fn is_avoided(&self, now: Instant) -> bool {
         self.avoided_until.lock().is_some_and(|until| until > now)
     }
@@ -112,9 +120,13 @@ impl Forwarder {
     /// Asks, or waits for the answer to the same question. The first of the resolvers that answers is believed.
     pub async fn ask(self: &Arc<Forwarder>, question: Question, upstreams: &[SocketAddr]) -> Outcome {
         let (sender, receiver) = oneshot::channel();
+        let patience = if self.are_silent(upstreams) { SILENT_TIMEOUT } else { TOTAL_TIMEOUT };
         {
             let mut asked = self.asked.lock();
             let count = asked.len();
+            if let Some(waiting) = asked.get_mut(&question) {
+                waiting.retain(|sender| !sender.is_closed());
+            }
             match asked.get_mut(&question) {
                 Some(waiting) if waiting.len() >= WAITING_MAX => return self.busy(),
                 Some(waiting) => waiting.push(sender),
@@ -126,7 +138,16 @@ impl Forwarder {
                 }
             }
         }
-        receiver.await.unwrap_or(Err(Failure::Unanswered))
+        match tokio::time::timeout(patience, receiver).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) | Err(_) => Err(Failure::Unanswered),
+        }
+    }
+
+    /// Whether none of them has answered lately.
+    fn are_silent(&self, upstreams: &[SocketAddr]) -> bool {
+        let health = self.health.lock();
+        upstreams.iter().all(|upstream| health.get(upstream).is_some_and(|health| health.is_silent()))
     }
 
     fn busy(&self) -> Outcome {

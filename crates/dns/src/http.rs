@@ -51,7 +51,8 @@ async fn answer(mut stream: TcpStream, resolver: &Resolver) -> std::io::Result<(
     while reader.read_line(&mut line).await? > 2 {
         line.clear();
     }
-    let path = first.split_whitespace().nth(1).unwrap_or_default();
+    let mut words = first.split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (status, body) = match path.split('?').next().unwrap_or_default() {
         "/metrics" => ("200 OK", resolver.metrics_text()),
         "/health" => ("200 OK", "OK".to_owned()),
@@ -63,5 +64,6 @@ async fn answer(mut stream: TcpStream, resolver: &Resolver) -> std::io::Result<(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
+    let body = if method == "HEAD" { "" } else { &*body };
     writing.write_all(format!("{head}{body}").as_bytes()).await
 }

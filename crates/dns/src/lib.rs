@@ -107,7 +107,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     };
     tasks.spawn(tasks::boxed(publisher.run(bound.subscribe(), shutdown.clone())));
     let server = Server::new(resolver.clone(), config.ranges);
-    tasks.spawn(tasks::boxed(server.run(wanted, bound, shutdown.clone())));
+    tasks.spawn(tasks::boxed(server.run_on_own_thread(wanted, bound, shutdown.clone())));
     for address in config.metrics_address.into_iter().chain(config.health_addresses) {
         tasks.spawn(tasks::boxed(http::serve(address, resolver.clone(), shutdown.clone())));
     }

@@ -12,7 +12,7 @@ use reconcile::Shutdown;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::metrics::{Exchange, Source, Transport};
 use crate::resolver::{Resolver, Step};
@@ -50,6 +50,31 @@ impl Server {
         let (pending, connections) = (Semaphore::new(PENDING_MAX), Semaphore::new(CONNECTIONS_MAX));
         let (pending, connections, peers) = (Arc::new(pending), Arc::new(connections), Mutex::default());
         Arc::new(Server { resolver, ranges, pending, connections, peers })
+    }
+
+    /// The same on a thread of its own: in one process with an API server, names must be answered also while all workers are
+    /// busy with something else.
+    pub async fn run_on_own_thread(
+        self: Arc<Server>,
+        wanted: watch::Receiver<Vec<SocketAddr>>,
+        bound: watch::Sender<Vec<SocketAddr>>,
+        shutdown: Shutdown,
+    ) {
+        let (ended, end) = oneshot::channel();
+        let work = move || {
+            let done = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let done = done.map(|runtime| runtime.block_on(self.run(wanted, bound, shutdown)));
+            // Who waits for the end may be gone.
+            let _ = ended.send(done);
+        };
+        let outcome = match std::thread::Builder::new().name("dns".into()).spawn(work) {
+            // Nothing comes from a thread that panicked, which has been told by then.
+            Ok(_) => end.await.unwrap_or(Ok(())),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = outcome {
+            tracing::error!(%error, "cannot start the thread of the cluster's DNS");
+        }
     }
 
     /// Listens where it is wanted, and says where it does.

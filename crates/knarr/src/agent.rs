@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use kube_apiserver::pki::{Pair, ServingCertificate};
+use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};
 
 use crate::join::certificates;
@@ -75,13 +76,13 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let joined = join::join(flags.server.as_deref(), token.as_deref(), dir, &name, AGENT).await?;
     joined.keep(&name, shutdown.clone());
     let mut node = flags.node;
-    node.find_addresses();
     node.cluster_cidr = joined.settings.cluster_cidr;
+    let addresses = node.addresses(joined.settings.service_cidr, &shutdown).await;
     node.cluster_domain = joined.settings.cluster_domain.clone();
     node.cluster_dns = joined.settings.cluster_dns.clone();
     disabled.extend(joined.settings.disabled.iter().cloned());
     node.network.disable_network_policy |= disabled.iter().any(|part| part == crate::disable::NETWORK_POLICY);
-    let certificate = serving_certificate(&joined, &node, &shutdown).await?;
+    let certificate = serving_certificate(&joined, &node.name(), &addresses, &shutdown).await?;
     let caches = Caches::new(joined.client.clone(), shutdown.clone());
     let membership = Membership {
         client: joined.client.clone(),
@@ -89,6 +90,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         client_authority: joined.authority.clone(),
         certificate,
         service_cidr: joined.settings.service_cidr,
+        addresses,
         gives_ranges: true,
     };
     let parts = crate::parts::Node {
@@ -118,21 +120,22 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
 /// The certificate of the kubelet's server: what an earlier start got, or a new one from the cluster.
 async fn serving_certificate(
     joined: &Joined,
-    node: &crate::node::Flags,
+    name: &str,
+    addresses: &Addresses,
     shutdown: &Shutdown,
 ) -> anyhow::Result<Arc<ServingCertificate>> {
     let (client, dir, servers) = (joined.client.clone(), joined.dir.clone(), joined.servers.clone());
-    let (name, addresses) = (node.name(), node.node_ip.clone());
+    let (own, announced) = (name.to_owned(), addresses.clone());
     let obtain = move || {
-        let (client, name, servers) = (client.clone(), name.clone(), servers.clone());
-        let addresses = certificates::asked_from(&addresses, &servers.list());
+        let (client, name) = (client.clone(), own.clone());
+        let addresses = certificates::asked_from(&announced.get(), &servers.list());
         async move { certificates::obtain_serving(&client, &name, &addresses).await }
     };
     let kept = Pair::read(&dir, SERVING);
     let still_good = |pair: &Pair| {
         pair.renew_at() > jiff::Timestamp::now()
-            && pair.common_name() == certificates::subject(&node.name())
-            && pair.addresses().iter().all(|address| node.node_ip.contains(address))
+            && pair.common_name() == certificates::subject(name)
+            && pair.addresses().iter().all(|address| addresses.get().contains(address))
     };
     let pair = match kept.filter(still_good) {
         Some(pair) => pair,
@@ -148,6 +151,6 @@ async fn serving_certificate(
         pair.write(&dir, SERVING)?;
         Ok(replaced.replace(pair)?)
     };
-    tasks::spawn(certificates::keep(pair.renew_at(), obtain, renewed, shutdown.clone()));
+    tasks::spawn(certificates::keep(pair.renew_at(), addresses.changes(), obtain, renewed, shutdown.clone()));
     Ok(serving)
 }

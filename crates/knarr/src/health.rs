@@ -94,11 +94,14 @@ fn healthy(endpoint: &'static str, slis: &Slis) -> Answer {
 /// One request a connection: monitoring asks so seldom that this is enough.
 pub async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: impl AsyncFnOnce(Request) -> Answer) {
     let mut request = Request { path: String::new(), token: None };
+    let mut is_head = false;
     let read = async {
         let mut reader = BufReader::new((&mut stream).take(REQUEST_MAX));
         let mut line = String::new();
         reader.read_line(&mut line).await?;
-        let target = line.split_whitespace().nth(1).unwrap_or_default();
+        let mut words = line.split_whitespace();
+        is_head = words.next() == Some("HEAD");
+        let target = words.next().unwrap_or_default();
         request.path = target.split('?').next().unwrap_or_default().to_owned();
         line.clear();
         while reader.read_line(&mut line).await? > 2 {
@@ -117,6 +120,7 @@ pub async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: imp
         body.len()
     );
     // Whoever asked may be gone.
+    let body = if is_head { "" } else { &*body };
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
     let _ = stream.shutdown().await;
 }
@@ -131,6 +135,18 @@ fn bearer(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_head_has_no_body() {
+        for (method, body) in [("HEAD", ""), ("GET", "ok")] {
+            let (mut client, server) = tokio::io::duplex(1024);
+            client.write_all(format!("{method} /healthz HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+            answer(server, async |_| Answer::new(200, "ok")).await;
+            let mut said = String::new();
+            client.read_to_string(&mut said).await.unwrap();
+            assert!(said.contains("Content-Length: 2\r\n") && said.ends_with(&format!("\r\n\r\n{body}")), "{said}");
+        }
+    }
 
     #[test]
     fn health_checks_are_counted() {

@@ -17,8 +17,16 @@ pub struct Options {
     /// Addresses by which node ports are reached: ranges, or `primary` for those of the Node object; all unless told otherwise.
     #[arg(long, env = "KNARR_NODEPORT_ADDRESSES", value_delimiter = ',')]
     nodeport_addresses: Vec<String>,
-    /// Let Services take over the addresses in their `externalIPs`.
-    #[arg(long, env = "KNARR_ALLOW_EXTERNAL_IPS")]
+    /// Whether Services are reached by the addresses in their `externalIPs`.
+    #[arg(
+        long,
+        env = "KNARR_ALLOW_EXTERNAL_IPS",
+        default_value_t = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
     allow_external_ips: bool,
     /// Where the proxy answers /metrics; `none` for nowhere.
     #[arg(long, env = "KNARR_PROXY_METRICS_ADDRESS", default_value_t = format!("127.0.0.1:{METRICS_PORT}"))]
@@ -84,6 +92,9 @@ pub struct Flags {
     /// Where /metrics is answered, such as 127.0.0.1:10249.
     #[arg(long)]
     metrics_bind_address: Option<String>,
+    /// Take all rules of Services away from this machine, and end.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    cleanup: bool,
     #[command(flatten)]
     options: Options,
 }
@@ -124,6 +135,9 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let name = flags.hostname_override.unwrap_or_else(crate::server::host_name);
     let config = flags.options.config(name, flags.cluster_cidr)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
+    if flags.cleanup {
+        return runtime.block_on(kube_proxy::remove()).context("take the rules of Services away");
+    }
     runtime.block_on(async {
         let shutdown = Shutdown::new();
         let cluster = flags.cluster.cluster(AGENT).await?;
@@ -160,17 +174,17 @@ mod tests {
     fn flags_become_a_configuration() {
         let plain = config(&[], &["10.42.0.0/16"]).unwrap();
         assert_eq!(plain.node_port_addresses, NodePortAddresses::All);
-        assert_eq!((plain.external_ips, plain.families), (false, vec![Family::V4]));
+        assert_eq!((plain.external_ips, plain.families), (true, vec![Family::V4]));
         assert_eq!(plain.health_address.unwrap().to_string(), "0.0.0.0:10256");
         assert_eq!(plain.metrics_address.unwrap().to_string(), "127.0.0.1:10249");
         let told = config(
-            &["--nodeport-addresses=10.0.0.0/8,fd00::/8", "--allow-external-ips", "--proxy-metrics-address=none"],
+            &["--nodeport-addresses=10.0.0.0/8,fd00::/8", "--allow-external-ips=false", "--proxy-metrics-address=none"],
             &["10.42.0.0/16", "fd42::/48"],
         )
         .unwrap();
         let ranges = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
         assert_eq!(told.node_port_addresses, NodePortAddresses::Ranges(ranges));
-        assert_eq!((told.external_ips, told.families), (true, vec![Family::V4, Family::V6]));
+        assert_eq!((told.external_ips, told.families), (false, vec![Family::V4, Family::V6]));
         assert_eq!(told.metrics_address, None);
         let primary = config(&["--nodeport-addresses=primary"], &[]).unwrap();
         assert_eq!(primary.node_port_addresses, NodePortAddresses::Primary);

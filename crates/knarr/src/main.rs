@@ -139,6 +139,10 @@ fn main() -> anyhow::Result<()> {
         _ => {}
     }
     let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
+    if sifted.version {
+        println!("Kubernetes {}", ::kubelet::node::KUBELET_VERSION);
+        return Ok(());
+    }
     let matches = configuration::matches(configuration::command(Arguments::command()), sifted.arguments);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.

@@ -86,7 +86,7 @@ impl PodNetwork {
             cluster_ranges: vec![flags.cluster_cidr],
             service_ranges: vec![membership.service_cidr],
             overhead: backend.overhead(),
-            node_addresses: flags.node_ip.clone(),
+            node_addresses: membership.addresses.get(),
             ..cni::Config::new(state_dir.join("network"))
         };
         let routes = routes::Config::new(flags.name(), backend, &config);

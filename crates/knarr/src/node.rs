@@ -15,6 +15,7 @@ use container_runtime::image::{Images, ImagesConfig};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use kube_apiserver::pki::{Authority, Request, ServingCertificate, Usage};
+use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};
 
 use self::values::{grace_periods, seconds};
@@ -133,6 +134,8 @@ pub struct Membership {
     /// What the kubelet's server shows.
     pub certificate: Arc<ServingCertificate>,
     pub service_cidr: ipnet::IpNet,
+    /// What the node announces.
+    pub addresses: Addresses,
     /// Whether a controller gives the node its range of pod addresses; otherwise it takes the cluster's first.
     pub gives_ranges: bool,
 }
@@ -191,10 +194,19 @@ impl Flags {
         }
     }
 
-    /// Where no address was given, this host's are taken.
-    pub fn find_addresses(&mut self) {
+    /// The addresses to announce: those that were given, or this host's, which are followed.
+    pub async fn addresses(&self, services: ipnet::IpNet, shutdown: &Shutdown) -> Addresses {
+        if !self.node_ip.is_empty() {
+            return Addresses::fixed(self.node_ip.clone());
+        }
+        self.wait_for_address(services).await;
+        Addresses::follow(vec![self.cluster_cidr, services], shutdown.clone())
+    }
+
+    /// A host that boots may get its address only after us.
+    pub async fn wait_for_address(&self, services: ipnet::IpNet) {
         if self.node_ip.is_empty() {
-            self.node_ip = kubelet::node::addresses::find();
+            kubelet::node::addresses::wait(&[self.cluster_cidr, services]).await;
         }
     }
 }
@@ -234,7 +246,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
     made.with_context(|| format!("create {}", static_pods.display()))?;
     Ok(kubelet::Config {
         node_name: flags.name(),
-        node_ips: flags.node_ip.clone(),
+        addresses: membership.addresses.clone(),
         node_external_ips: flags.node_external_ip.clone(),
         node_labels,
         register_with_taints: flags.taints()?,
@@ -369,19 +381,19 @@ fn registries(file: &Path) -> anyhow::Result<Registries> {
 /// The certificate of the kubelet's server beside the authority's key, issued anew at every start and long before it ends.
 pub fn own_certificate(
     flags: &Flags,
+    addresses: &Addresses,
     authority: &Arc<Authority>,
     shutdown: Shutdown,
 ) -> anyhow::Result<Arc<ServingCertificate>> {
     let name = flags.name();
-    let mut addresses = flags.node_ip.clone();
-    addresses.push(IpAddr::from([127, 0, 0, 1]));
+    let (announced, mut changes) = (addresses.clone(), addresses.changes());
     let authority = authority.clone();
     let issue = move || {
         let request = Request {
             common_name: &format!("system:node:{name}"),
             organization: Some("system:nodes"),
             host_names: vec![name.clone(), "localhost".into()],
-            addresses: addresses.clone(),
+            addresses: announced.get().into_iter().chain([IpAddr::from([127, 0, 0, 1])]).collect(),
             usage: Usage::Server,
         };
         authority.issue(&request, Timestamp::now())
@@ -394,6 +406,7 @@ pub fn own_certificate(
             let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or(RENEWAL_RETRY);
             tokio::select! {
                 () = tokio::time::sleep(wait.max(RENEWAL_RETRY)) => {}
+                Ok(()) = changes.changed() => {}
                 () = shutdown.cancelled() => return,
             }
             match issue().map(|pair| renewed.replace(&pair).map(|()| pair.renew_at())) {

@@ -196,6 +196,9 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         let settings = crate::join::server::join(&other, flags.token.as_deref(), &flags.data_dir).await?;
         flags.follow(settings)?;
     }
+    if flags.advertise_address.is_none() {
+        flags.node.wait_for_address(flags.service_cidr).await;
+    }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
     let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
@@ -282,15 +285,20 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     let node = match flags.disable_agent {
         true => None,
         false => {
-            let mut node = flags.node.clone();
-            node.find_addresses();
+            let node = flags.node.clone();
+            let addresses = node.addresses(flags.service_cidr, &stop_components).await;
+            let advertised = flags.advertise_address.is_none() && flags.bind_address.is_unspecified();
+            if advertised {
+                tasks::spawn(follow_address(server.app.settings.advertise_address.clone(), addresses.clone()));
+            }
             let authority = &server.cluster_authority;
             let membership = crate::node::Membership {
                 client: local.node_client(&node.name()),
                 network: Some(Cluster::with_client(local.node_client(&node.name()), local.caches())),
                 client_authority: authority.certificate_pem.clone(),
-                certificate: crate::node::own_certificate(&node, authority, stop_components.clone())?,
+                certificate: crate::node::own_certificate(&node, &addresses, authority, stop_components.clone())?,
                 service_cidr: flags.service_cidr,
+                addresses,
                 gives_ranges,
             };
             let roles =
@@ -374,6 +382,16 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     }
 }
 
+/// A server without an address of its own is reached where its node is.
+async fn follow_address(advertised: kube_apiserver::app::Advertised, addresses: kubelet::node::addresses::Addresses) {
+    let mut changes = addresses.changes();
+    while changes.changed().await.is_ok() {
+        if let Some(address) = addresses.get().first() {
+            advertised.set(*address);
+        }
+    }
+}
+
 /// What --cluster-reset asks for.
 async fn reset(flags: &Flags) -> anyhow::Result<()> {
     if let Some(file) = &flags.cluster_reset_restore_path
@@ -401,9 +419,9 @@ async fn reset(flags: &Flags) -> anyhow::Result<()> {
 
 /// Which member of etcd this machine is, where servers run them.
 fn etcd_config(flags: &Flags) -> anyhow::Result<crate::etcd::Config> {
-    let mut node = flags.node.clone();
-    node.find_addresses();
-    let address = flags.advertise_address.or(node.node_ip.first().copied());
+    let node = &flags.node;
+    let found = || kubelet::node::addresses::find(&[node.cluster_cidr, flags.service_cidr]).first().copied();
+    let address = flags.advertise_address.or(node.node_ip.first().copied()).or_else(found);
     Ok(crate::etcd::Config {
         data_dir: flags.data_dir.clone(),
         name: node.name(),
@@ -457,8 +475,10 @@ async fn publish(
         disabled: disabled.on_all_nodes(),
     };
     let agent_token = flags.options.agent_token()?;
-    let url =
-        format!("https://{}", std::net::SocketAddr::new(server.app.settings.advertise_address, server.address.port()));
+    let url = format!(
+        "https://{}",
+        std::net::SocketAddr::new(server.app.settings.advertise_address.get(), server.address.port())
+    );
     let publication = crate::join::cluster::Publication {
         authority: &server.cluster_authority.certificate_pem,
         url: &url,

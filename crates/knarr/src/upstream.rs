@@ -2,8 +2,11 @@
 //! is taken, what has one good value is taken with it, and everything else is refused with a sentence.
 
 mod api_server;
+mod node;
 
 use std::ffi::OsString;
+
+use serde_json::{Map, Value};
 
 /// What becomes of a flag.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,9 +18,26 @@ enum Fate {
     /// Taken with these values; the sentence says why there are no others.
     Only(&'static [&'static str], &'static str),
     Refused(&'static str),
+    /// It stands for a field of the component's configuration, and is taken or refused as that.
+    Field(&'static str, Shape),
 }
 
-use Fate::{Only, Refused, Switch, Taken};
+/// How a flag's text becomes the value of a field.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    Text,
+    Amount,
+    /// `--x`, `--x=true`, `--x=false`.
+    Flag,
+    /// `a,b`
+    List,
+    /// `a=1,b=2`
+    Pairs,
+    /// `a<1,b<2`
+    Thresholds,
+}
+
+use Fate::{Field, Only, Refused, Switch, Taken};
 
 type Table = &'static [(&'static str, Fate)];
 
@@ -75,40 +95,13 @@ const LEADERS: Table = &[
     ("leader-elect-resource-lock", Only(&["leases"], "knarr's leaders hold leases")),
 ];
 
-const KUBELET: Table = &[
-    ("pod-infra-container-image", Taken),
-    ("runtime-cgroups", Taken),
-    ("kubelet-cgroups", Taken),
-    ("cgroup-driver", Only(&["cgroupfs", "systemd"], "the container runtime decides")),
-    ("fail-swap-on", Only(&["false"], "knarr runs where there is swap")),
-    ("cloud-provider", Only(&["", "external"], "clouds are the work of a cloud-controller-manager")),
-    ("config-dir", Refused("give one file by --config")),
-    ("anonymous-auth", Only(&["false"], "knarr's kubelet answers nobody whom it does not know")),
-    ("authentication-token-webhook", Only(&["true"], "knarr's kubelet always asks the API server")),
-    ("authorization-mode", Only(&["Webhook"], "knarr's kubelet always asks the API server")),
-    ("read-only-port", Only(&["0"], "knarr's kubelet answers nobody whom it does not know")),
-    ("image-credential-provider-config", Refused("knarr starts no programs for credentials; use imagePullSecrets")),
-    ("image-credential-provider-bin-dir", Refused("knarr starts no programs for credentials; use imagePullSecrets")),
-];
-
-const PROXY: Table = &[
-    ("proxy-mode", Only(&["", "nftables"], "knarr's rules are nftables'")),
-    ("masquerade-all", Only(&["false"], "knarr hides only the sources that must be hidden")),
-    ("config-sync-period", Taken),
-    ("oom-score-adj", Taken),
-    ("bind-address-hard-fail", Switch),
-    ("cleanup", Refused("`nft delete table ip knarr-proxy` takes knarr's rules away")),
-    ("conntrack-max-per-core", Taken),
-    ("conntrack-min", Taken),
-];
-
 fn tables(component: &str) -> Option<&'static [Table]> {
     match component {
         "kube-apiserver" => Some(&[api_server::FLAGS, COMMON]),
         "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, LEADERS, COMMON]),
         "kube-scheduler" | "cloud-controller-manager" => Some(&[LEADERS, COMMON]),
-        "kubelet" => Some(&[KUBELET, COMMON]),
-        "kube-proxy" => Some(&[PROXY, COMMON]),
+        "kubelet" => Some(&[node::KUBELET, COMMON]),
+        "kube-proxy" => Some(&[node::PROXY, COMMON]),
         _ => None,
     }
 }
@@ -117,6 +110,8 @@ fn tables(component: &str) -> Option<&'static [Table]> {
 #[derive(Debug, Default, PartialEq)]
 pub struct Sifted {
     pub arguments: Vec<OsString>,
+    /// Whether only the version is asked for.
+    pub version: bool,
     /// What `--v` says: 3 logs every request, 5 and more says what is of interest while looking for errors.
     pub verbosity: u8,
 }
@@ -134,7 +129,7 @@ pub fn log_level(verbosity: u8) -> &'static str {
 /// `arguments` begins with the program, as the system gives it.
 pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String> {
     let mut rest = arguments.peekable();
-    let mut sifted = Sifted { arguments: rest.next().into_iter().collect(), verbosity: 0 };
+    let mut sifted = Sifted { arguments: rest.next().into_iter().collect(), version: false, verbosity: 0 };
     let component = rest.peek().and_then(|word| word.to_str()).unwrap_or_default().to_owned();
     let Some(tables) = tables(&component) else {
         sifted.arguments.extend(rest);
@@ -153,6 +148,10 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
             sifted.verbosity = value.parse().map_err(|_| format!("--v: {value:?} is no number"))?;
             continue;
         }
+        if name == "version" {
+            sifted.version = given != Some("false");
+            continue;
+        }
         let Some((_, fate)) = fate_of(name) else {
             sifted.arguments.push(word);
             continue;
@@ -162,6 +161,15 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
             Switch => {}
             Taken if given.is_none() => drop(rest.next()),
             Taken => {}
+            Field(field, shape) => {
+                let given = match given {
+                    Some(given) => given.to_owned(),
+                    None if *shape == Shape::Flag => "true".into(),
+                    None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
+                };
+                let value = shape.read(&given).map_err(|why| format!("--{name}: {why}"))?;
+                sifted.arguments.push(format!("--field={field}={value}").into());
+            }
             Only(values, why) => {
                 // A switch without a value is on; everything else has its value in the next word.
                 let is_switch = values.iter().any(|value| matches!(*value, "true" | "false"));
@@ -177,6 +185,30 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
         }
     }
     Ok(sifted)
+}
+
+impl Shape {
+    fn read(self, text: &str) -> Result<Value, String> {
+        let pairs = |separator: char| {
+            let split = |part: &str| match part.split_once(separator) {
+                Some((name, value)) => Ok((name.trim().to_owned(), Value::from(value.trim()))),
+                None => Err(format!("{part:?} has no {separator:?}")),
+            };
+            let parts = text.split(',').filter(|part| !part.is_empty());
+            parts.map(split).collect::<Result<Map<String, Value>, String>>().map(Value::from)
+        };
+        match self {
+            Shape::Text => Ok(text.into()),
+            Shape::List => Ok(text.split(',').filter(|part| !part.is_empty()).map(Value::from).collect()),
+            Shape::Pairs => pairs('='),
+            Shape::Thresholds => pairs('<'),
+            Shape::Flag => text.parse::<bool>().map(Value::from).map_err(|_| format!("{text:?} is not true or false")),
+            Shape::Amount => {
+                let number = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
+                number.map_err(|_| format!("{text:?} is no number"))
+            }
+        }
+    }
 }
 
 /// Name and value of a flag; Go's parser also takes one dash for `-v`.

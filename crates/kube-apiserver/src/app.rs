@@ -1,5 +1,6 @@
 //! What every request shares: the table of resources, the state, who may do what.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -53,7 +54,7 @@ pub struct App {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Where clients reach this server, for the endpoints of the `kubernetes` Service.
-    pub advertise_address: std::net::IpAddr,
+    pub advertise_address: Advertised,
     pub https_port: u16,
     pub service_cidr: ipnet::IpNet,
     pub node_ports: std::ops::RangeInclusive<u16>,
@@ -62,6 +63,34 @@ pub struct Settings {
     pub event_ttl: std::time::Duration,
     /// Which of a node's addresses its kubelet is asked at, the best first.
     pub kubelet_address_types: Vec<String>,
+}
+
+/// The address that others reach this server by. It changes where the machine gets another one.
+#[derive(Clone, Debug)]
+pub struct Advertised(tokio::sync::watch::Sender<IpAddr>);
+
+impl Advertised {
+    pub fn new(address: IpAddr) -> Advertised {
+        Advertised(tokio::sync::watch::Sender::new(address))
+    }
+
+    pub fn get(&self) -> IpAddr {
+        *self.0.borrow()
+    }
+
+    pub fn set(&self, address: IpAddr) {
+        self.0.send_if_modified(|current| std::mem::replace(current, address) != address);
+    }
+
+    pub fn changes(&self) -> tokio::sync::watch::Receiver<IpAddr> {
+        self.0.subscribe()
+    }
+}
+
+impl std::fmt::Display for Advertised {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        self.get().fmt(f)
+    }
 }
 
 /// Time comes from here, so that a test can own it.

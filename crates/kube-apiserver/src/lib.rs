@@ -208,7 +208,7 @@ async fn serve_with(
     let table = resources::built_in(&cache).await?;
     refuse_unreadable(&table)?;
     let settings = Settings {
-        advertise_address: advertise,
+        advertise_address: app::Advertised::new(advertise),
         https_port: address.port(),
         service_cidr: config.service_cidr,
         node_ports: options.node_ports.clone(),
@@ -244,6 +244,7 @@ async fn serve_with(
         true => Some(tasks::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))),
         false => {
             bootstrap::endpoints::only_this(&app).await.map_err(Error::Bootstrap)?;
+            tasks::spawn(bootstrap::endpoints::follow_this(app.clone(), shutdown.clone()));
             None
         }
     };
@@ -421,7 +422,7 @@ async fn renew(
         }
     };
     tokio::select! {
-        () = pki::renewal_task(sender, options, serving, Timestamp::now) => {}
+        () = pki::renewal_task(sender, options, to.app.settings.advertise_address.changes(), serving, Timestamp::now) => {}
         () = follow => {}
         () = shutdown.cancelled() => {}
     }

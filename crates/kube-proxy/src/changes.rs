@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::rules::SERVICE_NAME;
+use crate::rules::{HEADLESS, SERVICE_NAME};
 
 /// When the change happened that made the controller write a slice.
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -114,9 +114,43 @@ impl State {
     }
 }
 
-/// The Service of a slice, and the slice's own name.
+/// The Service of a slice, and the slice's own name. Nothing for one that is for DNS alone.
 fn names(slice: &EndpointSlice) -> Option<(Key, String)> {
     let metadata = &slice.metadata;
-    let service = metadata.labels.as_ref()?.get(SERVICE_NAME)?;
+    let labels = metadata.labels.as_ref().filter(|labels| !labels.contains_key(HEADLESS))?;
+    let service = labels.get(SERVICE_NAME)?;
     Some((Key::new(metadata.namespace.as_deref()?, service), metadata.name.clone()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(labels: &[&str]) -> Arc<EndpointSlice> {
+        let mut slice = EndpointSlice::default();
+        slice.metadata.namespace = Some("default".into());
+        slice.metadata.name = Some("web-1".into());
+        let service = [(SERVICE_NAME.to_owned(), "web".to_owned())];
+        let labels = labels.iter().map(|label| ((*label).to_owned(), String::new()));
+        slice.metadata.labels = Some(service.into_iter().chain(labels).collect());
+        Arc::new(slice)
+    }
+
+    #[test]
+    fn a_slice_that_becomes_headless_leaves_its_service() {
+        let (plain, headless) = (slice(&[]), slice(&[HEADLESS]));
+        let web = Key::new("default", "web");
+        let mut state = State::default();
+        state.slice_changed(None, Some(&plain));
+        assert_eq!(state.slices[&web].len(), 1);
+        state.taken = Taken::default();
+        state.slice_changed(Some(&plain), Some(&headless));
+        assert!(state.taken.services.contains(&web));
+        assert!(!state.slices.contains_key(&web));
+        state.slice_changed(Some(&headless), Some(&plain));
+        assert_eq!(state.slices[&web].len(), 1);
+        // Who serves a Service is said by the Service: its slices carry the label only because they copy it.
+        state.slice_changed(Some(&plain), Some(&slice(&["service.kubernetes.io/service-proxy-name"])));
+        assert_eq!(state.slices[&web].len(), 1);
+    }
 }

@@ -33,7 +33,8 @@ pub struct Config {
     /// All pod addresses of the cluster: what comes from them keeps its source address.
     pub cluster_cidrs: Vec<IpNet>,
     pub node_port_addresses: NodePortAddresses,
-    /// Whether a Service's `externalIPs` count. Whoever may write a Service can take over any address with them.
+    /// Whether a Service's `externalIPs` count, as they do upstream. Whoever may write a Service can take over any address
+    /// with them.
     pub external_ips: bool,
     pub families: Vec<Family>,
     /// Where `/healthz` and `/livez` are answered.
@@ -51,7 +52,7 @@ impl Config {
             table: "knarr-proxy".to_owned(),
             cluster_cidrs: Vec::new(),
             node_port_addresses: NodePortAddresses::All,
-            external_ips: false,
+            external_ips: true,
             families: vec![Family::V4],
             health_address: Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), HEALTH_PORT)),
             metrics_address: Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), METRICS_PORT)),

@@ -19,9 +19,10 @@ use crate::layout::{self, Chain, Origin};
 use crate::model::{Destination, Door, Elements, Family, Key, Masquerade, NodePort, Protocol, Refusal, Value, digest};
 use endpoints::Usable;
 
-/// Someone else serves what has this label.
+/// Someone else serves the Service that has this label.
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
-const HEADLESS: &str = "service.kubernetes.io/headless";
+/// An EndpointSlice with this label is for DNS alone. On a Service it says nothing, as upstream.
+pub const HEADLESS: &str = "service.kubernetes.io/headless";
 pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const DEFAULT_AFFINITY_SECONDS: i32 = 10800;
 
@@ -114,7 +115,7 @@ fn without_loopback(range: &IpNet) -> Vec<(IpAddr, IpAddr)> {
 /// Whether this proxy has anything to do with the Service.
 pub fn is_ours(service: &Service) -> bool {
     let labels = service.metadata.labels.as_ref();
-    let labelled = labels.is_some_and(|labels| labels.contains_key(PROXY_NAME) || labels.contains_key(HEADLESS));
+    let labelled = labels.is_some_and(|labels| labels.contains_key(PROXY_NAME));
     let Some(spec) = &service.spec else { return false };
     !labelled
         && spec.type_.as_deref() != Some("ExternalName")

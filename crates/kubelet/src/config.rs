@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Taint;
 
+use crate::node::addresses::Addresses;
+
 #[derive(Clone)]
 pub struct Config {
     pub node_name: String,
-    /// The addresses to announce, the first is the node's InternalIP; found out when empty.
-    pub node_ips: Vec<IpAddr>,
+    /// The addresses to announce; the first is the node's InternalIP.
+    pub addresses: Addresses,
     /// Announced as ExternalIP.
     pub node_external_ips: Vec<IpAddr>,
     pub node_labels: BTreeMap<String, String>,

@@ -12,6 +12,10 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 pub struct MountPoint {
     pub path: PathBuf,
     pub file_system: String,
+    /// Whether mounts below it appear in other namespaces, and theirs here.
+    pub is_shared: bool,
+    /// Whether mounts of others appear here.
+    pub is_slave: bool,
 }
 
 /// All mounts that this thread sees, in the order in which they were made.
@@ -33,6 +37,14 @@ pub fn file_system_at(path: &Path) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     Ok(mount_points()?.into_iter().rev().find(|mount| mount.path == path).map(|mount| mount.file_system))
+}
+
+/// The mount that holds this path.
+pub fn mount_of(path: &Path) -> io::Result<Option<MountPoint>> {
+    let path = std::fs::canonicalize(path)?;
+    let holding = mount_points()?.into_iter().filter(|mount| path.starts_with(&mount.path));
+    // Of two at one place, the later hides the earlier.
+    Ok(holding.max_by_key(|mount| mount.path.components().count()))
 }
 
 /// A memory file system. Its pages are kept out of swap where the kernel can do that, as they often hold secrets.
@@ -99,12 +111,17 @@ fn mount(source: &str, target: &Path, file_system: &str, options: &str) -> io::R
     Ok(rustix::mount::mount(source, target, file_system, MountFlags::empty(), options.as_c_str())?)
 }
 
-/// `id parent major:minor root PATH options ... - FILE_SYSTEM source options`
+/// `id parent major:minor root PATH options PROPAGATION... - FILE_SYSTEM source options`
 fn parse_line(line: &[u8]) -> Option<MountPoint> {
     let mut fields = line.split(|byte| *byte == b' ');
     let path = unescaped(fields.nth(4)?);
-    let file_system = fields.skip_while(|field| *field != b"-").nth(1)?;
-    Some(MountPoint { path, file_system: String::from_utf8_lossy(file_system).into_owned() })
+    let (mut is_shared, mut is_slave) = (false, false);
+    for field in fields.by_ref().take_while(|field| *field != b"-") {
+        is_shared |= field.starts_with(b"shared:");
+        is_slave |= field.starts_with(b"master:");
+    }
+    let file_system = String::from_utf8_lossy(fields.next()?).into_owned();
+    Some(MountPoint { path, file_system, is_shared, is_slave })
 }
 
 /// Spaces, tabs, line ends and backslashes stand as `\040` and the like.
@@ -131,7 +148,11 @@ mod tests {
         let line = br"36 35 98:0 /mnt1 /a\040b\134c rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
         let mount = parse_line(line).unwrap();
         assert_eq!(mount.path.as_os_str().as_bytes(), br"/a b\c");
-        assert_eq!(mount.file_system, "ext3");
+        assert_eq!((mount.file_system.as_str(), mount.is_shared, mount.is_slave), ("ext3", false, true));
+        let both = parse_line(b"36 35 98:0 / /a rw,noatime shared:7 master:1 - ext3 /dev/root rw").unwrap();
+        assert_eq!((both.is_shared, both.is_slave), (true, true));
+        let private = parse_line(b"36 35 98:0 / /a rw,noatime - ext3 /dev/root rw,errors=continue").unwrap();
+        assert_eq!((private.is_shared, private.is_slave), (false, false));
         assert_eq!(parse_line(b""), None);
     }
 }

@@ -19,6 +19,8 @@ pub const ADDRESS: &str = "172.29.0.1";
 /// What the machine sees to at its start. bash is its first process, because it reaps what others leave behind. Its input
 /// ends when the test does, however that ends, and with it ends the machine.
 const SETUP: &str = r#"
+# As systemd leaves it on every machine.
+mount --make-rshared /
 ip link set lo up
 if [ -n "$ALONE" ]; then
   ip link add uplink0 type bridge

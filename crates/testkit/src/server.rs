@@ -13,6 +13,9 @@ use crate::client::Client;
 use crate::kubectl::{self, Kubectl};
 use crate::machine::{Inside, Machine};
 
+/// In the place of an argument: the server is not told its node's address, as on most machines.
+pub const FIND_ADDRESSES: &str = "(find addresses)";
+
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Default)]
@@ -220,7 +223,10 @@ impl Server {
         match &self.options.machine {
             None => command.args(["--bind-address", "127.0.0.1", "--disable-agent"]),
             Some(machine) => {
-                command.args(["--node-ip", &machine.address(), "--cgroup-root"]).arg(format!("/{}", machine.name()));
+                command.arg("--cgroup-root").arg(format!("/{}", machine.name()));
+                if !self.options.arguments.iter().any(|argument| argument == FIND_ADDRESSES) {
+                    command.args(["--node-ip", &machine.address()]);
+                }
                 if !self.options.arguments.iter().any(|argument| argument == "--node-name") {
                     command.args(["--node-name", "node-1"]);
                 }
@@ -232,7 +238,7 @@ impl Server {
             }
         };
         command
-            .args(&self.options.arguments)
+            .args(self.options.arguments.iter().filter(|argument| *argument != FIND_ADDRESSES))
             .envs(self.variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -46,7 +46,7 @@ impl Host {
             cgroup: cgroups.hierarchy,
             cgroup_mounts: cgroups.mounts().to_vec(),
             apparmor: read("/sys/module/apparmor/parameters/enabled").trim() == "Y",
-            apparmor_profiles: apparmor_profiles(&read("/sys/kernel/security/apparmor/profiles")),
+            apparmor_profiles: apparmor_profiles(&read(APPARMOR_PROFILES)),
             devices,
             device_links,
             capabilities,
@@ -56,7 +56,14 @@ impl Host {
             hostname: read("/proc/sys/kernel/hostname").trim().to_owned(),
         }
     }
+
+    /// Which profiles are loaded now: administrators load theirs at any time.
+    pub fn read_apparmor_profiles(&mut self) {
+        self.apparmor_profiles = apparmor_profiles(&read(APPARMOR_PROFILES));
+    }
 }
+
+const APPARMOR_PROFILES: &str = "/sys/kernel/security/apparmor/profiles";
 
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()

@@ -26,6 +26,7 @@ use oci_spec::runtime::{
     LinuxNamespaceType, RootBuilder, Spec, SpecBuilder,
 };
 
+use crate::apparmor::DEFAULT;
 use crate::image::ImageConfig;
 pub use confinement::Confinement;
 pub use host::Host;
@@ -199,16 +200,18 @@ fn annotations(input: &Input) -> HashMap<String, String> {
 
 /// The profile's name for `process.apparmorProfile`, if one is to be applied.
 fn apparmor_profile(security: &v1::LinuxContainerSecurityContext, host: &Host) -> cri::Result<Option<String>> {
-    /// What containerd loads, and what clusters are prepared with.
-    const DEFAULT: &str = "cri-containerd.apparmor.d";
-    let Some(profile) = &security.apparmor else { return Ok(None) };
     let loaded = |name: &str| host.apparmor_profiles.iter().any(|loaded| loaded == name);
-    match profile.profile_type() {
+    let asked = security.apparmor.as_ref();
+    // Who asks for nothing gets the default where there is one.
+    match asked.map_or(ProfileType::RuntimeDefault, v1::SecurityProfile::profile_type) {
         ProfileType::Unconfined => Ok(None),
-        _ if security.privileged && profile.profile_type() == ProfileType::RuntimeDefault => Ok(None),
-        ProfileType::RuntimeDefault => Ok((host.apparmor && loaded(DEFAULT)).then(|| DEFAULT.to_owned())),
+        ProfileType::RuntimeDefault if security.privileged => Ok(None),
+        ProfileType::RuntimeDefault if host.apparmor && loaded(DEFAULT) => Ok(Some(DEFAULT.to_owned())),
+        ProfileType::RuntimeDefault if asked.is_none() => Ok(None),
+        ProfileType::RuntimeDefault => Err(invalid(format!("apparmor is not supported: {DEFAULT} is not loaded"))),
         ProfileType::Localhost => {
-            let name = profile.localhost_ref.trim_start_matches("localhost/");
+            let name = asked.map(|asked| asked.localhost_ref.as_str()).unwrap_or_default();
+            let name = name.trim_start_matches("localhost/");
             if !host.apparmor {
                 return Err(invalid("apparmor is not enabled on this machine"));
             }

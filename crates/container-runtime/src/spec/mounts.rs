@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cri::v1;
 use linux::cgroup::Hierarchy;
+use linux::volume_mount::MountPoint;
 use oci_spec::runtime::{Mount, MountBuilder};
 
 use super::{Input, build, cgroups_path, invalid};
@@ -30,6 +31,33 @@ pub(super) fn rootfs_propagation(config: &v1::ContainerConfig) -> &'static str {
         "slave"
     } else {
         "private"
+    }
+}
+
+/// Refuses a propagation that the machine's own mounts could not give: the pod would wait for mounts that never come.
+pub fn check_propagation(mounts: &[v1::Mount]) -> cri::Result<()> {
+    for mount in mounts.iter().filter(|mount| mount.propagation() != v1::MountPropagation::PropagationPrivate) {
+        let path = Path::new(&mount.host_path);
+        let failed =
+            |error: std::io::Error| cri::Error::unknown(format!("find the mount of {}: {error}", path.display()));
+        if let Some(found) = linux::volume_mount::mount_of(path).map_err(failed)?
+            && let Some(problem) = refusal(mount.propagation(), &found)
+        {
+            let (path, at) = (&mount.host_path, found.path.display());
+            return Err(cri::Error::unknown(format!("path {path:?} is mounted on \"{at}\" but it is not {problem}")));
+        }
+    }
+    Ok(())
+}
+
+/// What the mount would have to be, in containerd's words.
+fn refusal(asked: v1::MountPropagation, found: &MountPoint) -> Option<&'static str> {
+    match asked {
+        v1::MountPropagation::PropagationPrivate => None,
+        v1::MountPropagation::PropagationHostToContainer => {
+            (!found.is_shared && !found.is_slave).then_some("a shared or slave mount")
+        }
+        v1::MountPropagation::PropagationBidirectional => (!found.is_shared).then_some("a shared mount"),
     }
 }
 
@@ -140,4 +168,24 @@ fn mount(
         .options(options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>())
         .build()
         .map_err(build)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn propagation_needs_a_mount_that_has_it() {
+        use v1::MountPropagation::{PropagationBidirectional, PropagationHostToContainer, PropagationPrivate};
+        let check = |asked, is_shared, is_slave, expected: Option<&str>| {
+            let found = MountPoint { path: "/".into(), file_system: "ext4".into(), is_shared, is_slave };
+            assert_eq!(refusal(asked, &found), expected, "{asked:?} {is_shared} {is_slave}");
+        };
+        check(PropagationPrivate, false, false, None);
+        check(PropagationHostToContainer, true, false, None);
+        check(PropagationHostToContainer, false, true, None);
+        check(PropagationHostToContainer, false, false, Some("a shared or slave mount"));
+        check(PropagationBidirectional, true, true, None);
+        check(PropagationBidirectional, false, true, Some("a shared mount"));
+    }
 }

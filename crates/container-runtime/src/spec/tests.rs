@@ -428,18 +428,30 @@ fn namespaces_are_joined_or_made() {
 #[test]
 fn apparmor() {
     use v1::security_profile::ProfileType;
-    let check = |kind: ProfileType, name: &str, loaded: &[&str]| {
+    let given = |profile: Option<v1::SecurityProfile>, privileged: bool, loaded: &[&str]| {
         let mut case = case();
         case.host.apparmor = !loaded.is_empty();
         case.host.apparmor_profiles = strings(loaded);
-        case.security().apparmor =
-            Some(v1::SecurityProfile { profile_type: kind.into(), localhost_ref: name.to_owned() });
+        case.security().apparmor = profile;
+        case.security().privileged = privileged;
         case.spec()
             .map_err(|error| error.message)
             .map(|spec| spec.process().as_ref().unwrap().apparmor_profile().clone())
     };
-    assert_eq!(check(ProfileType::RuntimeDefault, "", &[]), Ok(None));
-    let default = "cri-containerd.apparmor.d";
+    let profile = |kind: ProfileType, name: &str| {
+        Some(v1::SecurityProfile { profile_type: kind.into(), localhost_ref: name.to_owned() })
+    };
+    let check = |kind: ProfileType, name: &str, loaded: &[&str]| given(profile(kind, name), false, loaded);
+    let default = crate::apparmor::DEFAULT;
+    // Nothing is asked for: the default, unless there is none or the container may do everything anyway.
+    assert_eq!(given(None, false, &[default]), Ok(Some(default.to_owned())));
+    assert_eq!(given(None, false, &[]), Ok(None));
+    assert_eq!(given(None, false, &["another"]), Ok(None));
+    assert_eq!(given(None, true, &[default]), Ok(None));
+    assert_eq!(given(profile(ProfileType::RuntimeDefault, ""), true, &[default]), Ok(None));
+    assert_eq!(given(profile(ProfileType::Localhost, "mine"), true, &["mine"]), Ok(Some("mine".to_owned())));
+    let unsupported = "apparmor is not supported: knarr-default is not loaded";
+    assert_eq!(check(ProfileType::RuntimeDefault, "", &[]), Err(unsupported.to_owned()));
     assert_eq!(check(ProfileType::RuntimeDefault, "", &[default]), Ok(Some(default.to_owned())));
     assert_eq!(check(ProfileType::Localhost, "mine", &["mine"]), Ok(Some("mine".to_owned())));
     assert_eq!(check(ProfileType::Unconfined, "", &[default]), Ok(None));

@@ -234,3 +234,19 @@ async fn nobody_leads_us_back_to_ourselves() {
     assert_eq!(told(&forwarder, "a.example", &[&good]).await, "Unanswered");
     assert_eq!(good.asked(), 0);
 }
+
+#[tokio::test]
+async fn nobody_waits_long_for_resolvers_that_were_silent_before() {
+    let (forwarder, silent) = (Forwarder::new(Arc::new(Metrics::default())), Fake::start(Manner::Silent, [0; 4]).await);
+    let began = Instant::now();
+    assert_eq!(told(&forwarder, "a.example", &[&silent]).await, "Unanswered");
+    assert!(began.elapsed() < TOTAL_TIMEOUT + ATTEMPT_TIMEOUT, "{:?}", began.elapsed());
+    for name in ["b.example", "c.example", "b.example"] {
+        let began = Instant::now();
+        assert_eq!(told(&forwarder, name, &[&silent]).await, "Unanswered");
+        assert!(began.elapsed() < ATTEMPT_TIMEOUT, "{:?}", began.elapsed());
+    }
+    // The questions go on, so that the first answer is noticed.
+    let good = Fake::start(Manner::Good, [192, 0, 2, 1]).await;
+    assert!(told(&forwarder, "d.example", &[&silent, &good]).await.contains("192.0.2.1"));
+}

@@ -20,7 +20,7 @@ async fn start() -> Running {
     let server = Server::new(resolver(cluster()), vec!["203.0.113.0/24".parse().unwrap()]);
     let ((wanted, wants), (sender, bound)) = (watch::channel(vec![address]), watch::channel(Vec::new()));
     let shutdown = Shutdown::new();
-    tokio::spawn(server.run(wants, sender, shutdown.clone()));
+    tokio::spawn(server.run_on_own_thread(wants, sender, shutdown.clone()));
     let mut running = Running { wanted, bound, address, _stop: shutdown.drop_guard() };
     running.until_bound(&[address]).await;
     running
@@ -77,6 +77,21 @@ async fn hostile_datagrams_leave_it_answering() {
         let _ = socket.try_send_to(&packet, running.address);
     }
     assert!(by_datagram(running.address).await.contains("10.43.0.20"));
+}
+
+#[test]
+fn names_are_answered_while_all_workers_are_busy() {
+    // One worker, and this test on it: nothing else of this runtime runs until the answer is there.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let running = start().await;
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.send_to(&ask("web.shop.svc.cluster.local", "A", None), running.address).unwrap();
+        let mut buffer = [0; 2000];
+        let length = socket.recv(&mut buffer).expect("an answer");
+        assert!(describe(&buffer[..length]).contains("10.43.0.20"));
+    });
 }
 
 #[tokio::test]

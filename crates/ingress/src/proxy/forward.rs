@@ -394,7 +394,12 @@ fn copy_of(request: &Request<Upload>) -> Request<Upload> {
 fn answer(status: StatusCode, location: Option<String>, mut record: Record) -> Response<Download> {
     record.status = status.as_u16();
     let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or_default());
-    let mut response = Response::new(Download::Text { text: Some(Bytes::from(text)), record });
+    // hyper would send the text over HTTP/2 also to those who asked for the head alone.
+    let body = match record.is_of_head() {
+        true => Download::Empty { _record: record },
+        false => Download::Text { text: Some(Bytes::from(text)), record },
+    };
+    let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     if let Some(location) = location.and_then(|text| HeaderValue::from_str(&text).ok()) {

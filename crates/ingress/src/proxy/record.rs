@@ -43,6 +43,11 @@ impl Record {
         Record { counters, method, began: Instant::now(), status: 499, bytes: 0, line: None }
     }
 
+    /// Whether only the head of the answer is asked for.
+    pub fn is_of_head(&self) -> bool {
+        self.method == Method::HEAD
+    }
+
     pub fn write_to<B>(&mut self, log: &AccessLog, client: IpAddr, request: &Request<B>, route: Option<&Route>) {
         let part = |name: HeaderName| {
             let text = request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());

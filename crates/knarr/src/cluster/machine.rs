@@ -97,6 +97,10 @@ fn set_up(setup: &Setup, folder: &Path) -> io::Result<()> {
     rustix::system::sethostname(setup.host_name.as_bytes()).map_err(|error| step("set the host name", error))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).map_err(|error| step("keep mounts private", error))?;
+    // Cut off from the host, but shared inside, as systemd makes it on every machine: what is mounted here later appears in
+    // pods that ask for it.
+    let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", shared).map_err(|error| step("share mounts inside", error))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("proc", "/proc", "proc", flags | MountFlags::NOEXEC, None)
         .map_err(|error| step("mount /proc", error))?;

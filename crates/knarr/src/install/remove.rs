@@ -51,6 +51,8 @@ fn remove_state(state_dir: &Path) -> anyhow::Result<()> {
     let names: Vec<String> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     let (others, own): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_others(name));
     if others.is_empty() {
+        // Containers of other servers run under it, too.
+        container_runtime::apparmor::unload().context("unload the AppArmor profile")?;
         unmount_below(state_dir)?;
         return linux::tree::remove_tree(state_dir).with_context(|| format!("remove {}", state_dir.display()));
     }

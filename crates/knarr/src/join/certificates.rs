@@ -14,6 +14,7 @@ use kube::api::{ObjectMeta, PostParams};
 use kube_apiserver::pki::Pair;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use reconcile::{Seen, Watching};
+use tokio::sync::watch;
 
 use super::node_key::NodeKey;
 
@@ -37,7 +38,7 @@ pub struct Request<'a> {
 const WAIT: Duration = Duration::from_secs(5 * 60);
 /// Behind address translation nobody approves them.
 const WAIT_FOR_ADDRESSES: Duration = Duration::from_secs(15);
-const RETRY: Duration = Duration::from_secs(60);
+const RETRY: Duration = Duration::from_secs(20);
 
 pub fn subject(node_name: &str) -> String {
     format!("system:node:{node_name}")
@@ -138,9 +139,15 @@ fn params(request: &Request<'_>) -> anyhow::Result<CertificateParams> {
     Ok(params)
 }
 
-/// Obtains a new certificate whenever a third of the old one's life is left.
+/// For certificates without addresses, which never change.
+pub fn no_addresses() -> watch::Receiver<Vec<IpAddr>> {
+    watch::channel(Vec::new()).1
+}
+
+/// Obtains a new certificate whenever a third of the old one's life is left, or when the addresses in it have changed.
 pub async fn keep<O, F>(
     mut renew_at: Timestamp,
+    mut addresses: watch::Receiver<Vec<IpAddr>>,
     obtain: O,
     renewed: impl Fn(&Pair) -> anyhow::Result<()>,
     shutdown: reconcile::Shutdown,
@@ -152,6 +159,7 @@ pub async fn keep<O, F>(
         let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
         tokio::select! {
             () = tokio::time::sleep(wait.max(RETRY)) => {}
+            Ok(()) = addresses.changed() => {}
             () = shutdown.cancelled() => return,
         }
         match obtain().await.and_then(|pair| renewed(&pair).map(|()| pair)) {
@@ -159,7 +167,10 @@ pub async fn keep<O, F>(
                 renew_at = pair.renew_at();
                 tracing::info!(until = %pair.not_after, "a certificate was renewed");
             }
-            Err(error) => tracing::error!(error = format!("{error:#}"), "a certificate is not renewed"),
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "a certificate is not renewed");
+                renew_at = Timestamp::now();
+            }
         }
     }
 }

@@ -119,7 +119,13 @@ impl Joined {
                 certificates::obtain(&client, &request).await
             }
         };
-        tasks::spawn(certificates::keep(self.pair.renew_at(), obtain, renewed, shutdown.clone()));
+        tasks::spawn(certificates::keep(
+            self.pair.renew_at(),
+            certificates::no_addresses(),
+            obtain,
+            renewed,
+            shutdown.clone(),
+        ));
         tasks::spawn(servers::follow(self.client.clone(), self.servers.clone(), shutdown));
     }
 }

@@ -66,6 +66,8 @@ pub struct File {
     shutdown_grace_period: String,
     shutdown_grace_period_critical_pods: String,
     container_runtime_endpoint: String,
+    #[serde(rename = "failCgroupV1")]
+    fail_cgroup_v1: bool,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -138,6 +140,7 @@ impl Default for File {
             shutdown_grace_period: String::new(),
             shutdown_grace_period_critical_pods: String::new(),
             container_runtime_endpoint: String::new(),
+            fail_cgroup_v1: false,
         }
     }
 }
@@ -192,6 +195,10 @@ impl File {
         ensure!(
             self.tls_cert_file.as_os_str().is_empty() == self.tls_private_key_file.as_os_str().is_empty(),
             "tlsCertFile and tlsPrivateKeyFile belong together"
+        );
+        ensure!(
+            !self.fail_cgroup_v1 || linux::cgroup::Cgroups::detect().hierarchy == linux::cgroup::Hierarchy::V2,
+            "failCgroupV1: this machine has cgroup v1; boot it with systemd.unified_cgroup_hierarchy=1, or set it to false"
         );
         let pulls = self.max_parallel_image_pulls.unwrap_or(1);
         ensure!(
@@ -268,7 +275,7 @@ impl File {
             .collect();
         Ok(kubelet::Config {
             node_name: node.name(),
-            node_ips: node.node_ip.clone(),
+            addresses: membership.addresses.clone(),
             node_external_ips: Vec::new(),
             node_labels: crate::node::pairs(&node.node_label).context("--node-labels")?,
             register_with_taints: taints,

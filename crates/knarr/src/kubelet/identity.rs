@@ -74,7 +74,7 @@ pub async fn client(files: &Files, name: &str, rotate: bool, shutdown: Shutdown)
             current.store(Arc::new(connect(Some(pair))?));
             Ok(())
         };
-        tasks::spawn(certificates::keep(pair.renew_at(), obtain, renewed, shutdown));
+        tasks::spawn(certificates::keep(pair.renew_at(), certificates::no_addresses(), obtain, renewed, shutdown));
     }
     Ok(client)
 }

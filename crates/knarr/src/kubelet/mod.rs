@@ -108,6 +108,9 @@ struct Fields {
     /// Evict pods when less than this is left, as signal<quantity.
     #[arg(long, value_delimiter = ',')]
     eviction_hard: Vec<String>,
+    /// Any field, as name=JSON: what upstream's other flags stand for.
+    #[arg(long, hide = true)]
+    field: Vec<String>,
 }
 
 /// What our own runtime needs to know, where no endpoint is given.
@@ -165,7 +168,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         () = shutdown.cancelled() => return Ok(()),
     };
     let node = flags.node(&file, &name);
-    let certificate = serving::certificate(&file, &flags.cert_dir, &name, &node.node_ip, &client, &shutdown)?;
+    let addresses = node.addresses(flags.own_runtime.service_cluster_ip_range, &shutdown).await;
+    let certificate = serving::certificate(&file, &flags.cert_dir, &name, &addresses, &client, &shutdown)?;
     let network = match &flags.own_runtime.network_kubeconfig {
         None => None,
         Some(path) => {
@@ -179,6 +183,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         client_authority: file.client_authority()?,
         certificate,
         service_cidr: flags.own_runtime.service_cluster_ip_range,
+        addresses,
         gives_ranges: true,
     };
     std::fs::create_dir_all(&flags.root_dir).with_context(|| format!("make {}", flags.root_dir.display()))?;
@@ -220,7 +225,6 @@ impl Flags {
             ..crate::node::Flags::standard()
         };
         file.describe(&mut node);
-        node.find_addresses();
         node
     }
 }
@@ -232,6 +236,10 @@ impl Fields {
                 fields.insert(name.into(), value);
             }
         };
+        for text in &self.field {
+            let (name, value) = text.split_once('=').with_context(|| format!("--field={text}: it has no value"))?;
+            put(name, Some(serde_json::from_str(value).with_context(|| format!("--field={text}"))?));
+        }
         put("clusterDNS", (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns)));
         put("clusterDomain", self.cluster_domain.as_ref().map(|value| json!(value)));
         put("maxPods", self.max_pods.map(Value::from));

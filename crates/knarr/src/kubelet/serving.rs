@@ -1,6 +1,5 @@
 //! The certificate of the kubelet's server: given, asked for from the cluster, or of its own making.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use jiff::Timestamp;
 use kube_apiserver::pki::{Pair, ServingCertificate};
+use kubelet::node::addresses::Addresses;
 use reconcile::Shutdown;
 
 use super::file::File;
@@ -22,7 +22,7 @@ pub fn certificate(
     file: &File,
     dir: &Path,
     node_name: &str,
-    addresses: &[IpAddr],
+    addresses: &Addresses,
     client: &kube::Client,
     shutdown: &Shutdown,
 ) -> anyhow::Result<Arc<ServingCertificate>> {
@@ -32,12 +32,12 @@ pub fn certificate(
     }
     std::fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
     let is_good = |pair: &Pair| {
-        pair.renew_at() > Timestamp::now() && addresses.iter().all(|address| pair.addresses().contains(address))
+        pair.renew_at() > Timestamp::now() && addresses.get().iter().all(|address| pair.addresses().contains(address))
     };
     let own = match Pair::read(dir, OWN).filter(is_good) {
         Some(pair) => pair,
         None => {
-            let pair = crate::secure::self_signed(addresses)?;
+            let pair = crate::secure::self_signed(&addresses.get())?;
             pair.write(dir, OWN)?;
             pair
         }
@@ -53,9 +53,10 @@ pub fn certificate(
         pair.write(&dir, ASKED_FOR)?;
         Ok(replaced.replace(pair)?)
     };
-    let (client, name, addresses) = (client.clone(), node_name.to_owned(), addresses.to_vec());
+    let (client, name, announced, changes) =
+        (client.clone(), node_name.to_owned(), addresses.clone(), addresses.changes());
     let obtain = move || {
-        let (client, name, addresses) = (client.clone(), name.clone(), addresses.clone());
+        let (client, name, addresses) = (client.clone(), name.clone(), announced.get());
         async move {
             let request =
                 certificates::Request { kind: Kind::Serving, node_name: &name, addresses: &addresses, key: None };
@@ -79,7 +80,7 @@ pub fn certificate(
                 }
             },
         };
-        certificates::keep(renew_at, obtain, renewed, shutdown).await;
+        certificates::keep(renew_at, changes, obtain, renewed, shutdown).await;
     });
     Ok(serving)
 }

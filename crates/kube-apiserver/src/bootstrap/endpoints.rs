@@ -24,6 +24,17 @@ pub async fn only_this(app: &Arc<App>) -> Result<(), Status> {
     write(app, &[own(app)]).await
 }
 
+/// The same again whenever its address has changed, until it stops.
+pub async fn follow_this(app: Arc<App>, shutdown: CancellationToken) {
+    let mut changes = app.settings.advertise_address.changes();
+    while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
+        while let Err(error) = only_this(&app).await {
+            tracing::warn!(%error, "cannot write the server's new address; trying again");
+            tokio::time::sleep(RENEW_EVERY).await;
+        }
+    }
+}
+
 /// For servers that share a store: keeps this one in the list, and those that are gone out of it, until it stops.
 pub async fn keep(app: Arc<App>, shutdown: CancellationToken) {
     loop {
@@ -41,7 +52,7 @@ pub async fn keep(app: Arc<App>, shutdown: CancellationToken) {
 }
 
 fn own(app: &App) -> SocketAddr {
-    SocketAddr::new(app.settings.advertise_address, app.settings.https_port)
+    SocketAddr::new(app.settings.advertise_address.get(), app.settings.https_port)
 }
 
 async fn renew(app: &Arc<App>) -> Result<(), Status> {

@@ -1,5 +1,6 @@
 //! Keeps the leaves fresh while the server runs, so that a cluster that never restarts never expires.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,16 +14,26 @@ const SLEEP_MAX: Duration = Duration::from_secs(6 * 3600);
 /// After a full disk or the like, and where the authority itself is about to end.
 const SLEEP_MIN: Duration = Duration::from_secs(60);
 
-/// Runs until it is dropped. New material is shown through `material`, and new connections get the new certificate.
+/// Runs until it is dropped. Leaves are issued again for an address that is new, too. New material is shown through `material`, and new connections get the new certificate.
 pub async fn renewal_task(
     material: watch::Sender<Arc<Material>>,
-    options: Options,
+    mut options: Options,
+    mut addresses: watch::Receiver<IpAddr>,
     serving: Arc<ServingCertificate>,
     now: impl Fn() -> Timestamp + Send,
 ) {
+    let (given, mut former) = (options.extra_addresses.clone(), None);
     loop {
         let current = material.borrow().clone();
-        tokio::time::sleep(time_to_sleep(&current, now())).await;
+        tokio::select! {
+            () = tokio::time::sleep(time_to_sleep(&current, now())) => {}
+            Ok(()) = addresses.changed() => {
+                let address = *addresses.borrow_and_update();
+                options.extra_addresses = given.iter().copied().chain(former).chain([address]).collect();
+                // It stays in for one more change: some may still come that way.
+                former = Some(address);
+            }
+        }
         match renew_if_needed(&current, &options, now()) {
             Ok(None) => {}
             Ok(Some(renewed)) => {

@@ -272,10 +272,18 @@ async fn the_task_renews_when_the_time_has_come() {
     let (sender, mut receiver) = tokio::sync::watch::channel(Arc::new(material));
     let began = tokio::time::Instant::now();
     let clock = move || start + SignedDuration::try_from(began.elapsed()).unwrap();
-    let task = tokio::spawn(renewal_task(sender, options(), serving, clock));
+    let (readvertise, addresses) = tokio::sync::watch::channel(IpAddr::from([127, 0, 0, 1]));
+    let task = tokio::spawn(renewal_task(sender, options(), addresses, serving, clock));
     receiver.changed().await.unwrap();
     let waited = began.elapsed().as_secs() / 86_400;
     assert!((240..250).contains(&waited), "renewed after {waited} days");
     assert_ne!(receiver.borrow().leaf(Leaf::Serving).certificate_pem, old);
+
+    // A new address does not wait.
+    let (new, asked) = (IpAddr::from([192, 0, 2, 77]), tokio::time::Instant::now());
+    readvertise.send_replace(new);
+    receiver.changed().await.unwrap();
+    assert!(asked.elapsed().as_secs() < 60);
+    assert!(receiver.borrow().leaf(Leaf::Serving).addresses().contains(&new));
     task.abort();
 }

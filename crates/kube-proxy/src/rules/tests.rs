@@ -217,11 +217,13 @@ fn services_that_are_not_ours() {
         "service a ip=",
         "service a ip=10.43.0.1 type=ExternalName",
         "service a ip=10.43.0.1 label=service.kubernetes.io/service-proxy-name",
-        "service a ip=10.43.0.1 label=service.kubernetes.io/headless",
     ] {
         let cluster = read(&format!("{service}\n{TWO}"));
         assert_eq!(cluster.outcome(0), Outcome::default(), "{service}");
     }
+    // This label counts on EndpointSlices alone.
+    let labelled = read(&format!("service a ip=10.43.0.1 label=service.kubernetes.io/headless\n{TWO}"));
+    assert_ne!(labelled.outcome(0), Outcome::default());
 }
 
 #[test]

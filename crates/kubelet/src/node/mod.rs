@@ -14,6 +14,7 @@ pub mod addresses;
 
 mod status;
 mod lease;
+mod csi_node;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -69,6 +70,7 @@ impl NodeWatch {
 /// Registers the node and keeps it alive until shutdown.
 pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch>) {
     let (client, config) = (kubelet.client.clone(), &kubelet.config);
+    let csi_node = csi_node::run(client.clone(), config.node_name.clone(), node.seen());
     // A task of its own, so that nothing that takes long here keeps it waiting.
     let heartbeat = lease::run(client, config.node_name.clone(), config.node_lease_duration, node.seen());
     let heartbeat = tokio_util::task::AbortOnDropHandle::new(tasks::spawn(heartbeat));
@@ -77,6 +79,7 @@ pub async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, node: Arc<NodeWatch
         () = follow(&kubelet, &node) => {}
         () = status::run(kubelet.clone(), health.clone(), node.seen()) => {}
         () = hand_over_pod_cidr(&kubelet, &health, node.seen()) => {}
+        () = csi_node => {}
     }
     drop(heartbeat);
 }

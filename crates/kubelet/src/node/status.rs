@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::health::Health;
 use super::object::{self, Facts};
-use super::{Seen, addresses, conditions, machine};
+use super::{Seen, conditions, machine};
 use crate::Kubelet;
 
 /// Waits between tries to register, doubled up to the largest, as upstream.
@@ -23,7 +23,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, mut seen: watch::Receiver<Seen>) {
     let mut loop_ = StatusLoop::new(kubelet.clone(), health.clone());
-    let mut changes = health.changes();
+    let (mut changes, mut addresses) = (health.changes(), kubelet.config.addresses.changes());
     kubelet.events.event(&about(&kubelet.config.node_name), EventType::Normal, "Starting", "Starting kubelet.");
     let facts = loop_.facts().await;
     loop_.register(facts).await;
@@ -32,6 +32,7 @@ pub(super) async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, mut seen: wa
         tokio::select! {
             () = sleep(kubelet.config.node_status_update_frequency) => {}
             Ok(()) = changes.changed() => {}
+            Ok(()) = addresses.changed() => {}
             Ok(()) = seen.changed() => {
                 let now = seen.borrow_and_update().clone();
                 loop_.saw(now).await;
@@ -171,7 +172,7 @@ impl StatusLoop {
         let storage = rustix::fs::statvfs(&config.root_dir);
         Facts {
             machine: machine::read(),
-            addresses: if config.node_ips.is_empty() { addresses::find() } else { config.node_ips.clone() },
+            addresses: config.addresses.get(),
             storage_bytes: storage.map(|storage| storage.f_blocks * storage.f_frsize).unwrap_or(0),
             runtime_version: self.runtime_version.clone().unwrap_or_default(),
             runtime_handlers: self.runtime.runtime_handlers.clone(),

@@ -21,7 +21,7 @@ use crate::Config;
 pub(crate) fn config() -> Config {
     Config {
         node_name: "n1".into(),
-        node_ips: vec![IpAddr::V4(Ipv4Addr::new(192, 168, 77, 1))],
+        addresses: super::addresses::Addresses::fixed(vec![IpAddr::V4(Ipv4Addr::new(192, 168, 77, 1))]),
         node_external_ips: vec![IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))],
         node_labels: BTreeMap::new(),
         register_with_taints: Vec::new(),

@@ -49,7 +49,6 @@ pub struct Shared {
     pub users: user_ranges::UserRanges,
     /// The scheme of container ids.
     pub runtime_name: String,
-    pub host_ips: Vec<String>,
     /// What rules about resources need to know of the machine.
     pub node: resources::Node,
     pub cgroups: resources::PodCgroups,
@@ -74,15 +73,10 @@ impl Shared {
         let node = resources::Node::detect();
         let cgroups = linux::cgroup::Cgroups::detect();
         let cgroups = resources::PodCgroups::new(cgroups, &config.cgroup_root, config.pod_pids_limit, node.clone());
-        let ips = match config.node_ips.is_empty() {
-            true => crate::node::addresses::find(),
-            false => config.node_ips.clone(),
-        };
         Ok(Shared {
             images: Arc::new(Images::new(kubelet.clone())),
             users: user_ranges::UserRanges::load(&config.root_dir),
             runtime_name: version.runtime_name,
-            host_ips: ips.iter().map(ToString::to_string).collect(),
             pods,
             volumes,
             node,
@@ -90,6 +84,11 @@ impl Shared {
             allocatable,
             kubelet,
         })
+    }
+
+    /// The node's addresses, as they are now.
+    pub fn host_ips(&self) -> Vec<String> {
+        self.kubelet.config.addresses.get().iter().map(ToString::to_string).collect()
     }
 
     /// An event about a pod, or about one of its containers.

@@ -1,7 +1,7 @@
 //! Looking at a pod in the runtime. What cannot change any more is asked once.
 
 use std::collections::HashMap;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,6 +15,10 @@ use super::observed::{Container, Observed, Sandbox, State};
 const MESSAGE_MAX: u64 = 4096;
 const LOG_MESSAGE_MAX: u64 = 2048;
 const LOG_LINES_MAX: usize = 80;
+/// How much of a log's end is read for that: runtimes cut lines at 16 KiB, and every line carries a time and a stream's name.
+const LOG_END_MAX: u64 = 64 * 1024;
+/// What a runtime says of a container that never ran and so cannot have written a log.
+const CANNOT_RUN: &str = "ContainerCannotRun";
 
 /// Looks at one pod; remembers ended containers.
 pub struct Observer {
@@ -134,37 +138,38 @@ fn read(sandbox: &str, status: v1::ContainerStatus) -> Container {
 
 /// What the container left in its file, or the end of its log where the pod wishes that for failures.
 fn termination_message(status: &v1::ContainerStatus, path: &str, policy: &str) -> String {
-    let file = status.mounts.iter().find(|mount| mount.container_path == path);
-    let text = file.map(|mount| start_of(Path::new(&mount.host_path))).unwrap_or_default();
-    if text.is_empty() && policy == "FallbackToLogsOnError" && status.exit_code != 0 {
-        return end_of_log(Path::new(&status.log_path));
+    let file = status.mounts.iter().find(|mount| mount.container_path == path && !path.is_empty());
+    let text = match file.map(|mount| (&mount.host_path, end_of(Path::new(&mount.host_path), MESSAGE_MAX))) {
+        Some((_, Ok((text, _)))) => text,
+        Some((path, Err(error))) if error.kind() != ErrorKind::NotFound => {
+            return format!("Error on reading termination log {path}: {error}");
+        }
+        Some((_, Err(_))) | None => String::new(),
+    };
+    let falls_back = policy == "FallbackToLogsOnError" && status.exit_code != 0 && status.reason != CANNOT_RUN;
+    match text.is_empty() && falls_back {
+        true => end_of_log(Path::new(&status.log_path))
+            .unwrap_or_else(|error| format!("Error on reading termination message from logs: {error}")),
+        false => text,
     }
-    text
 }
 
-fn start_of(file: &Path) -> String {
+/// The last bytes of a file, and whether they are less than all.
+fn end_of(file: &Path, bytes_max: u64) -> io::Result<(String, bool)> {
     // A container may have put a pipe or a device there.
-    let Ok(file) = linux::file::open_regular(file) else { return String::new() };
+    let mut file = linux::file::open_regular(file)?;
+    let from = file.seek(SeekFrom::End(0))?.saturating_sub(bytes_max);
+    file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
-    // A file that cannot be read leaves no message, as one that was never written.
-    if file.take(MESSAGE_MAX).read_to_end(&mut bytes).is_err() {
-        return String::new();
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    // What is written meanwhile must not make it longer.
+    file.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), from > 0))
 }
 
-fn end_of_log(file: &Path) -> String {
-    let Ok(mut file) = linux::file::open_regular(file) else { return String::new() };
-    let Ok(length) = file.seek(SeekFrom::End(0)) else { return String::new() };
-    // Every line carries a time and a stream's name, so more is read than is kept.
-    let from = length.saturating_sub(LOG_MESSAGE_MAX * 8);
-    let mut bytes = Vec::new();
-    if file.seek(SeekFrom::Start(from)).is_err() || file.read_to_end(&mut bytes).is_err() {
-        return String::new();
-    }
-    let text = String::from_utf8_lossy(&bytes);
+fn end_of_log(file: &Path) -> io::Result<String> {
+    let (text, is_cut) = end_of(file, LOG_END_MAX)?;
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
-    if from > 0 && !lines.is_empty() {
+    if is_cut && !lines.is_empty() {
         lines.remove(0);
     }
     let skip = lines.len().saturating_sub(LOG_LINES_MAX);
@@ -179,7 +184,7 @@ fn end_of_log(file: &Path) -> String {
     while !out.is_char_boundary(cut) {
         cut += 1;
     }
-    out.split_off(cut)
+    Ok(out.split_off(cut))
 }
 
 fn time(nanoseconds: i64) -> Timestamp {
@@ -192,10 +197,53 @@ mod tests {
 
     #[test]
     fn the_end_of_a_log_without_its_frame() {
-        let file = std::env::temp_dir().join(format!("knarr-observe-{}.log", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("0.log");
         std::fs::write(&file, "2026-11-15T08:00:00Z stdout P half \n2026-11-15T08:00:00Z stdout F line\n2026-11-15T08:00:01Z stderr F two\n")
-            .expect("written");
-        assert_eq!(end_of_log(&file), "half line\ntwo\n");
-        std::fs::remove_file(&file).expect("removed");
+            .unwrap();
+        assert_eq!(end_of_log(&file).unwrap(), "half line\ntwo\n");
+        // As `echo -n DONE` leaves it.
+        std::fs::write(&file, "2026-11-15T08:00:00Z stdout P DONE\n").unwrap();
+        assert_eq!(end_of_log(&file).unwrap(), "DONE");
+        let long = format!("2026-11-15T08:00:00Z stdout P {}\n", "x".repeat(16 * 1024));
+        std::fs::write(&file, long.repeat(5)).unwrap();
+        assert_eq!(end_of_log(&file).unwrap().len(), LOG_MESSAGE_MAX as usize);
+        assert!(end_of_log(&folder.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn a_file_comes_before_the_log_and_of_a_long_one_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (message, log) = (folder.path().join("message"), folder.path().join("0.log"));
+        std::fs::write(&log, "2026-11-15T08:00:00Z stdout P DONE\n").unwrap();
+        let status = |exit_code: i32, reason: &str| v1::ContainerStatus {
+            exit_code,
+            reason: reason.into(),
+            log_path: log.to_string_lossy().into_owned(),
+            mounts: vec![v1::Mount {
+                container_path: "/dev/termination-log".into(),
+                host_path: message.to_string_lossy().into_owned(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        let said = |exit_code, reason: &str, policy: &str| {
+            termination_message(&status(exit_code, reason), "/dev/termination-log", policy)
+        };
+        assert_eq!(said(1, "Error", "File"), "");
+        assert_eq!(said(1, "Error", "FallbackToLogsOnError"), "DONE");
+        assert_eq!(said(0, "Completed", "FallbackToLogsOnError"), "");
+        assert_eq!(said(128, CANNOT_RUN, "FallbackToLogsOnError"), "");
+        std::fs::write(&message, "").unwrap();
+        assert_eq!(said(1, "Error", "FallbackToLogsOnError"), "DONE");
+        std::fs::write(&message, "OK\n").unwrap();
+        assert_eq!(said(1, "Error", "FallbackToLogsOnError"), "OK\n", "upstream leaves line breaks of files, too");
+        std::fs::write(&message, "a".repeat(MESSAGE_MAX as usize) + "end").unwrap();
+        let long = said(0, "Completed", "File");
+        assert_eq!((long.len(), long.ends_with("aend")), (MESSAGE_MAX as usize, true));
+        std::fs::remove_file(&message).unwrap();
+        std::fs::create_dir(&message).unwrap();
+        let text = said(1, "Error", "FallbackToLogsOnError");
+        assert!(text.starts_with("Error on reading termination log "), "{text}");
     }
 }

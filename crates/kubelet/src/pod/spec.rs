@@ -165,15 +165,46 @@ pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
 }
 
 /// Changes when a running container no longer is what is wished. Only name and image count, as upstream: all else is either
-/// immutable or changed in place.
+/// immutable or changed in place. The number itself is upstream's too, so that either kubelet keeps the other's containers.
 pub fn hash(container: &Container) -> String {
-    let mut hash: u32 = 0x811c_9dc5;
+    let [image, name] = [container.image.as_deref().unwrap_or_default(), &container.name].map(go_json);
+    let json = format!("{{\"image\":{image},\"name\":{name}}}");
+    // Upstream hashes not the bytes but how Go prints a slice of them.
+    let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
+    format!("{:x}", fnv(format!("([]uint8)[{}]", bytes.join(" ")).bytes()))
+}
+
+/// Whether a container that carries this hash still is what is wished. Those that knarr 0.1 made carry another hash of the
+/// same two fields, and a new kubelet must not start them anew.
+pub fn is_current(recorded: &str, container: &Container) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
-    for byte in container.name.bytes().chain([0]).chain(image.bytes()) {
-        hash ^= u32::from(byte);
-        hash = hash.wrapping_mul(0x0100_0193);
+    let former = || format!("{:x}", fnv(container.name.bytes().chain([0]).chain(image.bytes())));
+    recorded == hash(container) || recorded == former()
+}
+
+/// 32 bits of FNV-1a.
+fn fnv(bytes: impl Iterator<Item = u8>) -> u32 {
+    bytes.fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// A string as Go's encoder writes it: what could be mistaken in a page of HTML or a script is escaped.
+fn go_json(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\u{1f}' => {
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => out.push(c),
+        }
     }
-    format!("{hash:x}")
+    out + "\""
 }
 
 pub fn termination_grace_seconds(pod: &Pod) -> i64 {
@@ -222,5 +253,32 @@ fn as_container(ephemeral: &EphemeralContainer) -> Container {
         volume_devices: it.volume_devices,
         volume_mounts: it.volume_mounts,
         working_dir: it.working_dir,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn container(name: &str, image: &str) -> Container {
+        Container { name: name.into(), image: Some(image.into()), ..Default::default() }
+    }
+
+    #[test]
+    fn hashes_are_those_of_upstream() {
+        let check = |name: &str, image: &str, expected: &str| assert_eq!(hash(&container(name, image)), expected);
+        // The first is the one that upstream promises never to change.
+        check("test_container", "foo/image:v1", "8e45cbd0");
+        check("main", "registry.k8s.io/e2e-test-images/agnhost:2.63.0", "728940db");
+        check("main", "", "a9d38c3e");
+        check("a", "x<y>&\"\\\n\u{2028}\u{7f}\u{1}\u{8}", "6ead7c14");
+    }
+
+    #[test]
+    fn containers_of_the_former_hash_are_kept() {
+        let wish = container("main", "demo");
+        assert!(is_current(&hash(&wish), &wish));
+        assert!(is_current("edb8aa9f", &wish));
+        assert!(!is_current("", &wish) && !is_current("8e45cbd0", &wish));
     }
 }

@@ -122,7 +122,7 @@ async fn prepare(
     pull_volumes(task, &sandbox_config, tell).await?;
     security::verify_non_root(pod, wished, &image).map_err(unconfigured)?;
 
-    let addresses = env::Addresses { pod_ips: task.pod_ips.clone(), host_ips: shared.host_ips.clone() };
+    let addresses = env::Addresses { pod_ips: task.pod_ips.clone(), host_ips: shared.host_ips() };
     let environment = env::environment(kubelet, pod, wished, &addresses, &task.mounted)
         .await
         .map_err(|error| unconfigured(error.to_string()))?;

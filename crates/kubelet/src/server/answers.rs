@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use futures::StreamExt;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
-use http_body::Frame;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
+use http::{Method, Response, StatusCode};
+use http_body::{Body as _, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::sync::mpsc;
@@ -33,6 +33,19 @@ pub fn json(bytes: impl Into<Bytes>) -> Answer {
 
 pub fn not_found() -> Answer {
     text(StatusCode::NOT_FOUND, "404 page not found\n")
+}
+
+/// The answer to a question for the head alone. hyper sends bodies over HTTP/2 whatever was asked, and clients take that for
+/// a broken stream.
+pub fn for_method(method: &Method, answer: Answer) -> Answer {
+    if *method != Method::HEAD {
+        return answer;
+    }
+    let (mut head, body) = answer.into_parts();
+    if let Some(length) = body.size_hint().exact() {
+        head.headers.entry(CONTENT_LENGTH).or_insert_with(|| HeaderValue::from(length));
+    }
+    Response::from_parts(head, full(Bytes::new()))
 }
 
 /// Each piece goes out when it is there.

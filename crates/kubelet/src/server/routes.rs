@@ -34,14 +34,14 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=u
 pub async fn serve(context: Arc<Context>, certified: Option<Arc<User>>, request: Request<Incoming>) -> Answer {
     // What comes in bodies is never of interest here; hyper drops it.
     let (mut parts, _) = request.into_parts();
-    let user = match identify(&context, certified, &parts).await {
-        Ok(user) => user,
-        Err(answer) => return answer,
-    };
-    if let Err(answer) = authorize(&context, &user, &parts).await {
-        return answer;
-    }
-    route(&context, &mut parts).await
+    let answer = steps(&context, certified, &mut parts).await.unwrap_or_else(|refused| refused);
+    answers::for_method(&parts.method, answer)
+}
+
+async fn steps(context: &Arc<Context>, certified: Option<Arc<User>>, parts: &mut Parts) -> Result<Answer, Answer> {
+    let user = identify(context, certified, parts).await?;
+    authorize(context, &user, parts).await?;
+    Ok(route(context, parts).await)
 }
 
 async fn identify(context: &Context, certified: Option<Arc<User>>, parts: &Parts) -> Result<Arc<User>, Answer> {

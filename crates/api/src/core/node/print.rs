@@ -25,9 +25,16 @@ pub(super) fn row(node: &Value, now: Timestamp) -> Vec<Cell> {
         or_none(address(node, "InternalIP")).into(),
         or_none(address(node, "ExternalIP")).into(),
         known("/status/nodeInfo/osImage").into(),
-        known("/status/nodeInfo/kernelVersion").into(),
+        kernel(known("/status/nodeInfo/kernelVersion"), text(node, "/status/nodeInfo/architecture")).into(),
         known("/status/nodeInfo/containerRuntimeVersion").into(),
     ]
+}
+
+fn kernel(version: String, architecture: &str) -> String {
+    match architecture {
+        "" => version,
+        architecture => format!("{version} ({architecture})"),
+    }
 }
 
 fn status(node: &Value) -> String {
@@ -62,4 +69,21 @@ fn address(node: &Value, kind: &str) -> String {
     let addresses = node.pointer("/status/addresses").and_then(Value::as_array);
     let found = addresses.into_iter().flatten().find(|address| address["type"] == kind);
     found.map_or("", |address| text(address, "/address")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_ends_with_the_architecture() {
+        for (info, expected) in [
+            (serde_json::json!({"kernelVersion": "6.1.0", "architecture": "amd64"}), "6.1.0 (amd64)"),
+            (serde_json::json!({"architecture": "arm64"}), "<unknown> (arm64)"),
+            (serde_json::json!({"kernelVersion": "6.1.0"}), "6.1.0"),
+        ] {
+            let node = serde_json::json!({"metadata": {"name": "a"}, "status": {"nodeInfo": info}});
+            assert_eq!(row(&node, Timestamp::UNIX_EPOCH)[8], expected.into());
+        }
+    }
 }

@@ -21,7 +21,7 @@ fn pod(spec: Value) -> Pod {
 fn config(cluster_dns: &[&str]) -> Config {
     Config {
         node_name: "node-1".into(),
-        node_ips: Vec::new(),
+        addresses: crate::node::addresses::Addresses::fixed(Vec::new()),
         node_external_ips: Vec::new(),
         node_labels: BTreeMap::new(),
         register_with_taints: Vec::new(),

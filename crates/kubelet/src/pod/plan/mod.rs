@@ -255,7 +255,7 @@ fn must_restart(input: &Input, container: &Container, running: &observed::Contai
     let results = input.memory.probes.get(&running.id);
     let failed = |outcome: Option<Outcome>| outcome == Some(Outcome::Failure);
     let name = &container.name;
-    let (because, message, probe) = if running.hash != spec::hash(container) {
+    let (because, message, probe) = if !spec::is_current(&running.hash, container) {
         (Because::Changed, format!("Container {name} definition changed, will be restarted"), None)
     } else if results.is_some_and(|results| failed(results.liveness)) {
         let message = format!("Container {name} failed liveness probe, will be restarted");

@@ -10,6 +10,7 @@ use testkit::fake_api::FakeApi;
 use tokio::sync::watch;
 
 use crate::images::Images;
+use crate::node::addresses::Addresses;
 use crate::objects::Objects;
 use crate::pod::fake_runtime::{FakeRuntime, Script};
 use crate::pod::{Shared, source, user_ranges};
@@ -33,7 +34,7 @@ fn config(folder: &std::path::Path) -> Config {
     let second = Duration::from_secs(1);
     Config {
         node_name: "n1".to_owned(),
-        node_ips: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+        addresses: Addresses::fixed(vec![IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))]),
         node_external_ips: Vec::new(),
         node_labels: Default::default(),
         register_with_taints: Vec::new(),
@@ -103,7 +104,6 @@ impl Node {
             images: Arc::new(Images::new(kubelet.clone())),
             users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
             runtime_name: "fake".to_owned(),
-            host_ips: vec!["192.0.2.1".to_owned()],
             node: Default::default(),
             cgroups: crate::resources::PodCgroups::foreign(),
             allocatable: Default::default(),

@@ -9,6 +9,7 @@ mod telling;
 mod finish;
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,6 +64,8 @@ struct Worker {
     shared: Arc<Shared>,
     wishes: watch::Receiver<Wish>,
     wish: Wish,
+    /// The node's, which are told as the pod's host and are those of a pod on the host's network.
+    addresses: watch::Receiver<Vec<IpAddr>>,
     bell: Arc<Bell>,
     /// The runtime may show something new.
     look: bool,
@@ -120,6 +123,7 @@ impl Worker {
             finish: finish::Finish::default(),
             jobs: JoinSet::new(),
             progress: Progress::Active,
+            addresses: shared.kubelet.config.addresses.changes(),
             shared,
             wishes,
             wish,
@@ -253,6 +257,11 @@ impl Worker {
             () = self.bell.ring.notified() => {
                 self.mount_again |= self.bell.refresh.swap(false, Ordering::AcqRel);
             }
+            Ok(()) = self.addresses.changed() => {
+                if spec::host_network(&self.wish.pod) {
+                    self.probing.begin_anew();
+                }
+            }
             Some(order) = self.orders.1.recv() => self.take_order(order),
             Some(update) = self.probing.updates.1.recv() => self.take_probe(update),
             Some(done) = self.jobs.join_next() => {
@@ -343,7 +352,7 @@ impl Worker {
 
     fn pod_ips(&self) -> Vec<String> {
         if spec::host_network(&self.wish.pod) {
-            return self.shared.host_ips.clone();
+            return self.shared.host_ips();
         }
         self.observed.sandboxes.first().map(|sandbox| sandbox.ips.clone()).unwrap_or_default()
     }

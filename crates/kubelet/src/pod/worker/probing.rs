@@ -27,6 +27,11 @@ impl Probing {
         Probing { updates: mpsc::channel(UPDATES_MAX), tasks: HashMap::new() }
     }
 
+    /// Those of a pod whose address has changed; their results so far are kept.
+    pub fn begin_anew(&mut self) {
+        self.tasks.clear();
+    }
+
     /// Starts the probes of containers that run, ends those of others. Liveness and readiness wait for the startup probe.
     pub fn follow(
         &mut self,
@@ -70,7 +75,7 @@ impl Probing {
                     continue;
                 }
                 let pod_ip = match spec::host_network(pod) {
-                    true => shared.host_ips.first().cloned(),
+                    true => shared.host_ips().first().cloned(),
                     false => observed.sandboxes.first().and_then(|sandbox| sandbox.ips.first().cloned()),
                 };
                 let target = Target {

@@ -23,7 +23,7 @@ impl Worker {
             memory: &self.memory,
             progress: self.progress,
             previous: &previous,
-            host_ips: &self.shared.host_ips,
+            host_ips: &self.shared.host_ips(),
             runtime: &self.shared.runtime_name,
             now: self.shared.kubelet.now(),
         };
