@@ -101,7 +101,6 @@ async fn run(session: &Session) -> Result<()> {
         };
         change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
     };
-    let is_yaml = matches!(change.format, crate::output::Format::Yaml);
     let info = Info {
         mapping,
         namespace: namespace.clone(),
@@ -110,23 +109,7 @@ async fn run(session: &Session) -> Result<()> {
         source: String::new(),
     };
     if flags.on("expose") {
-        let port: i64 = flags.text("port").parse().map_err(|_| Failure::message("--port must be a number"))?;
-        let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-            "spec": {"ports": [{"port": port, "protocol": "TCP", "targetPort": port}], "selector": created["metadata"]["labels"]}});
-        if session.settings()?.namespace_given {
-            service["metadata"]["namespace"] = namespace.clone().into();
-        }
-        let made = if change.local() {
-            super::change::as_go_writes(service)
-        } else {
-            let call = Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service);
-            change.send(call, "kubectl-run").await?
-        };
-        change.report_typed(&format!("service/{name}"), &made, "created")?;
-        if is_yaml {
-            // Upstream's two printers both separate.
-            terminal::outln("---");
-        }
+        expose(&change, name, &namespace, &created["metadata"]["labels"]).await?;
     }
     if !attach {
         if !flags.on("quiet") || !change.format.is_human() {
@@ -147,6 +130,29 @@ async fn run(session: &Session) -> Result<()> {
         }
     }
     ended
+}
+
+/// The service in front of the pod.
+async fn expose(change: &Change<'_>, name: &str, namespace: &str, labels: &Value) -> Result<()> {
+    let session = change.session;
+    let port: i64 = session.flags.text("port").parse().map_err(|_| Failure::message("--port must be a number"))?;
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+        "spec": {"ports": [{"port": port, "protocol": "TCP", "targetPort": port}], "selector": labels}});
+    if session.settings()?.namespace_given {
+        service["metadata"]["namespace"] = namespace.into();
+    }
+    let made = if change.local() {
+        super::change::as_go_writes(service)
+    } else {
+        let call = Call::post(format!("/api/v1/namespaces/{namespace}/services"), &service);
+        change.send(call, "kubectl-run").await?
+    };
+    change.report_typed(&format!("service/{name}"), &made, "created")?;
+    if matches!(change.format, crate::output::Format::Yaml) {
+        // Upstream's two printers both separate.
+        terminal::outln("---");
+    }
+    Ok(())
 }
 
 fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {

@@ -75,21 +75,15 @@ async fn scale_one(change: &Change<'_>, info: &Info) -> Result<()> {
     if change.local() {
         return change.report(&info.shown(), &with_replicas(info, replicas), "scaled");
     }
-    let mut patch = json!({"spec": {"replicas": replicas}});
-    if flags.integer("current-replicas") >= 0 || !flags.text("resource-version").is_empty() {
-        let now = session.send(&Call::get(&path)).await?;
-        let current = now["spec"]["replicas"].as_i64().unwrap_or(0);
-        let (expected, version) = (flags.integer("current-replicas"), flags.text("resource-version"));
-        if expected >= 0 && current != expected {
-            return Err(Failure::message(format!("Expected replicas to be {expected}, was {current}")));
+    let mut tries = 1;
+    while let Err(failure) = set_replicas(change, &path, replicas).await {
+        // Who else has written may have changed what was looked at.
+        if failure.reason() != "Conflict" || tries == CONFLICTS_MAX {
+            return Err(failure);
         }
-        if !version.is_empty() && now["metadata"]["resourceVersion"] != version {
-            let have = now["metadata"]["resourceVersion"].as_str().unwrap_or_default();
-            return Err(Failure::message(format!("Expected resource version to be {version}, was {have}")));
-        }
-        patch["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+        tries += 1;
+        tokio::time::sleep(CONFLICT_PAUSE).await;
     }
-    change.send(Call::patch(&path, MERGE, &patch), "kubectl").await?;
     let seconds = flags.seconds("timeout");
     if seconds > 0.0 && change.dry == super::change::DryRun::No {
         let reached = async {
@@ -107,6 +101,30 @@ async fn scale_one(change: &Change<'_>, info: &Info) -> Result<()> {
             .unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))?;
     }
     change.report(&info.shown(), &with_replicas(info, replicas), "scaled")
+}
+
+/// How often a write that met another one is tried, five minutes in all.
+const CONFLICTS_MAX: usize = 300;
+const CONFLICT_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Writes the new size, if the object is as it was said to be.
+async fn set_replicas(change: &Change<'_>, path: &str, replicas: i64) -> Result<()> {
+    let flags = &change.session.flags;
+    let mut patch = json!({"spec": {"replicas": replicas}});
+    let (expected, version) = (flags.integer("current-replicas"), flags.text("resource-version"));
+    if expected >= 0 || !version.is_empty() {
+        let now = change.session.send(&Call::get(path)).await?;
+        let current = now["spec"]["replicas"].as_i64().unwrap_or(0);
+        if expected >= 0 && current != expected {
+            return Err(Failure::message(format!("Expected replicas to be {expected}, was {current}")));
+        }
+        if !version.is_empty() && now["metadata"]["resourceVersion"] != version {
+            let have = now["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            return Err(Failure::message(format!("Expected resource version to be {version}, was {have}")));
+        }
+        patch["metadata"]["resourceVersion"] = now["metadata"]["resourceVersion"].clone();
+    }
+    change.send(Call::patch(path, MERGE, &patch), "kubectl").await.map(|_| ())
 }
 
 /// The object as it was, with the new size where it is known in which field that stands.

@@ -69,6 +69,18 @@ pub fn pod(pod: &Value) -> String {
             out += &containers(title, items(pod, list), Some(items(pod, statuses)), "", pod);
         }
     }
+    out += &conditions(pod);
+    out += &volume::volumes(items(pod, "/spec/volumes"), "");
+    out += &format!("QoS Class:\t{}\n", text(pod, "/status/qosClass"));
+    out += &pairs("Node-Selectors", "", &map(pod, "/spec/nodeSelector"));
+    out += &tolerations(items(pod, "/spec/tolerations"), "");
+    out += &spread(items(pod, "/spec/topologySpreadConstraints"), "");
+    out + &group(&pod["spec"], "")
+}
+
+/// What others have to say before the pod is ready, and what is true of it.
+fn conditions(pod: &Value) -> String {
+    let mut out = String::new();
     let gates = items(pod, "/spec/readinessGates");
     if !gates.is_empty() {
         out += "Readiness Gates:\n  Type\tStatus\n";
@@ -85,12 +97,7 @@ pub fn pod(pod: &Value) -> String {
             out += &format!("  {} \t{} \n", text(condition, "/type"), text(condition, "/status"))
         });
     }
-    out += &volume::volumes(items(pod, "/spec/volumes"), "");
-    out += &format!("QoS Class:\t{}\n", text(pod, "/status/qosClass"));
-    out += &pairs("Node-Selectors", "", &map(pod, "/spec/nodeSelector"));
-    out += &tolerations(items(pod, "/spec/tolerations"), "");
-    out += &spread(items(pod, "/spec/topologySpreadConstraints"), "");
-    out + &group(&pod["spec"], "")
+    out
 }
 
 /// The group of pods that are scheduled together, if it is in one.
