@@ -138,6 +138,11 @@ fn main() -> anyhow::Result<()> {
         _ => {}
     }
     let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
+    if sifted.version {
+        // What kubeadm and others look for.
+        println!("Kubernetes {}", kube_apiserver::discovery::VERSION);
+        return Ok(());
+    }
     let matches = configuration::matches(configuration::command(Arguments::command()), sifted.arguments);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     // Commands that show their own progress log only what went wrong.
