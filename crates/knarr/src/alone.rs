@@ -1,6 +1,8 @@
 //! A component by itself, against any Kubernetes API that a kubeconfig leads to.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use reconcile::{Caches, Cluster, Shutdown};
@@ -63,16 +65,81 @@ pub fn client(config: kube::Config, agent: &'static str) -> anyhow::Result<kube:
     Ok(kube::client::ClientBuilder::try_from(config).context("make a client")?.with_layer(&named).build())
 }
 
-/// SIGTERM and SIGINT stop the component.
+/// How long a component that is told to stop may take for what is under way, unless it is told. An API server that does not
+/// answer must not keep the process.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Runs a component until it is told to stop by SIGTERM or SIGINT, or fails.
+pub fn run<F>(component: impl FnOnce(Shutdown) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    run_within(STOP_MAX, component)
+}
+
+/// The same, with so much time to stop.
+pub fn run_within<F>(stop_max: Duration, component: impl FnOnce(Shutdown) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    run_on(tokio::runtime::Builder::new_multi_thread(), stop_max, component)
+}
+
+/// The same on one thread besides the first.
+pub fn run_small<F>(component: impl FnOnce(Shutdown) -> F) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    threads.worker_threads(1);
+    run_on(threads, STOP_MAX, component)
+}
+
+fn run_on<F>(
+    mut threads: tokio::runtime::Builder,
+    stop_max: Duration,
+    component: impl FnOnce(Shutdown) -> F,
+) -> anyhow::Result<()>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let runtime = threads.enable_all().thread_name("knarr").build()?;
+    let outcome = runtime.block_on(async {
+        let shutdown = Shutdown::new();
+        cancel_on_signal(&shutdown)?;
+        tokio::select! {
+            outcome = component(shutdown.clone()) => outcome,
+            () = overdue(&shutdown, stop_max) => {
+                tracing::warn!(seconds = stop_max.as_secs(), "exiting with work under way: it did not end in time");
+                Ok(())
+            }
+        }
+    });
+    // Threads that wait for a name server or a disk end with the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn overdue(shutdown: &Shutdown, stop_max: Duration) {
+    shutdown.cancelled().await;
+    tokio::time::sleep(stop_max).await;
+}
+
+/// SIGTERM and SIGINT stop the component; the second one ends the process there and then, as upstream.
 pub fn cancel_on_signal(shutdown: &Shutdown) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stop = shutdown.clone();
-    tasks::spawn(async move {
+    let mut told = async move || {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+    };
+    tasks::spawn(async move {
+        told().await;
         stop.cancel();
+        told().await;
+        std::process::exit(1);
     });
     Ok(())
 }

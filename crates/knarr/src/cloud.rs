@@ -1,8 +1,9 @@
 //! `knarr cloud-controller-manager`: what a cloud does, with the provider that is built in, by itself.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use reconcile::Shutdown;
+use cloud_controller_manager::Config;
 
 const COMPONENT: &str = "system:cloud-controller-manager";
 const LEASE: &str = "cloud-controller-manager";
@@ -23,28 +24,47 @@ pub struct Flags {
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     use_service_account_credentials: bool,
     #[command(flatten)]
+    controllers: Controllers,
+    #[command(flatten)]
     leader: crate::leader::Flags,
+}
+
+#[derive(clap::Args, Clone)]
+#[group(skip)]
+struct Controllers {
+    /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
+    #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
+    controllers: Vec<String>,
+    /// How many Services are worked on at the same time.
+    #[arg(long, value_name = "COUNT")]
+    concurrent_service_syncs: Option<NonZeroUsize>,
+}
+
+impl Controllers {
+    fn config(&self) -> Config {
+        Config {
+            controllers: self.controllers.clone(),
+            service_workers: self.concurrent_service_syncs,
+            ..Config::new(Arc::new(cloud_controller_manager::Builtin))
+        }
+    }
 }
 
 /// Until it is told to stop.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
-    runtime.block_on(async {
-        let shutdown = Shutdown::new();
+    crate::alone::run(async move |shutdown| {
         let cluster = match flags.use_service_account_credentials {
             true => crate::accounts::cluster(flags.cluster.config().await?, COMPONENT, AGENT)?,
             false => flags.cluster.cluster(AGENT).await?,
         };
-        crate::alone::cancel_on_signal(&shutdown)?;
         let election = flags.leader.election(LEASE)?;
         let leads = election.leads();
         flags.secure.serve(PORT, AGENT, Arc::new(move || crate::health::leadership(LEASE, &leads))).await?;
         tracing::info!(provider = flags.cloud_provider, "the cloud's controllers begin when it is their turn");
         let client = cluster.client().clone();
-        let work = move |stop| {
-            let config = cloud_controller_manager::Config { cloud: Arc::new(cloud_controller_manager::Builtin) };
-            cloud_controller_manager::run(config, cluster.clone(), stop)
-        };
+        let config = flags.controllers.config();
+        config.check()?;
+        let work = move |stop| cloud_controller_manager::run(flags.controllers.config(), cluster.clone(), stop);
         election.run(client, shutdown, work).await;
         Ok(())
     })

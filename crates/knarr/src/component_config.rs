@@ -14,7 +14,7 @@ pub fn read(path: &Path, api_version: &str, kind: &str) -> anyhow::Result<Map<St
 
 pub fn parse(text: &[u8], api_version: &str, kind: &str) -> anyhow::Result<Map<String, Value>> {
     let decoded = machinery::codec::decode_yaml(text).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let Value::Object(mut fields) = decoded.value else { bail!("it holds no fields") };
+    let Value::Object(mut fields) = machinery::codec::without_nulls(decoded.value) else { bail!("it holds no fields") };
     let mut take = |name: &str| fields.remove(name).unwrap_or_default();
     let found = (take("apiVersion"), take("kind"));
     ensure!(
@@ -81,6 +81,7 @@ mod tests {
         };
         check("apiVersion: a/v1\nkind: K\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode: x\nany: 7\n", "good");
+        check("apiVersion: a/v1\nkind: K\nmode:\nany: {a: null}\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode: true\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode: z\n", "mode: z: knarr cannot do this; leave it out");
         check("apiVersion: a/v1\nkind: K\nmodus: ''\n", "there is no field modus");

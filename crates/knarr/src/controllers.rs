@@ -1,12 +1,16 @@
 //! The controllers: in the server's own process, or alone against any Kubernetes API.
 
+mod concurrency;
+mod signing;
+
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
-use kube_controller_manager::{Config, PrivateKey, SigningAuthority};
+use kube_controller_manager::{Config, PrivateKey};
 use reconcile::{Caches, Cluster, Connect, Identity, Shutdown};
 
 use crate::leader::Election;
@@ -54,21 +58,37 @@ pub struct Flags {
     /// The prefix length of a node's range of IPv6 addresses.
     #[arg(long, default_value_t = 64)]
     node_cidr_mask_size_ipv6: u8,
-    /// The authority that signs certificate requests.
-    #[arg(long, requires = "cluster_signing_key_file")]
-    cluster_signing_cert_file: Option<PathBuf>,
-    /// The key of the authority that signs certificate requests.
-    #[arg(long, requires = "cluster_signing_cert_file")]
-    cluster_signing_key_file: Option<PathBuf>,
-    /// The longest that a signed certificate lasts.
-    #[arg(long, value_parser = crate::leader::duration, default_value = "8760h")]
-    cluster_signing_duration: std::time::Duration,
+    #[command(flatten)]
+    signing: signing::Flags,
     /// The key that signs the tokens of service accounts that are kept in Secrets.
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
     /// Answer /healthz, /livez, /readyz and /metrics here, without TLS, such as 127.0.0.1:10257.
     #[arg(long)]
     health_address: Option<std::net::SocketAddr>,
+    /// Remove what nobody owns any more, and what belongs to owners that are gone.
+    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    enable_garbage_collector: bool,
+    /// Never detach a volume from a node that says it is mounted, however long the node has not answered.
+    #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    disable_force_detach_on_timeout: bool,
+    /// The most endpoints that an EndpointSlice gets.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    max_endpoints_per_slice: u16,
+    /// The most addresses of a subset of Endpoints that are mirrored to EndpointSlices.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    mirroring_max_endpoints_per_subset: u16,
+    /// How often every ResourceQuota is counted again.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "5m")]
+    resource_quota_sync_period: Duration,
+    /// A token of a Secret that nobody has used for so long is marked, and after the same time again removed.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "8760h")]
+    legacy_service_account_token_clean_up_period: Duration,
+    /// How long controllers may take to end what they are at when they are told to stop.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "10s")]
+    controller_shutdown_timeout: Duration,
+    #[command(flatten)]
+    concurrency: concurrency::Flags,
     #[command(flatten)]
     tuning: crate::tuning::Flags,
     #[command(flatten)]
@@ -77,12 +97,10 @@ pub struct Flags {
 
 /// `knarr kube-controller-manager`, until it is told to stop.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
-    runtime.block_on(alone(flags))
+    crate::alone::run_within(flags.controller_shutdown_timeout, |shutdown| alone(flags, shutdown))
 }
 
-async fn alone(flags: Flags) -> anyhow::Result<()> {
-    let shutdown = Shutdown::new();
+async fn alone(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     let client = flags.cluster.config().await?;
     let cluster = match flags.use_service_account_credentials {
         true => crate::accounts::cluster(client, COMPONENT, AGENT)?,
@@ -97,26 +115,30 @@ async fn alone(flags: Flags) -> anyhow::Result<()> {
         Ok(Some(crate::keys::pkcs8(&text).with_context(|| format!("use {}", path.display()))?))
     };
     let root_ca = read(&flags.root_ca_file)?;
-    let signing = (read(&flags.cluster_signing_cert_file)?, read_key(&flags.cluster_signing_key_file)?);
-    let signing_authority = match signing {
-        (Some(certificate_pem), Some(key)) => Some(SigningAuthority { certificate_pem, key: PrivateKey(key) }),
-        _ => None,
-    };
+    let mut controllers = chosen(flags.controllers);
+    if !flags.enable_garbage_collector {
+        controllers.push("-garbage-collector-controller".into());
+    }
     let config = Config {
-        controllers: chosen(flags.controllers),
+        controllers,
         root_ca,
         allocate_node_cidrs: flags.allocate_node_cidrs,
         cluster_cidrs: flags.cluster_cidr,
         service_cidrs: flags.service_cluster_ip_range,
         node_cidr_mask_size_ipv4: flags.node_cidr_mask_size,
         node_cidr_mask_size_ipv6: flags.node_cidr_mask_size_ipv6,
-        signing_authority,
-        signing_duration: flags.cluster_signing_duration,
+        signing_authorities: flags.signing.authorities()?,
+        signing_duration: flags.signing.cluster_signing_duration,
+        workers: flags.concurrency.workers(),
+        force_detach_on_timeout: !flags.disable_force_detach_on_timeout,
+        endpoints_per_slice_max: flags.max_endpoints_per_slice.into(),
+        mirrored_addresses_max: flags.mirroring_max_endpoints_per_subset.into(),
+        quota_sync_period: flags.resource_quota_sync_period,
+        legacy_token_clean_up_period: flags.legacy_service_account_token_clean_up_period,
         service_account_key: read_key(&flags.service_account_private_key_file)?.map(PrivateKey),
         ..Config::default()
     };
     let config = flags.tuning.apply(config);
-    crate::alone::cancel_on_signal(&shutdown)?;
     config.check()?;
     let election = flags.leader.election(LEASE)?;
     let leads = election.leads();
@@ -220,7 +242,7 @@ impl Local {
         tasks::spawn(async move {
             let client = cluster.client().clone();
             let work = move |stop| {
-                let config = cloud_controller_manager::Config { cloud: Arc::new(cloud_controller_manager::Builtin) };
+                let config = cloud_controller_manager::Config::new(Arc::new(cloud_controller_manager::Builtin));
                 cloud_controller_manager::run(config, cluster.clone(), stop)
             };
             election.run(client, shutdown, work).await;

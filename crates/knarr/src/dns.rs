@@ -97,11 +97,8 @@ pub struct Flags {
 
 /// `knarr dns`, until it is told to stop.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
-    runtime.block_on(async {
-        let shutdown = Shutdown::new();
+    crate::alone::run(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
-        crate::alone::cancel_on_signal(&shutdown)?;
         let config = Config {
             node_name: flags.node_name.unwrap_or_else(crate::server::host_name),
             domain: flags.cluster_domain,

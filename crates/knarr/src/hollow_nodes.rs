@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use kubelet::hollow::Config;
-use reconcile::Shutdown;
 
 const AGENT: &str = concat!("hollow-nodes/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
@@ -36,11 +35,8 @@ pub struct Flags {
 
 /// Until it is told to stop.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
-    runtime.block_on(async {
-        let shutdown = Shutdown::new();
+    crate::alone::run(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
-        crate::alone::cancel_on_signal(&shutdown)?;
         let config = Config {
             count: flags.count,
             prefix: flags.prefix,

@@ -74,12 +74,8 @@ impl Flags {
 
 /// `knarr ingress`, until it is told to stop.
 pub fn run(flags: AloneFlags) -> anyhow::Result<()> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().thread_name("knarr").build()?;
-    runtime.block_on(async {
-        let shutdown = Shutdown::new();
+    crate::alone::run_small(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
-        crate::alone::cancel_on_signal(&shutdown)?;
         Ok(ingress::run(flags.ingress.config(flags.node_name), cluster, shutdown).await?)
     })
 }

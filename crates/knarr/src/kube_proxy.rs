@@ -134,14 +134,12 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let flags = flags.settle()?;
     let name = flags.hostname_override.unwrap_or_else(crate::server::host_name);
     let config = flags.options.config(name, flags.cluster_cidr)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
     if flags.cleanup {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         return runtime.block_on(kube_proxy::remove()).context("take the rules of Services away");
     }
-    runtime.block_on(async {
-        let shutdown = Shutdown::new();
+    crate::alone::run(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
-        crate::alone::cancel_on_signal(&shutdown)?;
         Ok(kube_proxy::run(config, cluster, shutdown).await?)
     })
 }

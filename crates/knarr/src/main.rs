@@ -140,7 +140,8 @@ fn main() -> anyhow::Result<()> {
     }
     let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
     if sifted.version {
-        println!("Kubernetes {}", ::kubelet::node::KUBELET_VERSION);
+        // What kubeadm and others look for.
+        println!("Kubernetes {}", kube_apiserver::discovery::VERSION);
         return Ok(());
     }
     let matches = configuration::matches(configuration::command(Arguments::command()), sifted.arguments);

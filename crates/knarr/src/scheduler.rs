@@ -29,19 +29,20 @@ pub struct Flags {
     /// Answer /healthz, /livez, /readyz and /metrics here, without TLS, such as 127.0.0.1:10259.
     #[arg(long)]
     health_address: Option<SocketAddr>,
+    /// A pod that waits for a change is tried again after so long at the latest.
+    #[arg(long, value_parser = crate::leader::duration, default_value = "5m")]
+    pod_max_in_unschedulable_pods_duration: std::time::Duration,
     #[command(flatten)]
     leader: crate::leader::Flags,
 }
 
 /// Until it is told to stop.
 pub fn run(mut flags: Flags) -> anyhow::Result<()> {
-    let config = config(flags.config.as_deref())?;
+    let mut config = config(flags.config.as_deref())?;
+    config.queue.waiting_max = flags.pod_max_in_unschedulable_pods_duration;
     flags.follow_file()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
-    runtime.block_on(async {
-        let shutdown = Shutdown::new();
+    crate::alone::run(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
-        crate::alone::cancel_on_signal(&shutdown)?;
         let election = flags.leader.election(COMPONENT)?;
         let (metrics, leads) = (config.metrics.subscribe(), election.leads());
         let page: health::Page =

@@ -2,11 +2,16 @@
 //! is taken, what has one good value is taken with it, and everything else is refused with a sentence.
 
 mod api_server;
+mod managers;
 mod node;
+#[cfg(test)]
+mod every_flag;
 
 use std::ffi::OsString;
 
 use serde_json::{Map, Value};
+
+use self::managers::{CLOUD_CONTROLLER_MANAGER, CONTROLLER_MANAGER, GENERIC, LEADERS, SCHEDULER};
 
 /// What becomes of a flag.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,41 +70,12 @@ const COMMON: Table = &[
     ("tracing-config-file", Refused("knarr sends no traces")),
 ];
 
-const CONTROLLER_MANAGER: Table = &[
-    ("cloud-provider", Only(&["", "external"], "clouds are the work of a cloud-controller-manager")),
-    ("cloud-config", Refused("clouds are the work of a cloud-controller-manager")),
-    ("configure-cloud-routes", Only(&["false"], "clouds are the work of a cloud-controller-manager")),
-    ("enable-dynamic-provisioning", Only(&["true"], "knarr always provisions")),
-    ("flex-volume-plugin-dir", Taken),
-    ("external-cloud-volume-plugin", Refused("knarr has no volume plugins of clouds; use CSI")),
-    ("cluster-signing-kube-apiserver-client-cert-file", Refused("all signers use --cluster-signing-cert-file")),
-    ("cluster-signing-kubelet-client-cert-file", Refused("all signers use --cluster-signing-cert-file")),
-    ("cluster-signing-kubelet-serving-cert-file", Refused("all signers use --cluster-signing-cert-file")),
-    ("cluster-signing-legacy-unknown-cert-file", Refused("all signers use --cluster-signing-cert-file")),
-];
-
-/// Of those that lead and are led.
-const LEADERS: Table = &[
-    ("cluster-name", Taken),
-    ("min-resync-period", Taken),
-    ("requestheader-client-ca-file", Taken),
-    ("requestheader-allowed-names", Taken),
-    ("requestheader-username-headers", Taken),
-    ("requestheader-group-headers", Taken),
-    ("requestheader-extra-headers-prefix", Taken),
-    ("authentication-skip-lookup", Switch),
-    ("authentication-tolerate-lookup-failure", Switch),
-    ("authentication-token-webhook-cache-ttl", Taken),
-    ("authorization-webhook-cache-authorized-ttl", Taken),
-    ("authorization-webhook-cache-unauthorized-ttl", Taken),
-    ("leader-elect-resource-lock", Only(&["leases"], "knarr's leaders hold leases")),
-];
-
 fn tables(component: &str) -> Option<&'static [Table]> {
     match component {
         "kube-apiserver" => Some(&[api_server::FLAGS, COMMON]),
-        "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, LEADERS, COMMON]),
-        "kube-scheduler" | "cloud-controller-manager" => Some(&[LEADERS, COMMON]),
+        "kube-controller-manager" => Some(&[CONTROLLER_MANAGER, GENERIC, LEADERS, COMMON]),
+        "kube-scheduler" => Some(&[SCHEDULER, LEADERS, COMMON]),
+        "cloud-controller-manager" => Some(&[CLOUD_CONTROLLER_MANAGER, GENERIC, LEADERS, COMMON]),
         "kubelet" => Some(&[node::KUBELET, COMMON]),
         "kube-proxy" => Some(&[node::PROXY, COMMON]),
         _ => None,
@@ -137,7 +113,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
     };
     let fate_of = |name: &str| tables.iter().flat_map(|table| table.iter()).find(|(known, _)| *known == name);
     while let Some(word) = rest.next() {
-        let text = word.to_string_lossy().into_owned();
+        let text = with_dashes(&word.to_string_lossy());
         let Some((name, given)) = split(&text) else {
             sifted.arguments.push(word);
             continue;
@@ -153,7 +129,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
             continue;
         }
         let Some((_, fate)) = fate_of(name) else {
-            sifted.arguments.push(word);
+            sifted.arguments.push(if text.is_ascii() { text.into() } else { word });
             continue;
         };
         match fate {
@@ -211,6 +187,15 @@ impl Shape {
     }
 }
 
+/// Upstream takes `--some_flag` for `--some-flag`.
+fn with_dashes(word: &str) -> String {
+    match (word.starts_with("--"), word.split_once('=')) {
+        (false, _) => word.to_owned(),
+        (true, None) => word.replace('_', "-"),
+        (true, Some((name, value))) => format!("{}={value}", name.replace('_', "-")),
+    }
+}
+
 /// Name and value of a flag; Go's parser also takes one dash for `-v`.
 fn split(word: &str) -> Option<(&str, Option<&str>)> {
     let flag = match word.strip_prefix("--") {
@@ -240,6 +225,18 @@ mod tests {
         check("knarr kube-apiserver --storage-backend etcd3 --profiling=false --a b", "knarr kube-apiserver --a b v0");
         check("knarr kube-controller-manager --cluster-name=kubernetes", "knarr kube-controller-manager v0");
         check("knarr kube-apiserver --watch-cache --a", "knarr kube-apiserver --a v0");
+        let line = "knarr kube-controller-manager --concurrent_rc_syncs=2 --kube_api_qps=1 --cluster_name a_b -x_y=a_b";
+        check(line, "knarr kube-controller-manager --concurrent-rc-syncs=2 -x_y=a_b v0");
+    }
+
+    #[test]
+    fn every_component_says_which_version_it_is() {
+        for (line, expected) in
+            [("--version", true), ("--version=raw", true), ("--version=false", false), ("--v=1", false)]
+        {
+            let sifted = sift(["knarr", "kubelet", line].into_iter().map(Into::into)).unwrap();
+            assert_eq!((sifted.version, sifted.arguments.len()), (expected, 2), "{line}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! kube-controller-manager: the controllers that make the cluster what its objects say. One folder each, under
 //! upstream's name: `mod.rs` is the entry, `plan.rs` the pure decision.
 
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +55,7 @@ mod servicecidr;
 mod validatingadmissionpolicystatus;
 mod ttl;
 
-pub use certificates::{SigningAuthority, node_key};
+pub use certificates::{SigningAuthorities, SigningAuthority, node_key};
 pub use cronjob::{Schedule, ScheduleError};
 pub use horizontalpodautoscaler::Autoscaling;
 pub use nodelifecycle::NodeLifecycle;
@@ -125,8 +127,8 @@ pub struct Config {
     pub node_cidr_mask_size_ipv6: u8,
     /// So many pods that have ended are kept; 0 keeps all.
     pub terminated_pods_max: usize,
-    /// Signs certificate requests; without one they wait.
-    pub signing_authority: Option<SigningAuthority>,
+    /// Who signs certificate requests; those of signers without an authority wait.
+    pub signing_authorities: SigningAuthorities,
     /// The longest that a signed certificate lasts.
     pub signing_duration: Duration,
     /// Whether a node's name belongs to the machine that had it first.
@@ -135,6 +137,18 @@ pub struct Config {
     pub server_addresses: Vec<std::net::IpAddr>,
     pub node_lifecycle: NodeLifecycle,
     pub autoscaling: Autoscaling,
+    /// How many objects a controller works on at the same time, by its name, where that is not as usual.
+    pub workers: BTreeMap<&'static str, NonZeroUsize>,
+    /// Whether volumes are detached from nodes that do not answer for long, though they may be mounted there.
+    pub force_detach_on_timeout: bool,
+    /// The most endpoints that an EndpointSlice gets.
+    pub endpoints_per_slice_max: usize,
+    /// The most addresses of a subset of Endpoints that are mirrored.
+    pub mirrored_addresses_max: usize,
+    /// How often every ResourceQuota is counted again: nothing tells of some changes, such as pods whose time to end is over.
+    pub quota_sync_period: Duration,
+    /// A token of a Secret that nobody has used for so long is marked, and after the same time again removed.
+    pub legacy_token_clean_up_period: Duration,
     /// Signs the tokens of service accounts that are kept in Secrets; without one they stay empty.
     pub service_account_key: Option<PrivateKey>,
 }
@@ -162,12 +176,18 @@ impl Default for Config {
             node_cidr_mask_size_ipv4: 24,
             node_cidr_mask_size_ipv6: 64,
             terminated_pods_max: 12500,
-            signing_authority: None,
+            signing_authorities: SigningAuthorities::default(),
             signing_duration: Duration::from_secs(365 * 24 * 60 * 60),
             bind_node_names: false,
             server_addresses: Vec::new(),
             node_lifecycle: NodeLifecycle::default(),
             autoscaling: Autoscaling::default(),
+            workers: BTreeMap::new(),
+            force_detach_on_timeout: true,
+            endpoints_per_slice_max: 100,
+            mirrored_addresses_max: 1000,
+            quota_sync_period: Duration::from_secs(5 * 60),
+            legacy_token_clean_up_period: Duration::from_secs(365 * 24 * 60 * 60),
             service_account_key: None,
         }
     }
@@ -208,7 +228,9 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let settings = Arc::new(config);
     let chosen = CONTROLLERS.iter().filter(|controller| settings.runs(controller.name));
     let running = chosen.map(|controller| {
-        let run = reconcile::run(controller, settings.clone(), cluster.clone(), Clock::system(), shutdown.clone());
+        let workers = settings.workers.get(controller.name).copied();
+        let (settings, cluster, shutdown) = (settings.clone(), cluster.clone(), shutdown.clone());
+        let run = reconcile::run_with(controller, settings, cluster, Clock::system(), workers, shutdown);
         let task = tasks::spawn(run);
         async move {
             match task.await {

@@ -53,11 +53,13 @@ pub struct Popped {
 pub struct Limits {
     pub backoff_first: Duration,
     pub backoff_max: Duration,
+    /// A pod that waits for a change is tried again after so long at the latest.
+    pub waiting_max: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { backoff_first: BACKOFF_FIRST, backoff_max: BACKOFF_MAX }
+        Limits { backoff_first: BACKOFF_FIRST, backoff_max: BACKOFF_MAX, waiting_max: WAITING_MAX }
     }
 }
 
@@ -167,7 +169,7 @@ impl Queue {
     /// When there will be something to do though nothing changes.
     pub fn next_wake(&self) -> Option<Instant> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
-        let waiting = self.waiting_since.first().map(|(since, _)| *since + WAITING_MAX);
+        let waiting = self.waiting_since.first().map(|(since, _)| *since + self.limits.waiting_max);
         backoff.into_iter().chain(waiting).min()
     }
 
@@ -207,7 +209,7 @@ impl Queue {
             self.activate(&uid, "BackoffComplete");
         }
         while let Some((since, uid)) = self.waiting_since.first().cloned() {
-            if since + WAITING_MAX > now {
+            if since + self.limits.waiting_max > now {
                 break;
             }
             self.activate(&uid, "UnschedulableTimeout");

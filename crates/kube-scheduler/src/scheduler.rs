@@ -71,14 +71,15 @@ struct Scheduler {
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
     let caches = cluster.caches();
     let objects = Objects::start(caches);
-    objects.synced().await;
     let (messages, mut inbox) = mpsc::unbounded_channel();
     let sender = messages.clone();
     // The listener runs inside the cache's update, so it only passes on.
     let (pods, nodes, namespaces) = (caches.start::<Pod>(""), caches.start::<Node>(""), caches.start::<Namespace>(""));
-    namespaces.synced().await;
-    nodes.synced().await;
-    pods.synced().await;
+    let synced = async { tokio::join!(objects.synced(), namespaces.synced(), nodes.synced(), pods.synced()) };
+    tokio::select! {
+        () = shutdown.cancelled() => return,
+        _ = synced => {}
+    }
     namespaces.listen_while(tell(&sender, Message::Namespace));
     nodes.listen_while(tell(&sender, Message::Node));
     pods.listen_while(tell(&sender, Message::Pod));

@@ -345,6 +345,23 @@ impl Chunks {
             self.rest = collected;
         }
     }
+
+    /// The next event of a watch. White space between and inside of events is none of our business, as in upstream's client.
+    pub async fn event(&mut self) -> Result<Option<Value>> {
+        let mut text: Vec<u8> = Vec::new();
+        while let Some(line) = self.line().await? {
+            text.extend(line);
+            if text.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            match serde_json::from_slice(&text) {
+                Ok(event) => return Ok(Some(event)),
+                Err(error) if error.is_eof() && text.len() <= LINE_MAX => text.push(b'\n'),
+                Err(error) => return Err(Failure::message(error.to_string())),
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn user_agent() -> String {
@@ -389,4 +406,20 @@ pub fn refusal(code: u16, body: &[u8]) -> Value {
         _ => ("", format!("the server responded with the status code {code} but did not return more information")),
     };
     serde_json::json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn white_space_between_and_inside_of_events_does_not_matter() {
+        let text = "\n \n{\"type\":\"ADDED\",\"object\":{\"a\":1}\n}\n\n\r\n{\"type\":\"DELETED\"}\n{\"type\":\"ADD";
+        let mut chunks = Chunks { body: Body::from(text.as_bytes().to_vec()), rest: Vec::new(), ended: false };
+        let mut events = Vec::new();
+        while let Some(event) = chunks.event().await.unwrap_or_default() {
+            events.push(event["type"].as_str().unwrap_or_default().to_owned());
+        }
+        assert_eq!(events, ["ADDED", "DELETED"]);
+    }
 }

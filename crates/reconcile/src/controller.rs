@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -69,6 +70,8 @@ pub struct Context<S> {
     pub events: Recorder,
     pub(crate) cluster: Cluster,
     pub(crate) clock: Clock,
+    /// How many keys the operator wants to be worked on at the same time.
+    pub(crate) workers: Option<NonZeroUsize>,
     /// When the controller began, by its clock and by one that never jumps.
     pub(crate) began: (Timestamp, Instant),
     pub(crate) memory: Memory,
@@ -81,6 +84,11 @@ pub(crate) struct Memory(Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>);
 impl<S> Context<S> {
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// How many keys are worked on at the same time: what the operator wants, or what is usual.
+    pub fn workers(&self, usual: usize) -> usize {
+        self.workers.map_or(usual, NonZeroUsize::get)
     }
 
     /// A time that only goes forward and is good for nothing but to measure how long something takes: the clock of a

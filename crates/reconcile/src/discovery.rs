@@ -1,7 +1,8 @@
 //! Which resources the server has now, custom ones among them.
 
 use kube::Client;
-use kube::core::discovery::v2::APIGroupDiscoveryList;
+use kube::core::discovery::v2::{ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscoveryList};
+use serde_json::Value;
 
 /// A resource in the version its group prefers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -59,12 +60,40 @@ impl Discovered {
 }
 
 pub async fn discover(client: &Client) -> Result<Discovered, kube::Error> {
-    let core = client.list_core_api_versions_aggregated().await?;
-    let named = client.list_api_groups_aggregated().await?;
     let mut found = Discovered::default();
-    collect(core, &mut found);
-    collect(named, &mut found);
+    for path in ["/api", "/apis"] {
+        let asked = http::Request::get(path).header(http::header::ACCEPT, ACCEPT_AGGREGATED_DISCOVERY_V2);
+        let asked = asked
+            .body(Vec::new())
+            .map_err(|error| kube::Error::BuildRequest(kube::core::request::Error::BuildRequest(error)))?;
+        let answer: Value = client.request(asked).await?;
+        collect(read(answer).map_err(kube::Error::SerdeError)?, &mut found);
+    }
     Ok(found)
+}
+
+/// A server that does not gather what it serves in one answer gives another one, which must not be taken for nothing: whoever
+/// deletes what there is would leave all of it.
+fn read(answer: Value) -> serde_json::Result<APIGroupDiscoveryList> {
+    match answer["kind"].as_str() {
+        Some("APIGroupDiscoveryList") => serde_json::from_value(without_nulls(answer)),
+        other => {
+            let found = other.unwrap_or("something else").to_owned();
+            Err(serde::de::Error::custom(format!("expected an APIGroupDiscoveryList, got {found}")))
+        }
+    }
+}
+
+/// Servers in Go write lists that are not there as null.
+fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let said = fields.into_iter().filter(|(_, value)| !value.is_null());
+            said.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
 }
 
 fn collect(list: APIGroupDiscoveryList, found: &mut Discovered) {
@@ -100,6 +129,25 @@ fn collect(list: APIGroupDiscoveryList, found: &mut Discovered) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_that_are_null_are_empty_and_other_answers_are_none() {
+        let null = serde_json::json!({"kind": "APIGroupDiscoveryList", "metadata": {}, "items": [
+            {"metadata": {"name": "a", "creationTimestamp": null}, "versions": null},
+            {"metadata": {"name": "b"}, "versions": [{"version": "v1", "resources": null}, {"version": "v2", "resources": [
+                {"resource": "x", "responseKind": {"kind": "X"}, "scope": "Cluster", "verbs": null, "shortNames": null,
+                    "categories": null, "subresources": null},
+            ]}]},
+        ]});
+        let mut found = Discovered::default();
+        collect(read(null).unwrap(), &mut found);
+        assert_eq!(found.resources.iter().map(|one| one.path("")).collect::<Vec<_>>(), ["/apis/b/v2/x"]);
+        let empty = serde_json::json!({"kind": "APIGroupDiscoveryList", "items": null});
+        assert!(read(empty).unwrap().items.is_empty());
+        for kind in ["APIGroupList", "APIVersions"] {
+            assert!(read(serde_json::json!({"kind": kind})).unwrap_err().to_string().contains(kind));
+        }
+    }
 
     #[test]
     fn a_resource_comes_in_its_preferred_version() {

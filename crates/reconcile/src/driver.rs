@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::hash::Hash;
+use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,13 +38,25 @@ pub async fn run<S: Send + Sync + 'static>(
     clock: Clock,
     shutdown: Shutdown,
 ) -> Result<(), Error> {
+    run_with(controller, settings, cluster, clock, None, shutdown).await
+}
+
+/// The same with as many workers as the operator wants.
+pub async fn run_with<S: Send + Sync + 'static>(
+    controller: &'static Controller<S>,
+    settings: Arc<S>,
+    cluster: Cluster,
+    clock: Clock,
+    workers: Option<NonZeroUsize>,
+    shutdown: Shutdown,
+) -> Result<(), Error> {
     let client = match controller.account {
         "" => cluster.client().clone(),
         account => cluster.client_of(account),
     };
     let events = Recorder::with_clock(client.clone(), controller.source, "", clock.clone());
     let began = (clock.now(), Instant::now());
-    let cx = Arc::new(Context { settings, client, events, cluster, clock, began, memory: Memory::default() });
+    let cx = Arc::new(Context { settings, client, events, cluster, clock, workers, began, memory: Memory::default() });
     let (wakes, workers_max, reconcile) = match controller.work {
         Work::Keys { wakes, workers_max, reconcile } => (wakes, workers_max, reconcile),
         Work::Own(run) => return run(cx, shutdown).await,
@@ -55,7 +68,7 @@ pub async fn run<S: Send + Sync + 'static>(
         _ = ready => {}
     }
     wakes.iter().for_each(|wake| wake.begin(&cx, &queue));
-    work(controller.name, &queue, workers_max, &shutdown, move |key: Key| {
+    work(controller.name, &queue, cx.workers(workers_max), &shutdown, move |key: Key| {
         let cx = cx.clone();
         async move {
             let outcome = async {
@@ -155,6 +168,40 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
+
+    /// How many keys of many are ever worked on at the same time.
+    async fn at_once(workers_max: usize) -> usize {
+        let queue: Queue<String> = Queue::new(Backoff::default());
+        (0..20).for_each(|number| queue.add(number.to_string()));
+        let (shutdown, now_and_most) = (Shutdown::new(), Arc::new(Mutex::new((0, 0, 0))));
+        let act = |_| {
+            let (counts, shutdown) = (now_and_most.clone(), shutdown.clone());
+            async move {
+                {
+                    let mut counts = counts.lock();
+                    counts.0 += 1;
+                    counts.1 = counts.1.max(counts.0);
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                let mut counts = counts.lock();
+                counts.0 -= 1;
+                counts.2 += 1;
+                if counts.2 == 20 {
+                    shutdown.cancel();
+                }
+                Next::Done
+            }
+        };
+        work("test", &queue, workers_max, &shutdown, act).await;
+        now_and_most.lock().1
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn as_many_keys_are_worked_on_as_there_are_workers() {
+        for workers in [1, 3, 20] {
+            assert_eq!(at_once(workers).await, workers);
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn failed_and_panicking_work_is_tried_again() {

@@ -54,6 +54,9 @@ const JITTER: f64 = 1.2;
 /// So often a lease that changes meanwhile is tried to be given up.
 const RELEASE_TRIES_MAX: usize = 5;
 
+/// So long the process stays to give the lease up; then it runs out.
+const RELEASE_MAX: Duration = Duration::from_secs(2);
+
 /// Runs `work` while this candidate leads, until shutdown. The work gets a token that says when to stop; when it has not stopped
 /// by the time that another may lead, it is aborted. Work that ends by itself gives the lease up and is tried again.
 pub async fn lead<F>(client: Client, config: LeaseConfig, shutdown: Shutdown, work: impl Fn(Shutdown) -> F)
@@ -62,7 +65,10 @@ where
 {
     let mut candidate = Candidate::new(client, config);
     while !shutdown.is_cancelled() {
-        if candidate.attempt().await {
+        // Who only wants to lead has nothing to end first. An answer that is not waited for may make it the leader all the same;
+        // then the lease runs out.
+        let Some(leads) = shutdown.run_until_cancelled(candidate.attempt()).await else { break };
+        if leads {
             tracing::info!(lease = candidate.config.name, identity = candidate.config.identity, "became leader");
             candidate.work(&shutdown, &work).await;
             tracing::info!(lease = candidate.config.name, identity = candidate.config.identity, "no longer leader");
@@ -178,7 +184,7 @@ impl Candidate {
 
     /// Gives the lease up, so that another need not wait. Failing is no harm: it then runs out.
     async fn release(&mut self) {
-        match timeout(self.config.durations.renew_deadline / 2, self.try_release()).await {
+        match timeout(RELEASE_MAX.min(self.config.durations.renew_deadline / 2), self.try_release()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(lease = self.config.name, %error, "cannot release the lease"),
             Err(_) => tracing::warn!(lease = self.config.name, "no answer about releasing the lease"),

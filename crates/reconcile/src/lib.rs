@@ -16,13 +16,15 @@ mod plan;
 mod queue;
 mod stream;
 mod watch;
+#[cfg(test)]
+mod nulls;
 
 pub use cache::{Cache, Caches, Kind};
 pub use clock::Clock;
 pub use cluster::{Cluster, Connect, Identity};
 pub use controller::{Context, Controller, On, Rule, Wake, Work};
 pub use discovery::{Discovered, Resource, discover};
-pub use driver::{Next, perform, run, work};
+pub use driver::{Next, perform, run, run_with, work};
 pub use key::Key;
 pub use plan::{Event, Plan, Write};
 pub use queue::{Backoff, Queue};

@@ -1,10 +1,17 @@
 //! A watch over one kind that never ends. The lines of its stream are taken apart here, once for all kinds; objects are handed on
 //! as text, and only who takes them knows their type. That keeps the code of some sixty kinds small and decodes each object once.
+//!
+//! It begins with all objects: as events of the watch itself where the server offers that, otherwise by a list before the watch,
+//! as client-go does.
+
+mod frames;
+mod list;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::time::Duration;
 
-use futures::{AsyncBufRead, AsyncBufReadExt};
 use http::HeaderValue;
 use http::header::ACCEPT_ENCODING;
 use kube::Client;
@@ -15,10 +22,14 @@ use kube::runtime::watcher::DefaultBackoff;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use self::frames::Frames;
+
 /// The server ends a watch after this time, and it begins again where it was.
 const WATCH_SECONDS: u32 = 290;
 /// A stream that is silent for longer is dead.
 const SILENCE: Duration = Duration::from_secs(295);
+/// While all objects are streamed, a server that is silent for longer may not know that it was asked for them.
+const LISTING_SILENCE: Duration = Duration::from_secs(20);
 /// Whoever ends a watch at once may do so again.
 const SHORT: Duration = Duration::from_secs(1);
 
@@ -61,20 +72,46 @@ enum Failure {
     Broken(#[from] io::Error),
     #[error("the stream is silent")]
     Silent,
+    #[error("the server does not say where the stream of all objects ends")]
+    NoEnd,
+    #[error("the stream ended before all objects had come")]
+    Cut,
     #[error("a line that is no event: {0}")]
     Unreadable(serde_json::Error),
+    #[error("an event of more than {} MiB", frames::FRAME_MAX >> 20)]
+    TooLong,
+    #[error("a list that cannot be read: {0}")]
+    UnreadableList(serde_json::Error),
     #[error("the stream ended at once")]
     Short,
 }
 
 impl Failure {
+    fn status(&self) -> Option<&Status> {
+        match self {
+            Failure::Refused(kube::Error::Api(status)) | Failure::Ended(status) => Some(status),
+            _ => None,
+        }
+    }
+
     /// Whether the server does not know where the watch was, no longer or not yet.
     fn is_expired(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 410 || is_too_large(status))
+    }
+
+    /// How to ask for all objects after they could not be streamed; none where asking again is as good.
+    fn instead(&self) -> Option<Way> {
         match self {
-            Failure::Refused(kube::Error::Api(status)) | Failure::Ended(status) => {
-                status.code == 410 || is_too_large(status)
-            }
-            _ => false,
+            // An older server, or one without WatchList, which says so or does not know the parameter and leaves it out.
+            Failure::NoEnd => Some(Way::List),
+            Failure::Silent | Failure::Cut => Some(Way::ListOnce),
+            _ => match self.status()?.code {
+                400 | 422 => Some(Way::List),
+                // Who may not ask, or asks too much, or asks a server that is not there, gets no list either.
+                401 | 408 | 410 | 429 | 502..=504 => None,
+                // Such as a storage that cannot tell how far it is.
+                _ => Some(Way::ListOnce),
+            },
         }
     }
 }
@@ -85,30 +122,66 @@ fn is_too_large(status: &Status) -> bool {
     status.code == 504 && causes.any(|cause| cause.reason == "ResourceVersionTooLarge")
 }
 
+/// How all objects are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// As events of the watch itself, so that no list is ever held in one piece.
+    Stream,
+    /// By a list this time: why the stream failed may pass.
+    ListOnce,
+    /// By lists from now on, if the server gives one: it does not offer the stream.
+    List,
+}
+
+impl Way {
+    /// What becomes of it when all objects have come, or could not be had.
+    fn after(self, complete: bool) -> Way {
+        match self {
+            Way::List if complete => Way::List,
+            _ => Way::Stream,
+        }
+    }
+}
+
 /// Follows the kind until it is dropped.
 pub async fn follow(client: Client, watched: Watched, taker: &mut dyn Taker) {
+    let mut following = Following { client, watched, position: None, way: Way::Stream, heard: false };
     let mut backoff = DefaultBackoff::default();
-    let mut position = None;
     loop {
         let began = tokio::time::Instant::now();
-        let mut heard = false;
-        let failure = match watch(&client, &watched, &mut position, taker, &mut heard).await {
-            Ok(()) if heard || began.elapsed() >= SHORT => None,
+        following.heard = false;
+        let streams = following.position.is_none() && following.way == Way::Stream;
+        let failure = match following.go_on(taker).await {
+            Ok(()) if following.heard && following.position.is_none() => Some(Failure::Cut),
+            Ok(()) if following.heard || began.elapsed() >= SHORT => None,
             Ok(()) => Some(Failure::Short),
             // The server went away; another may be there already.
-            Err(Failure::Broken(_)) if heard => None,
+            Err(Failure::Broken(_)) if following.heard => None,
             Err(failure) => Some(failure),
         };
-        if heard {
+        if following.heard {
             backoff.reset();
         }
         let Some(failure) = failure else { continue };
-        if failure.is_expired() {
-            position = None;
+        if streams && following.position.is_none() && following.lists_instead(&failure) {
+            continue;
         }
-        taker.failed(&watched, &failure.to_string());
+        if failure.is_expired() {
+            following.position = None;
+        }
+        taker.failed(&following.watched, &failure.to_string());
         tokio::time::sleep(backoff.next().unwrap_or(SHORT)).await;
     }
+}
+
+struct Following {
+    client: Client,
+    watched: Watched,
+    /// Up to where everything is known.
+    position: Option<u64>,
+    way: Way,
+    /// Whether the server has said anything of use since the last try began.
+    heard: bool,
 }
 
 #[derive(Deserialize)]
@@ -121,59 +194,90 @@ struct Line<'a> {
 
 #[derive(Deserialize)]
 struct Bookmark {
-    metadata: kube::core::watch::BookmarkMeta,
+    #[serde(default)]
+    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+}
+
+impl Bookmark {
+    fn ends_list(&self) -> bool {
+        self.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(INITIAL_END))
+    }
+
+    fn revision(&self) -> Option<u64> {
+        self.metadata.resource_version.as_deref()?.parse().ok()
+    }
 }
 
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// One watch until its end: from its beginning with all objects, or from a position.
-async fn watch(
-    client: &Client,
-    watched: &Watched,
-    position: &mut Option<u64>,
-    taker: &mut dyn Taker,
-    heard: &mut bool,
-) -> Result<(), Failure> {
-    let mut stream = Box::pin(client.request_stream(request(watched, *position)?).await?);
-    let mut listing = position.is_none();
-    if listing {
-        _ = taker.take(Change::Listing);
+impl Following {
+    /// Lists where it must, and watches until the watch ends.
+    async fn go_on(&mut self, taker: &mut dyn Taker) -> Result<(), Failure> {
+        if self.position.is_none() && self.way != Way::Stream {
+            let listed = list::list(&self.client, &self.watched, taker).await;
+            self.way = self.way.after(listed.is_ok());
+            self.position = Some(listed?);
+            self.heard = true;
+        }
+        self.watch(taker).await
     }
-    let mut line = Vec::new();
-    while next_line(stream.as_mut(), &mut line).await? {
-        *heard = true;
-        let event: Line = match serde_json::from_slice(&line) {
-            Ok(event) => event,
-            Err(error) => match serde_json::from_slice::<Status>(&line) {
-                Ok(status) if status.code != 0 => return Err(Failure::Ended(Box::new(status))),
-                _ => return Err(Failure::Unreadable(error)),
-            },
-        };
+
+    /// After all objects could not be streamed: whether the next try asks for a list, at once.
+    fn lists_instead(&mut self, failure: &Failure) -> bool {
+        let Some(way) = failure.instead() else { return false };
+        tracing::info!(kind = self.watched.kind, reason = %failure, "cannot stream all objects; listing them instead");
+        self.way = way;
+        true
+    }
+
+    /// One watch until its end: from its beginning with all objects, or from a position.
+    async fn watch(&mut self, taker: &mut dyn Taker) -> Result<(), Failure> {
+        let stream = Box::pin(self.client.request_stream(request(&self.watched, self.position)?).await?);
+        let mut frames = Frames::new(stream);
+        let mut listing = self.position.is_none();
+        if listing {
+            _ = taker.take(Change::Listing);
+        }
+        loop {
+            let silence = if listing { LISTING_SILENCE } else { SILENCE };
+            let read = tokio::time::timeout(silence, frames.more()).await;
+            if !read.map_err(|_| Failure::Silent)?? {
+                return Ok(());
+            }
+            while let Some(event) = frames.next::<Line>()? {
+                self.heard = true;
+                self.take(event, &mut listing, taker)?;
+            }
+        }
+    }
+
+    fn take(&mut self, event: Line, listing: &mut bool, taker: &mut dyn Taker) -> Result<(), Failure> {
         let object = event.object.get();
         let change = match event.kind {
-            "ADDED" | "MODIFIED" if listing => Change::Listed(object),
+            "ADDED" | "MODIFIED" if *listing => Change::Listed(object),
             "ADDED" | "MODIFIED" => Change::Put(object),
             "DELETED" => Change::Gone(object),
             "BOOKMARK" => {
-                let Bookmark { metadata } = serde_json::from_str(object).map_err(Failure::Unreadable)?;
-                if listing && metadata.annotations.contains_key(INITIAL_END) {
-                    listing = false;
-                    _ = taker.take(Change::Complete);
+                let bookmark: Bookmark = serde_json::from_str(object).map_err(Failure::Unreadable)?;
+                match *listing {
+                    // Servers that stream all objects send no bookmark before the one that ends them.
+                    true if !bookmark.ends_list() => return Err(Failure::NoEnd),
+                    true => _ = taker.take(Change::Complete),
+                    false => {}
                 }
-                if !listing {
-                    *position = metadata.resource_version.parse().ok().or(*position);
-                }
-                continue;
+                *listing = false;
+                self.position = bookmark.revision().or(self.position);
+                return Ok(());
             }
             _ => return Err(Failure::Ended(serde_json::from_str(object).map_err(Failure::Unreadable)?)),
         };
         match taker.take(change) {
-            Ok(revision) if !listing && revision > 0 => *position = Some(revision),
+            Ok(revision) if !*listing && revision > 0 => self.position = Some(revision),
             Ok(_) => {}
-            Err(error) => tracing::warn!(kind = watched.kind, %error, "an object cannot be read and is left out"),
+            Err(error) => tracing::warn!(kind = self.watched.kind, %error, "an object cannot be read and is left out"),
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn request(watched: &Watched, position: Option<u64>) -> Result<http::Request<Vec<u8>>, kube::Error> {
@@ -195,149 +299,4 @@ fn request(watched: &Watched, position: Option<u64>) -> Result<http::Request<Vec
         kube::core::Request::new(watched.path.as_str()).watch(&params, &from).map_err(kube::Error::BuildRequest)?;
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     Ok(request)
-}
-
-/// The next line into the buffer; false at the end. Half a line at the end is none.
-async fn next_line(mut stream: impl AsyncBufRead + Unpin, line: &mut Vec<u8>) -> Result<bool, Failure> {
-    line.clear();
-    match tokio::time::timeout(SILENCE, stream.read_until(b'\n', line)).await {
-        Err(_) => Err(Failure::Silent),
-        Ok(Ok(_)) => Ok(line.ends_with(b"\n")),
-        Ok(Err(error)) => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::VecDeque;
-    use std::sync::Arc;
-
-    use kube::client::Body;
-    use parking_lot::Mutex;
-    use serde_json::json;
-
-    use super::*;
-
-    /// What each request is answered with, and what was asked.
-    #[derive(Clone, Default)]
-    struct Server {
-        answers: Arc<Mutex<VecDeque<(u16, String)>>>,
-        asked: Arc<Mutex<Vec<String>>>,
-    }
-
-    impl Server {
-        fn client(&self) -> Client {
-            let server = self.clone();
-            let answer = move |request: http::Request<Body>| {
-                let server = server.clone();
-                async move {
-                    server.asked.lock().push(request.uri().query().unwrap_or_default().to_owned());
-                    let next = server.answers.lock().pop_front();
-                    // The last watch stays open.
-                    let Some((code, body)) = next else { return std::future::pending().await };
-                    http::Response::builder().status(code).body(Body::from(body.into_bytes()))
-                }
-            };
-            Client::new(tower::service_fn(answer), "default")
-        }
-    }
-
-    #[derive(Default)]
-    struct Names(Arc<Mutex<Vec<String>>>);
-
-    impl Taker for Names {
-        fn take(&mut self, change: Change<'_>) -> serde_json::Result<u64> {
-            let (what, text) = match change {
-                Change::Listing => ("listing", None),
-                Change::Listed(text) => ("listed", Some(text)),
-                Change::Complete => ("complete", None),
-                Change::Put(text) => ("put", Some(text)),
-                Change::Gone(text) => ("gone", Some(text)),
-            };
-            let Some(text) = text else {
-                self.0.lock().push(what.to_owned());
-                return Ok(0);
-            };
-            let object: k8s_openapi::api::core::v1::ConfigMap = serde_json::from_str(text)?;
-            self.0.lock().push(format!("{what} {}", object.metadata.name.unwrap_or_default()));
-            Ok(object.metadata.resource_version.and_then(|version| version.parse().ok()).unwrap_or(0))
-        }
-    }
-
-    fn line(kind: &str, name: &str, version: u64) -> String {
-        let metadata = json!({"name": name, "resourceVersion": version.to_string()});
-        format!(
-            "{}\n",
-            json!({"type": kind, "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}})
-        )
-    }
-
-    fn end_of_list(version: u64) -> String {
-        let metadata = json!({"resourceVersion": version.to_string(), "annotations": {INITIAL_END: "true"}});
-        format!(
-            "{}\n",
-            json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}})
-        )
-    }
-
-    /// What is taken, and what the server is asked, with these answers.
-    async fn play(answers: &[(u16, String)]) -> (Vec<String>, Vec<String>) {
-        let server = Server::default();
-        server.answers.lock().extend(answers.iter().cloned());
-        let path = "/api/v1/configmaps".into();
-        let watched =
-            Watched { kind: "ConfigMap".into(), path, fields: "metadata.name!=x".into(), labels: "a=b".into() };
-        let mut names = Names::default();
-        let taken = names.0.clone();
-        let all = follow(server.client(), watched, &mut names);
-        _ = tokio::time::timeout(Duration::from_secs(200), all).await;
-        (taken.lock().clone(), server.asked.lock().clone())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn it_lists_follows_and_goes_on_where_it_was() {
-        let first = [line("ADDED", "a", 3), end_of_list(7), line("MODIFIED", "a", 8), line("DELETED", "a", 9)].concat();
-        let cut = format!("{}{{\"type\":\"ADDED\",\"obj", line("ADDED", "b", 12));
-        let (taken, asked) = play(&[(200, first), (200, cut)]).await;
-        assert_eq!(taken, ["listing", "listed a", "complete", "put a", "gone a", "put b"]);
-        let from =
-            |query: &str| query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).map(str::to_owned);
-        assert_eq!(asked.iter().filter_map(|query| from(query)).collect::<Vec<_>>(), ["0", "9", "12"]);
-        assert!(asked[0].contains("sendInitialEvents=true") && !asked[1].contains("sendInitialEvents"), "{asked:?}");
-        assert!(asked.iter().all(|query| query.contains("fieldSelector=metadata.name%21%3Dx")), "{asked:?}");
-        assert!(asked.iter().all(|query| query.contains("labelSelector=a%3Db")), "{asked:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_came_too_late_lists_again() {
-        let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
-        let told = format!("{}\n", json!({"type": "ERROR", "object": gone}));
-        let list = |name: &str| [line("ADDED", name, 3), end_of_list(7)].concat();
-        // A server that was set back to an older state is behind where the watch was.
-        let behind = json!({"kind": "Status", "status": "Failure", "code": 504, "message": "Too large resource version",
-            "details": {"causes": [{"reason": "ResourceVersionTooLarge", "message": "", "field": ""}]}});
-        let (first, late) = ([(200, list("a")), (200, told)], [(200, list("b")), (410, gone.to_string())]);
-        let ahead = [(200, list("c")), (504, behind.to_string()), (200, list("d"))];
-        let (taken, asked) = play(&[&first[..], &late, &ahead].concat()).await;
-        let expected =
-            ["a", "b", "c", "d"].map(|name| ["listing".to_owned(), format!("listed {name}"), "complete".to_owned()]);
-        assert_eq!(taken, expected.concat());
-        assert_eq!(asked.len(), 8);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn one_that_cannot_be_read_breaks_nothing() {
-        let broken = format!("{}\n", json!({"type": "ADDED", "object": {"metadata": 5}}));
-        let (taken, asked) = play(&[(200, [line("ADDED", "a", 3), broken, end_of_list(7)].concat())]).await;
-        assert_eq!(taken, ["listing", "listed a", "complete"]);
-        assert_eq!(asked.len(), 2);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_always_ends_at_once_is_asked_slowly() {
-        let nothing: Vec<(u16, String)> = (0..100).map(|_| (200, String::new())).collect();
-        let (taken, asked) = play(&nothing).await;
-        assert!(taken.iter().all(|what| what == "listing"), "{taken:?}");
-        assert!(asked.len() < 15, "{}", asked.len());
-    }
 }

@@ -222,7 +222,7 @@ fn parse_name(name: &str) -> Result<Reference, ImageError> {
 struct DockerImage {
     config: String,
     repo_tags: Option<Vec<String>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "machinery::codec::null_as_default")]
     layers: Vec<String>,
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Descriptor {
     pub digest: String,
     pub size: u64,
     pub platform: Option<DescriptorPlatform>,
+    #[serde(deserialize_with = "machinery::codec::null_as_default")]
     pub annotations: HashMap<String, String>,
 }
 

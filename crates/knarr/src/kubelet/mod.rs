@@ -138,18 +138,15 @@ const CNI_CONF_DIR: &str = "/etc/cni/net.d";
 
 /// Until it is told to stop. Containers go on running after it.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("knarr").build()?;
-    runtime.block_on(serve(flags))
+    crate::alone::run(|shutdown| serve(flags, shutdown))
 }
 
-async fn serve(mut flags: Flags) -> anyhow::Result<()> {
+async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     // Mounts and kubeconfigs name what is in these folders from elsewhere.
     flags.root_dir = std::path::absolute(&flags.root_dir).context("--root-dir")?;
     flags.cert_dir = std::path::absolute(&flags.cert_dir).context("--cert-dir")?;
     let file = flags.file()?;
     let name = flags.hostname_override.clone().unwrap_or_else(crate::server::host_name);
-    let shutdown = Shutdown::new();
-    crate::alone::cancel_on_signal(&shutdown)?;
     // Whoever watches over the kubelet asks here from the start, also while it waits for its certificate.
     if file.healthz_port != 0 {
         let address = SocketAddr::new(file.healthz_bind_address, file.healthz_port);

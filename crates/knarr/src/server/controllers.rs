@@ -1,7 +1,7 @@
 //! What a server's own controllers are told: its keys, its ranges, and what operators change.
 
 use anyhow::Context;
-use kube_controller_manager::{Config, LocalStorage, PrivateKey, SigningAuthority};
+use kube_controller_manager::{Config, LocalStorage, PrivateKey, SigningAuthorities, SigningAuthority};
 
 use super::Flags;
 
@@ -34,7 +34,7 @@ pub fn config(flags: &Flags) -> anyhow::Result<Config> {
             .unwrap_or_else(|| crate::node::node_range_prefix(flags.node.max_pods))
             .max(cluster_cidr.prefix_len().min(32)),
         node_cidr_mask_size_ipv6: defaults.node_cidr_mask_size_ipv6.max(cluster_cidr.prefix_len()),
-        signing_authority: Some(signing),
+        signing_authorities: SigningAuthorities::all(signing),
         bind_node_names: true,
         server_addresses: flags.addresses(),
         service_account_key: Some(PrivateKey(read("sa.key")?)),

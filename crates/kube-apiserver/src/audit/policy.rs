@@ -109,7 +109,7 @@ impl Chosen {
 impl Policy {
     pub fn parse(text: &str) -> Result<Policy, String> {
         let value = codec::decode_yaml(text.as_bytes()).map_err(|error| error.to_string())?.value;
-        let policy: Policy = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        let policy: Policy = serde_json::from_value(codec::without_nulls(value)).map_err(|error| error.to_string())?;
         if policy.api_version != "audit.k8s.io/v1" || policy.kind != "Policy" {
             let Policy { api_version, kind, .. } = policy;
             return Err(format!("it is a {kind:?} of {api_version:?}, but must be a Policy of audit.k8s.io/v1"));

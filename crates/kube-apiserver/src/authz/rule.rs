@@ -1,5 +1,6 @@
 //! One policy rule of a role: what it allows, and whether it covers another rule. Pure.
 
+use machinery::codec::null_as_default;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -8,15 +9,15 @@ use super::Attributes;
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rule {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub verbs: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub api_groups: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub resources: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub resource_names: Vec<String>,
-    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_default")]
     pub non_resource_urls: Vec<String>,
 }
 

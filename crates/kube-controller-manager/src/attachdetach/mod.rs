@@ -2,11 +2,15 @@
 
 mod plan;
 
+use std::collections::{BTreeSet, HashMap};
+
 use component_helpers::pods::node;
 use futures::FutureExt;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use kube::Api;
+use parking_lot::Mutex;
 use reconcile::{Error, Key, On, Plan, Rule, Work, Write};
 
 use crate::{Context, Controller};
@@ -90,12 +94,35 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
         }
     }
     let node = cx.cache::<Node>().get(key);
-    let plan = plan::plan(&key.name, node.as_deref(), &wanted, &attachments);
+    let unneeded = match cx.settings.force_detach_on_timeout {
+        true => cx.memory::<Since>().count(cx, &key.name, plan::unneeded(&key.name, &wanted, &attachments)),
+        false => plan::Unneeded::new(),
+    };
+    let plan = plan::plan(&key.name, node.as_deref(), &wanted, &attachments, &unneeded);
     if !plan.writes.iter().any(Write::is_delete) {
         return Ok(plan);
     }
     // What a node has mounted is never detached. Its newest word counts, not the copy, which may be old.
     let node = Api::<Node>::all(cx.client.clone()).get_opt(&key.name).await;
     let node = node.map_err(|error| Error::api(format!("get node {key}"), error))?;
-    Ok(plan::plan(&key.name, node.as_ref(), &wanted, &attachments))
+    Ok(plan::plan(&key.name, node.as_ref(), &wanted, &attachments, &unneeded))
+}
+
+/// Since when nobody has needed the attachments of a node, by the node's name. After a restart the time begins anew, as upstream.
+#[derive(Default)]
+struct Since(Mutex<HashMap<String, HashMap<String, Timestamp>>>);
+
+impl Since {
+    fn count(&self, cx: &Context, node: &str, unneeded: BTreeSet<String>) -> plan::Unneeded {
+        let now = cx.steady();
+        let mut all = self.0.lock();
+        let mut before = all.remove(node).unwrap_or_default();
+        let since: HashMap<String, Timestamp> =
+            unneeded.into_iter().map(|name| (name.clone(), before.remove(&name).unwrap_or(now))).collect();
+        let counted = since.iter().map(|(name, time)| (name.clone(), now.duration_since(*time))).collect();
+        if !since.is_empty() {
+            all.insert(node.to_owned(), since);
+        }
+        counted
+    }
 }

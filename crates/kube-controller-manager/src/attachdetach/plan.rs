@@ -1,10 +1,12 @@
 //! Which attachments a node needs, which it does not, and what its status says is attached.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use component_helpers::pods::has_ended;
 use component_helpers::volumes::volume_spec;
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{AttachedVolume, Node, PersistentVolume, Pod};
 use k8s_openapi::api::storage::v1::{VolumeAttachment, VolumeAttachmentSource, VolumeAttachmentSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta};
@@ -16,11 +18,48 @@ pub(super) fn holds(pod: &Pod) -> bool {
     !has_ended(pod)
 }
 
+/// A node that does not answer cannot say that it has unmounted. What nobody has needed for so long is detached all the same,
+/// as upstream.
+const UNMOUNT_MAX: SignedDuration = SignedDuration::from_mins(6);
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// For how long nobody has needed an attachment, by its name.
+pub(super) type Unneeded = HashMap<String, SignedDuration>;
+
+/// The attachments of a node that no pod needs.
+pub(super) fn unneeded(
+    node_name: &str,
+    wanted: &[(Arc<Pod>, Arc<PersistentVolume>)],
+    attachments: &[Arc<VolumeAttachment>],
+) -> BTreeSet<String> {
+    let needed: BTreeSet<String> = wanted.iter().map(|(_, volume)| attachment_name(volume, node_name)).collect();
+    let here = attachments.iter().filter(|attachment| attachment.spec.node_name == node_name);
+    here.filter_map(|attachment| attachment.metadata.name.clone()).filter(|name| !needed.contains(name)).collect()
+}
+
+/// Whether a volume goes from this node though the node says that it is mounted; when to look again where it may later.
+fn is_forced(node: Option<&Node>, unneeded: Option<&SignedDuration>) -> Result<bool, Duration> {
+    let Some(node) = node else { return Ok(true) };
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    if taints.any(|taint| taint.key == OUT_OF_SERVICE) {
+        return Ok(true);
+    }
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    // Without a time the operator wants no force.
+    let Some(waited) = unneeded.filter(|_| !is_ready) else { return Ok(false) };
+    match Duration::try_from(UNMOUNT_MAX - *waited) {
+        Ok(rest) if !rest.is_zero() => Err(rest),
+        _ => Ok(true),
+    }
+}
+
 pub(super) fn plan(
     node_name: &str,
     node: Option<&Node>,
     wanted: &[(Arc<Pod>, Arc<PersistentVolume>)],
     attachments: &[Arc<VolumeAttachment>],
+    unneeded: &Unneeded,
 ) -> Plan {
     let mut plan = Plan::nothing();
     let here = || attachments.iter().filter(|attachment| attachment.spec.node_name == node_name);
@@ -42,7 +81,7 @@ pub(super) fn plan(
                 "Multi-Attach error for volume \"{pv}\" Volume is already exclusively attached to one node and can't be attached to another"
             );
             plan.events.push(Event::warning(*pod, "FailedAttachVolume", message));
-            plan.come_back(std::time::Duration::from_secs(30));
+            plan.come_back(Duration::from_secs(30));
             continue;
         }
         plan.writes.push(Write::create(&attachment(name, volume, node_name)).accept(&["AlreadyExists"]));
@@ -52,9 +91,18 @@ pub(super) fn plan(
         let name = attachment.metadata.name.as_deref().unwrap_or_default();
         // Attachments that others made are theirs.
         let ours = name.strip_prefix("csi-").is_some_and(|hash| hash.len() == 64);
-        let mounted = || in_use.iter().any(|used| attached_name(attachment, wanted).as_deref() == Some(used));
-        if ours && !needed.contains_key(name) && !mounted() && !still_mounted(attachment, node, &in_use) {
-            plan.writes.push(Write::delete(&**attachment, DeleteOptions::default()));
+        if !ours || needed.contains_key(name) {
+            continue;
+        }
+        let named = || in_use.iter().any(|used| attached_name(attachment, wanted).as_deref() == Some(used));
+        let is_mounted = named() || still_mounted(attachment, node, &in_use);
+        match is_forced(node, unneeded.get(name)) {
+            Ok(forced) if forced || !is_mounted => {
+                plan.writes.push(Write::delete(&**attachment, DeleteOptions::default()));
+            }
+            Err(_) if !is_mounted => plan.writes.push(Write::delete(&**attachment, DeleteOptions::default())),
+            Err(rest) => plan.come_back(rest),
+            Ok(_) => {}
         }
     }
     plan.writes.extend(node.and_then(|node| attached_status(node, &needed, here())));
@@ -205,7 +253,7 @@ mod tests {
         const NAME: &str = "kubernetes.io/csi/d^h";
         let check = |used: bool, mode: &str, node: &Node, attachments: &[Arc<VolumeAttachment>], expected: &[&str]| {
             let wanted = if used { vec![(Arc::<Pod>::default(), volume(mode))] } else { Vec::new() };
-            let plan = plan("n1", Some(node), &wanted, attachments);
+            let plan = plan("n1", Some(node), &wanted, attachments, &Unneeded::new());
             let writes = plan.writes.iter().map(|write| {
                 let text = write.to_string();
                 text.split("/csi-").next().unwrap_or_default().to_owned()
@@ -225,5 +273,32 @@ mod tests {
         check(false, "ReadWriteOnce", &node(&[NAME], &[NAME]), &[attached("n1", true)], &[]);
         check(false, "ReadWriteOnce", &node(&[NAME], &[]), &[attached("n1", true)], &[delete]);
         check(false, "ReadWriteOnce", &node(&[NAME], &[]), &[], &[status]);
+    }
+
+    #[test]
+    fn what_is_mounted_on_a_lost_node_is_detached_in_the_end() {
+        const NAME: &str = "kubernetes.io/csi/d^h";
+        let attachment = attached("n1", true);
+        let name = attachment.metadata.name.clone().expect("a name");
+        assert_eq!(unneeded("n1", &[], std::slice::from_ref(&attachment)), BTreeSet::from([name.clone()]));
+        let check = |ready: &str, taint: &str, minutes: Option<i64>, expected: (usize, Option<u64>)| {
+            let mut node = node(&[NAME], &[NAME]);
+            node.status.as_mut().expect("a status").conditions =
+                serde_json::from_value(json!([{"type": "Ready", "status": ready}])).expect("conditions");
+            node.spec =
+                serde_json::from_value(json!({"taints": [{"key": taint, "effect": "NoExecute"}]})).expect("a spec");
+            let times = minutes.map(|minutes| (name.clone(), SignedDuration::from_mins(minutes)));
+            let plan = plan("n1", Some(&node), &[], std::slice::from_ref(&attachment), &times.into_iter().collect());
+            let deletes = plan.writes.iter().filter(|write| write.is_delete()).count();
+            assert_eq!((deletes, plan.again.map(|time| time.as_secs())), expected, "{ready} {taint} {minutes:?}");
+        };
+        check("True", "", Some(60), (0, None));
+        check("Unknown", "", Some(5), (0, Some(60)));
+        check("Unknown", "", Some(6), (1, None));
+        check("False", "", Some(7), (1, None));
+        // The operator wants no force: only the taint helps.
+        check("Unknown", "", None, (0, None));
+        check("Unknown", OUT_OF_SERVICE, None, (1, None));
+        check("True", OUT_OF_SERVICE, Some(0), (1, None));
     }
 }

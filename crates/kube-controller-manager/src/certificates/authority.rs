@@ -8,7 +8,7 @@ use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::FromDer;
 
 use super::der::{bit_string, element, extension, integer, named_bits, object_identifier, sequence, time};
-use super::request::Parsed;
+use super::request::{CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, Parsed};
 use crate::PrivateKey;
 
 /// The authority that signs requests: certificate and key, as PEM.
@@ -16,6 +16,36 @@ use crate::PrivateKey;
 pub struct SigningAuthority {
     pub certificate_pem: String,
     pub key: PrivateKey,
+}
+
+/// Which authority signs for which signer.
+#[derive(Clone, Debug, Default)]
+pub struct SigningAuthorities {
+    /// For all signers but those that have one of their own.
+    pub common: Option<SigningAuthority>,
+    pub kubelet_serving: Option<SigningAuthority>,
+    pub kubelet_client: Option<SigningAuthority>,
+    pub kube_apiserver_client: Option<SigningAuthority>,
+    pub legacy_unknown: Option<SigningAuthority>,
+}
+
+impl SigningAuthorities {
+    /// One for all.
+    pub fn all(authority: SigningAuthority) -> SigningAuthorities {
+        SigningAuthorities { common: Some(authority), ..SigningAuthorities::default() }
+    }
+
+    /// None for signers that are not this cluster's, or are not to sign.
+    pub(super) fn of(&self, signer: &str) -> Option<&SigningAuthority> {
+        let own = match signer {
+            KUBELET_SERVING => &self.kubelet_serving,
+            KUBELET_CLIENT => &self.kubelet_client,
+            CLIENT => &self.kube_apiserver_client,
+            LEGACY => &self.legacy_unknown,
+            _ => return None,
+        };
+        own.as_ref().or(self.common.as_ref())
+    }
 }
 
 /// Certificates begin a little earlier, for clocks that are behind.

@@ -19,7 +19,7 @@ use reconcile::{Key, On, Rule, Work};
 
 use crate::{Config, Controller};
 
-pub use authority::SigningAuthority;
+pub use authority::{SigningAuthorities, SigningAuthority};
 
 static RULES: &[Rule] = &[
     Rule {

@@ -8,27 +8,26 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use reconcile::{Error, Key, Plan, Write};
 
-use super::authority::SigningAuthority;
-use super::request::{self, CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY, has_condition, is_issued};
+use super::authority::SigningAuthorities;
+use super::request::{self, has_condition, is_issued};
 use crate::Context;
 use crate::common::conditions::seconds;
 
 pub(super) async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
-    let Some(authority) = &cx.settings.signing_authority else { return Ok(Plan::nothing()) };
     let Some(request) = cx.cache::<CertificateSigningRequest>().get(key) else { return Ok(Plan::nothing()) };
-    let plan = plan(authority, cx.settings.signing_duration, &request, cx.now());
+    let plan = plan(&cx.settings.signing_authorities, cx.settings.signing_duration, &request, cx.now());
     plan.map_err(|why| Error::Other(format!("sign {key}: {why}")))
 }
 
 pub(super) fn plan(
-    authority: &SigningAuthority,
+    authorities: &SigningAuthorities,
     longest: Duration,
     object: &CertificateSigningRequest,
     now: Timestamp,
 ) -> Result<Plan, String> {
-    let ours = [CLIENT, KUBELET_CLIENT, KUBELET_SERVING, LEGACY].contains(&object.spec.signer_name.as_str());
+    let Some(authority) = authorities.of(&object.spec.signer_name) else { return Ok(Plan::nothing()) };
     let refused = has_condition(object, "Denied") || has_condition(object, "Failed");
-    if !ours || refused || is_issued(object) || !has_condition(object, "Approved") {
+    if refused || is_issued(object) || !has_condition(object, "Approved") {
         return Ok(Plan::nothing());
     }
     let usages = object.spec.usages.as_deref().unwrap_or_default();

@@ -9,9 +9,10 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, SanType}
 use serde_json::json;
 use x509_parser::prelude::FromDer;
 
-use super::authority::SigningAuthority;
+use super::authority::{SigningAuthorities, SigningAuthority};
 use super::{approver, cleaner, signer};
 
+const SERVING: &str = "digital signature,key encipherment,server auth";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 fn now() -> Timestamp {
@@ -69,7 +70,7 @@ fn approved_requests_are_signed() {
     let authority = authority();
     let request =
         request("kubernetes.io/kubelet-serving", NODE, "system:nodes", Some("n1.example"), SERVER_USAGES, "Approved");
-    let plan = signer::plan(&authority, YEAR, &request, now()).unwrap();
+    let plan = signer::plan(&SigningAuthorities::all(authority.clone()), YEAR, &request, now()).unwrap();
     assert_eq!(plan.writes[0].to_string(), "update /apis/certificates.k8s.io/v1/certificatesigningrequests/r/status");
     let signed: CertificateSigningRequest = serde_json::from_value(plan.writes[0].body().clone()).unwrap();
     let pem = signed.status.unwrap().certificate.unwrap().0;
@@ -98,7 +99,7 @@ fn what_a_signer_may_not_give_fails() {
     let check = |signer: &str, name: &str, organization: &str, dns: Option<&str>, usages: &str, expected: &str| {
         let signer = format!("kubernetes.io/{signer}");
         let request = request(&signer, name, organization, dns, usages, "Approved");
-        let plan = signer::plan(&authority, YEAR, &request, now()).unwrap();
+        let plan = signer::plan(&SigningAuthorities::all(authority.clone()), YEAR, &request, now()).unwrap();
         let status = &plan.writes[0].body()["status"];
         let said = match status["certificate"].is_string() {
             true => "signed",
@@ -122,11 +123,31 @@ fn what_a_signer_may_not_give_fails() {
 }
 
 #[test]
+fn signers_may_have_authorities_of_their_own() {
+    let authorities = SigningAuthorities { kubelet_serving: Some(authority()), ..SigningAuthorities::default() };
+    let signs = |authorities: &SigningAuthorities, name: &str| {
+        let request =
+            request(&format!("kubernetes.io/{name}"), "system:node:a", "system:nodes", Some("a"), SERVING, "Approved");
+        !signer::plan(authorities, YEAR, &request, now()).unwrap().writes.is_empty()
+    };
+    assert!(signs(&authorities, "kubelet-serving"));
+    for other in ["kubelet-client", "kube-apiserver-client", "legacy-unknown"] {
+        assert!(!signs(&authorities, other), "{other}");
+    }
+    let both = SigningAuthorities { common: Some(authority()), ..authorities };
+    assert_ne!(
+        both.of("kubernetes.io/kubelet-serving").unwrap().certificate_pem,
+        both.of("kubernetes.io/legacy-unknown").unwrap().certificate_pem
+    );
+    assert!(both.of("example.com/mine").is_none());
+}
+
+#[test]
 fn only_approved_requests_of_our_signers_are_looked_at() {
     let authority = authority();
     let writes = |signer: &str, state: &str| {
         let request = request(signer, "jane", "devs", None, CLIENT_USAGES, state);
-        signer::plan(&authority, YEAR, &request, now()).unwrap().writes.len()
+        signer::plan(&SigningAuthorities::all(authority.clone()), YEAR, &request, now()).unwrap().writes.len()
     };
     let client = "kubernetes.io/kube-apiserver-client";
     assert_eq!(writes(client, "Approved"), 1);

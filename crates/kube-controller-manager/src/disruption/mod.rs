@@ -8,6 +8,7 @@ use futures::FutureExt;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use reconcile::events::{EventType, reference};
 use reconcile::{Key, Kind, On, Plan, Rule, Work};
 
 use crate::{Context, Controller};
@@ -41,6 +42,9 @@ pub(crate) static CONTROLLER: Controller = Controller {
                     selector.is_some_and(|selector| selects(&selector, pod.metadata.labels.as_ref()))
                 });
                 let mut keys: Vec<Key> = selecting.map(|budget| Key::of(&budget.metadata)).collect();
+                if let Some(message) = plan::too_many(pod, &keys) {
+                    cx.events.event(&reference(pod), EventType::Warning, "MultiplePodDisruptionBudgets", message);
+                }
                 if plan::is_marked(pod) {
                     keys.push(Key::new(namespace, format!("{POD}{}", Key::of(&pod.metadata).name)));
                 }

@@ -174,6 +174,17 @@ fn set_condition(
     status.conditions = Some(conditions);
 }
 
+/// What is wrong with a pod that several budgets select: it cannot be evicted at all.
+pub(super) fn too_many(pod: &Pod, budgets: &[Key]) -> Option<String> {
+    let first = budgets.first().filter(|_| budgets.len() > 1)?;
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    let (namespace, name) = (text(&pod.metadata.namespace), text(&pod.metadata.name));
+    Some(format!(
+        "Pod {namespace:?}/{name:?} matches multiple PodDisruptionBudgets.  Chose {:?} arbitrarily.",
+        first.name
+    ))
+}
+
 /// Whether the pod says that it is about to be disrupted, though nobody deletes it. What its kubelet says is never stale.
 pub(super) fn is_marked(pod: &Pod) -> bool {
     let marked = condition(pod, TARGET).is_some_and(|condition| {
@@ -236,6 +247,15 @@ mod tests {
         let reason = body["conditions"][0]["reason"].as_str().unwrap_or_default();
         let events: Vec<&str> = plan.events.iter().map(|event| event.reason).collect();
         assert_eq!(format!("{} {reason} {}", numbers.join(" "), events.join(",")), expected, "{spec} {text}");
+    }
+
+    #[test]
+    fn several_budgets_of_one_pod_are_told() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "a"}})).expect("a pod");
+        let keys = [Key::new("a", "x"), Key::new("a", "y")];
+        assert_eq!(too_many(&pod, &keys[..1]), None);
+        let message = "Pod \"a\"/\"p\" matches multiple PodDisruptionBudgets.  Chose \"x\" arbitrarily.";
+        assert_eq!(too_many(&pod, &keys).as_deref(), Some(message));
     }
 
     #[test]

@@ -89,5 +89,6 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     slices.retain(|slice| service_of(slice, MANAGER).as_ref() == Some(key));
     let nodes = cx.cache::<Node>();
     let zones = zones::are_wished(&service).then(|| zones::Zones::of(&nodes.list()));
-    Ok(plan::plan(&service, &pods, &slices, |name| nodes.get(&Key::cluster(name)), zones.as_ref()))
+    let (zones, endpoints_max) = (zones.as_ref(), cx.settings.endpoints_per_slice_max);
+    Ok(plan::plan(&service, &pods, &slices, |name| nodes.get(&Key::cluster(name)), zones, endpoints_max))
 }

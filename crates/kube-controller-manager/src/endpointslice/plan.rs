@@ -21,8 +21,6 @@ use crate::common::serving::{
     reference_to, zone_of,
 };
 
-const ENDPOINTS_MAX: usize = 100;
-
 /// When a pod's node is not known yet, the pod is left out until it is.
 const NODE_UNKNOWN_WAIT: Duration = Duration::from_secs(1);
 
@@ -33,6 +31,7 @@ pub(super) fn plan(
     slices: &[Arc<EndpointSlice>],
     node_of: impl Fn(&str) -> Option<Arc<Node>>,
     zones: Option<&Zones>,
+    endpoints_max: usize,
 ) -> Plan {
     let mut plan = Plan::nothing();
     let spec = service.spec.as_ref();
@@ -53,7 +52,7 @@ pub(super) fn plan(
         }
         let existing: Vec<&EndpointSlice> =
             slices.iter().map(|slice| &**slice).filter(|slice| slice.address_type == *family).collect();
-        plan.writes.extend(writes(service, family, &existing, wished, trigger.as_deref(), zones));
+        plan.writes.extend(writes(service, family, &existing, wished, trigger.as_deref(), zones, endpoints_max));
     }
     plan
 }
@@ -130,6 +129,7 @@ fn writes(
     wished: Vec<(Vec<EndpointPort>, Vec<Endpoint>)>,
     trigger: Option<&str>,
     zones: Option<&Zones>,
+    endpoints_max: usize,
 ) -> Vec<Write> {
     let labels = labels(service);
     let mut of_ports: BTreeMap<_, Vec<(usize, &EndpointSlice, bool)>> = BTreeMap::new();
@@ -141,7 +141,7 @@ fn writes(
     let (mut targets, mut deleted) = (Vec::new(), Vec::new());
     for (ports, endpoints) in wished {
         let slices = of_ports.remove(&sorted(&ports)).unwrap_or_default();
-        let packed = pack(&slices, endpoints, ENDPOINTS_MAX);
+        let packed = pack(&slices, endpoints, endpoints_max);
         deleted.extend(packed.delete);
         let kept = packed.keep.into_iter().map(|(place, endpoints)| (Some(place), endpoints));
         let created = packed.create.into_iter().map(|endpoints| (None, endpoints));

@@ -44,7 +44,7 @@ fn node_of(name: &str) -> Option<Arc<Node>> {
 /// Each write in a line: verb, ports, and per endpoint address, conditions (r, s, t) and hints.
 fn shown(service: &Service, pods: &str, slices: &[Arc<EndpointSlice>]) -> Vec<String> {
     let pods: Vec<Arc<Pod>> = pods.split(';').map(str::trim).filter(|line| !line.is_empty()).map(pod).collect();
-    let plan = plan(service, &pods, slices, node_of, None);
+    let plan = plan(service, &pods, slices, node_of, None, 100);
     let show = |write: &reconcile::Write| {
         let verb = write.to_string().split(' ').next().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();

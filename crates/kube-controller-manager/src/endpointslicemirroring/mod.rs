@@ -48,7 +48,9 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     };
     slices.retain(|slice| service_of(slice, MANAGER).as_ref() == Some(key));
     Ok(match (endpoints, service) {
-        (Some(endpoints), Some(service)) if plan::has_no_selector(&service) => plan::plan(&endpoints, &slices),
+        (Some(endpoints), Some(service)) if plan::has_no_selector(&service) => {
+            plan::plan(&endpoints, &slices, cx.settings.mirrored_addresses_max)
+        }
         _ => plan::remove(&slices),
     })
 }

@@ -16,7 +16,6 @@ use crate::endpoints::{LEADER, MANAGED_BY as ENDPOINTS_MANAGED_BY};
 use crate::endpointslice::pack::{pack, sorted};
 use crate::endpointslice::{MANAGED_BY, SERVICE_NAME};
 
-const ENDPOINTS_MAX: usize = 1000;
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -35,7 +34,7 @@ pub(super) fn remove(slices: &[Arc<EndpointSlice>]) -> Plan {
     Plan { writes, ..Plan::default() }
 }
 
-pub(super) fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan {
+pub(super) fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>], addresses_max: usize) -> Plan {
     let mut plan = Plan::nothing();
     let (labels, annotations) = (labels(endpoints), annotations(endpoints));
     let mut there: BTreeMap<_, Vec<(usize, &EndpointSlice, bool)>> = BTreeMap::new();
@@ -47,15 +46,15 @@ pub(super) fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan
     }
     let mut deleted = Vec::new();
     let mut created = Vec::new();
-    for (family, ports, wished, left_out) in wished(endpoints) {
+    for (family, ports, wished, left_out) in wished(endpoints, addresses_max) {
         if left_out > 0 {
             let message = format!(
-                "A max of {ENDPOINTS_MAX} addresses can be mirrored to EndpointSlices per Endpoints subset. {left_out} addresses were skipped"
+                "A max of {addresses_max} addresses can be mirrored to EndpointSlices per Endpoints subset. {left_out} addresses were skipped"
             );
             plan.events.push(Event::warning(endpoints, "TooManyAddressesToMirror", message));
         }
         let existing = there.remove(&(family.to_owned(), sorted(&ports))).unwrap_or_default();
-        let packed = pack(&existing, wished, ENDPOINTS_MAX);
+        let packed = pack(&existing, wished, addresses_max);
         deleted.extend(packed.delete);
         for (place, kept) in packed.keep {
             let other = existing.iter().any(|(index, _, other)| *index == place && *other);
@@ -97,7 +96,7 @@ pub(super) fn plan(endpoints: &Endpoints, slices: &[Arc<EndpointSlice>]) -> Plan
 type Wished = (&'static str, Vec<EndpointPort>, Vec<Endpoint>, usize);
 
 /// Per subset and family: ports, endpoints, and how many addresses were too many.
-fn wished(endpoints: &Endpoints) -> Vec<Wished> {
+fn wished(endpoints: &Endpoints, addresses_max: usize) -> Vec<Wished> {
     let mut all: BTreeMap<_, Wished> = BTreeMap::new();
     for subset in endpoints.subsets.iter().flatten() {
         let ports = ports(subset);
@@ -112,7 +111,7 @@ fn wished(endpoints: &Endpoints) -> Vec<Wished> {
             }
             let family = if ip.is_ipv6() { "IPv6" } else { "IPv4" };
             let entry = all.entry((family, sorted(&ports))).or_insert_with(|| (family, ports.clone(), Vec::new(), 0));
-            match seen.len() > ENDPOINTS_MAX {
+            match seen.len() > addresses_max {
                 true => entry.3 += 1,
                 false => entry.2.push(endpoint(address, ready)),
             }
@@ -174,7 +173,7 @@ mod tests {
 
     #[test]
     fn each_family_has_its_slice() {
-        let made = plan(&endpoints(), &[]);
+        let made = plan(&endpoints(), &[], 1000);
         let slices: Vec<EndpointSlice> =
             made.writes.iter().map(|write| serde_json::from_value(write.body().clone()).expect("a slice")).collect();
         let told: Vec<(String, usize)> = slices
@@ -184,10 +183,10 @@ mod tests {
         assert_eq!(told, [("IPv4".to_owned(), 2), ("IPv6".to_owned(), 1)]);
         assert_eq!(made.writes[0].body()["metadata"]["annotations"], json!({"note": "z"}));
         let slices: Vec<Arc<EndpointSlice>> = slices.into_iter().map(Arc::new).collect();
-        assert!(plan(&endpoints(), &slices).writes.is_empty());
+        assert!(plan(&endpoints(), &slices, 1000).writes.is_empty());
         let mut fewer = endpoints();
         fewer.subsets.as_mut().expect("subsets")[0].addresses.as_mut().expect("addresses").pop();
-        assert_eq!(plan(&fewer, &slices).writes.len(), 1);
+        assert_eq!(plan(&fewer, &slices, 1000).writes.len(), 1);
         assert_eq!(remove(&slices).writes.len(), 2);
     }
 

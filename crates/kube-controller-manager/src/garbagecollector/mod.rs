@@ -53,10 +53,11 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         unsynced: watch::Sender::new(1),
     });
     let watching = watches::follow(collector.clone(), shutdown.clone());
-    let working = reconcile::work(CONTROLLER.name, &collector.queue, WORKERS_MAX, &shutdown, |job| {
-        let collector = collector.clone();
-        async move { attempt::attempt(&collector, job).await }
-    });
+    let working =
+        reconcile::work(CONTROLLER.name, &collector.queue, collector.cx.workers(WORKERS_MAX), &shutdown, |job| {
+            let collector = collector.clone();
+            async move { attempt::attempt(&collector, job).await }
+        });
     futures::future::join(watching, working).await;
     Ok(())
 }

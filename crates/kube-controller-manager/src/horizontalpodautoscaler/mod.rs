@@ -7,6 +7,7 @@ mod behavior;
 mod evaluate;
 mod metrics;
 mod replicas;
+mod rivals;
 mod scale;
 mod settings;
 mod status;
@@ -16,10 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::stream::{self, StreamExt};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Api;
 use kube::api::ListParams;
-use reconcile::{Error, Rule, Shutdown, Work};
+use reconcile::{Error, Key, Rule, Shutdown, Work};
+use tasks::Boxed;
 use tokio::time::MissedTickBehavior;
 
 use self::behavior::Memory;
@@ -28,6 +31,8 @@ use crate::{Context, Controller};
 
 /// No period is shorter: a timer without one would never rest.
 const PERIOD_MIN: Duration = Duration::from_millis(10);
+/// So many autoscalers are looked at at the same time: most of it is waiting for metrics.
+const WORKERS_MAX: usize = 5;
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "horizontal-pod-autoscaler-controller",
@@ -73,12 +78,20 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         };
         let uid = |one: &HorizontalPodAutoscaler| one.metadata.uid.clone().unwrap_or_default();
         memories.retain(|known, _| all.iter().any(|one| uid(one) == *known));
-        for autoscaler in &all {
-            let memory = memories.entry(uid(autoscaler)).or_default();
-            tokio::select! {
-                () = shutdown.cancelled() => return Ok(()),
-                () = status::look(&cx, autoscaler, memory) => {}
-            }
+        let keys: Vec<Key> = all.iter().map(|one| Key::of(&one.metadata)).collect();
+        cx.memory::<rivals::Rivals>().keep_only(&keys);
+        let looks = all.into_iter().map(|autoscaler| {
+            let (cx, uid) = (cx.clone(), uid(&autoscaler));
+            let mut memory = memories.remove(&uid).unwrap_or_default();
+            tasks::boxed(async move {
+                status::look(&cx, &autoscaler, &mut memory).await;
+                (uid, memory)
+            })
+        });
+        let looks: Vec<Boxed<(String, Memory)>> = looks.collect();
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            looked = stream::iter(looks).buffer_unordered(cx.workers(WORKERS_MAX)).collect() => memories = looked,
         }
     }
 }

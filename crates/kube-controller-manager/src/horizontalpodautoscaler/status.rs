@@ -8,10 +8,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
+use reconcile::Key;
 use reconcile::events::{EventType, reference};
 
 use super::behavior::{Memory, allow};
 use super::evaluate::{Scene, evaluate, tolerance};
+use super::rivals::Rivals;
 use super::scale;
 use crate::Context;
 use crate::common::conditions::seconds;
@@ -153,6 +155,7 @@ async fn metrics(
         story.event(EventType::Warning, "SelectorRequired", "selector is required".into());
         let message = "the HPA target's scale is missing a selector";
         story.condition("ScalingActive", false, "InvalidSelector", message);
+        story.event(EventType::Warning, "FailedComputeMetricsReplicas", "selector is required".into());
         return None;
     }
     let pods: Api<Pod> = Api::namespaced(story.cx.client.clone(), namespace);
@@ -164,6 +167,13 @@ async fn metrics(
             return None;
         }
     };
+    let noted = story.cx.memory::<Rivals>().note(Key::of(&story.autoscaler.metadata), &selector, &pods);
+    if let Err(message) = noted {
+        story.condition("ScalingActive", false, "AmbiguousSelector", &message);
+        story.event(EventType::Warning, "AmbiguousSelector", message.clone());
+        story.event(EventType::Warning, "FailedComputeMetricsReplicas", message);
+        return None;
+    }
     let client = story.cx.client.clone();
     let settings = &story.cx.settings.autoscaling;
     let (now, tolerance) = (story.now, tolerance(settings, spec));

@@ -17,9 +17,6 @@ use reconcile::{Error, Key, Plan, Rule, Shutdown, Work, perform};
 
 use crate::{Context, Controller};
 
-/// How long a token may lie unused before it is marked, and then before it goes, as upstream.
-pub(crate) const CLEAN_UP_PERIOD: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
 const TOKENS: &str = "type=kubernetes.io/service-account-token";
 const NAMESPACE: &str = "kube-system";
 const TRACKING: &str = "kube-apiserver-legacy-service-account-token-tracking";
@@ -68,7 +65,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
 async fn look(cx: &Context) -> Result<(), Error> {
     let Some(since) = tracked_since(cx).await? else { return Ok(()) };
     let today = cx.now().to_zoned(jiff::tz::TimeZone::UTC).date();
-    let days = i64::try_from(CLEAN_UP_PERIOD.as_secs() / (24 * 60 * 60)).unwrap_or(i64::MAX);
+    let days = i64::try_from(cx.settings.legacy_token_clean_up_period.as_secs() / (24 * 60 * 60)).unwrap_or(i64::MAX);
     if !plan::is_past(since, days, today) {
         return Ok(());
     }

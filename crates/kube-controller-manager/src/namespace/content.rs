@@ -38,7 +38,8 @@ pub(super) struct Remaining {
 
 #[derive(Deserialize)]
 struct List {
-    #[serde(default)]
+    /// Upstream writes a list of no metadata as null.
+    #[serde(default, deserialize_with = "machinery::codec::null_as_default")]
     items: Vec<Item>,
 }
 

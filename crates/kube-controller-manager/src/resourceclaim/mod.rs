@@ -59,7 +59,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
                 pods.filter(|pod| pod::uses_template(pod, name)).map(|pod| Key::of(&pod.metadata)).collect()
             }),
         ],
-        workers_max: 10,
+        workers_max: 50,
         reconcile: |cx, key| reconcile(cx, key).boxed(),
     },
 };

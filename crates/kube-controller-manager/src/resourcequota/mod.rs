@@ -36,8 +36,6 @@ pub(crate) static CONTROLLER: Controller = Controller {
     },
 };
 
-/// What nothing tells about, such as pods whose time to end is over, is found this often.
-const RESYNC: Duration = Duration::from_secs(300);
 /// Kinds that are not cached are counted this often.
 const RECOUNT: Duration = Duration::from_secs(15);
 /// What was reserved before the quota was read has been stored by then, or never will be.
@@ -57,7 +55,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
         used = count(cx, key, &quota).await?;
     }
     let mut plan = plan::plan(&quota, &used);
-    plan.come_back(if plan::others(&quota).is_empty() { RESYNC } else { RECOUNT });
+    plan.come_back(if plan::others(&quota).is_empty() { cx.settings.quota_sync_period } else { RECOUNT });
     Ok(plan)
 }
 

@@ -93,21 +93,33 @@ enum Owners {
 
 fn owners(set: &StatefulSet, pod: &Pod, claim: &Arc<PersistentVolumeClaim>, scaled_away: bool) -> Owners {
     let (of_set, of_pod) = (controller_reference(set), controller_reference(pod));
-    let ours = |owner: &OwnerReference| owner.uid == of_set.uid || owner.kind == "Pod" && owner.name == of_pod.name;
+    let named = |owner: &OwnerReference| {
+        [&of_set, &of_pod].into_iter().find(|one| one.kind == owner.kind && one.name == owner.name)
+    };
+    let ours = |owner: &OwnerReference| named(owner).is_some();
+    let before = claim.metadata.owner_references.clone().unwrap_or_default();
+    // What a set or a pod of the same name that is gone has left is the garbage collector's.
+    if before.iter().any(|owner| named(owner).is_some_and(|one| one.uid != owner.uid)) {
+        return Owners::Right;
+    }
     let retention = retention(set);
+    let mut after: Vec<OwnerReference> = before.iter().filter(|owner| !ours(owner)).cloned().collect();
     if controller_of(&claim.metadata).is_some_and(|owner| !ours(owner)) {
         let policy_acts = retention.goes_with_set || retention.goes_with_pod;
-        return if policy_acts { Owners::Conflict } else { Owners::Right };
+        return match (policy_acts, after.len() < before.len()) {
+            (false, _) => Owners::Right,
+            // Two that manage it are one too many.
+            (true, true) => Owners::Other(after),
+            (true, false) => Owners::Conflict,
+        };
     }
     let with_pod = retention.goes_with_pod && scaled_away;
     let with_set = retention.goes_with_set && !with_pod;
-    let before = claim.metadata.owner_references.clone().unwrap_or_default();
     let has = |uid: &str| before.iter().any(|owner| owner.uid == uid);
-    let stale = |owner: &OwnerReference| ours(owner) && owner.uid != of_set.uid && owner.uid != of_pod.uid;
-    if has(&of_set.uid) == with_set && has(&of_pod.uid) == with_pod && !before.iter().any(stale) {
+    let all_control = before.iter().filter(|owner| ours(owner)).all(|owner| owner.controller == Some(true));
+    if has(&of_set.uid) == with_set && has(&of_pod.uid) == with_pod && all_control {
         return Owners::Right;
     }
-    let mut after: Vec<OwnerReference> = before.into_iter().filter(|owner| !ours(owner)).collect();
     after.extend(with_set.then_some(of_set));
     after.extend(with_pod.then_some(of_pod));
     Owners::Other(after)
@@ -130,5 +142,52 @@ fn claim_of(set: &StatefulSet, template: &PersistentVolumeClaim, ordinal: i64) -
         },
         spec: template.spec.clone(),
         status: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn claims_are_owned_by_whom_the_policy_says() {
+        let owner = |kind: &str, name: &str, uid: &str, controller: Value| json!({"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": controller});
+        let check = |policy: [&str; 2], scaled_away: bool, before: Value, expected: Result<&[&str], &str>| {
+            let set = json!({"metadata": {"name": "web", "uid": "s"}, "spec": {
+                "persistentVolumeClaimRetentionPolicy": {"whenDeleted": policy[0], "whenScaled": policy[1]},
+                "selector": {}, "template": {}, "serviceName": ""}});
+            let set: StatefulSet = serde_json::from_value(set).expect("a set");
+            let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "web-0", "uid": "p"}})).expect("a pod");
+            let claim = json!({"metadata": {"name": "c", "ownerReferences": before}});
+            let claim = Arc::new(serde_json::from_value(claim).expect("a claim"));
+            let found = match owners(&set, &pod, &claim, scaled_away) {
+                Owners::Right => Err("right"),
+                Owners::Conflict => Err("conflict"),
+                Owners::Other(owners) => Ok(owners.into_iter().map(|owner| owner.uid).collect::<Vec<_>>()),
+            };
+            let expected = expected.map(|uids| uids.iter().map(|uid| (*uid).to_owned()).collect::<Vec<_>>());
+            assert_eq!(found, expected, "{policy:?} {scaled_away} {before}");
+        };
+        let (keep, go) = ("Retain", "Delete");
+        let of_set = || owner("StatefulSet", "web", "s", json!(true));
+        let of_pod = || owner("Pod", "web-0", "p", json!(true));
+        check([keep, keep], false, json!([]), Err("right"));
+        check([go, keep], false, json!([]), Ok(&["s"]));
+        check([go, keep], true, json!([of_set()]), Err("right"));
+        check([go, go], true, json!([of_set()]), Ok(&["p"]));
+        check([keep, go], true, json!([]), Ok(&["p"]));
+        check([keep, go], false, json!([of_pod()]), Ok(&[]));
+        // Who owns without managing is made the manager.
+        check([go, keep], false, json!([owner("StatefulSet", "web", "s", Value::Null)]), Ok(&["s"]));
+        // Remains of the same name are left to the garbage collector.
+        check([keep, go], false, json!([owner("Pod", "web-0", "old", json!(true))]), Err("right"));
+        check([go, keep], false, json!([owner("StatefulSet", "web", "old", json!(true))]), Err("right"));
+        // Another manager stays alone.
+        let other = || owner("ConfigMap", "x", "x", json!(true));
+        check([go, keep], false, json!([other()]), Err("conflict"));
+        check([keep, keep], false, json!([other()]), Err("right"));
+        check([go, keep], false, json!([other(), owner("Pod", "web-0", "p", Value::Null)]), Ok(&["x"]));
     }
 }

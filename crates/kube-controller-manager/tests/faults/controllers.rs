@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use kube_controller_manager::{Config, PrivateKey, SigningAuthority};
+use kube_controller_manager::{Config, PrivateKey, SigningAuthorities, SigningAuthority};
 use reconcile::{Clock, Cluster, Error, Shutdown};
 
 use crate::cloud::FakeCloud;
@@ -32,7 +32,7 @@ pub fn run(
     let mut cloudy = cloud_controller_manager::CONTROLLERS.iter();
     let controller = cloudy.find(|controller| controller.name == name);
     let controller = controller.unwrap_or_else(|| panic!("there is no controller {name:?}"));
-    let settings = cloud_controller_manager::Config { cloud: surroundings.cloud.clone() };
+    let settings = cloud_controller_manager::Config::new(surroundings.cloud.clone());
     Box::pin(reconcile::run(controller, Arc::new(settings), cluster, clock, shutdown))
 }
 
@@ -44,7 +44,7 @@ fn config() -> Config {
         cluster_cidrs: vec!["10.128.0.0/9".parse().expect("a network")],
         service_cidrs: vec!["10.96.0.0/16".parse().expect("a network")],
         terminated_pods_max: 2,
-        signing_authority: Some(authority.clone()),
+        signing_authorities: SigningAuthorities::all(authority.clone()),
         service_account_key: Some(authority.key),
         ..Config::default()
     }

@@ -45,6 +45,7 @@ pub fn read(text: &str) -> Result<Config, Error> {
     let limits = Limits {
         backoff_first: Duration::from_secs(file.pod_initial_backoff_seconds.unwrap_or(1).max(0) as u64),
         backoff_max: Duration::from_secs(file.pod_max_backoff_seconds.unwrap_or(10).max(0) as u64),
+        ..Limits::default()
     };
     let profiles = match file.profiles.as_deref().unwrap_or_default() {
         [] => vec![made(&file, &FileProfile::default())?],

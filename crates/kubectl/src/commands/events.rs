@@ -93,8 +93,7 @@ async fn run(session: &Session) -> Result<()> {
         .chunks(&Call::get(mapping.collection(&namespace)).with("fieldSelector", fields).with("watch", "true"))
         .await?;
     let seen: Vec<Value> = events.iter().map(|event| event["metadata"]["resourceVersion"].clone()).collect();
-    while let Some(bytes) = stream.line().await? {
-        let event: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    while let Some(event) = stream.event().await? {
         let object = &event["object"];
         if event["type"] != "DELETED"
             && event["type"] != "BOOKMARK"

@@ -42,7 +42,7 @@ pub async fn until<T>(
         }
         let watching = async {
             let watch = call.clone().with("watch", "true").with("resourceVersion", revision);
-            session.chunks(&watch).await?.line().await
+            session.chunks(&watch).await?.event().await
         };
         // One change is enough to look again.
         match tokio::time::timeout_at(deadline, watching).await {

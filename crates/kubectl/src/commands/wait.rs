@@ -262,8 +262,7 @@ async fn look_and_watch(session: &Session, info: &Info, until: &Until) -> Result
             .with("watch", "true")
             .with("resourceVersion", revision);
         let mut events = session.chunks(&call).await?;
-        while let Some(line) = events.line().await? {
-            let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+        while let Some(event) = events.event().await? {
             let object = &event["object"];
             let met = match event["type"].as_str().unwrap_or_default() {
                 "DELETED" => until.met(None)?,

@@ -58,8 +58,7 @@ async fn watch(session: &Session, query: &Query, format: &Format) -> Result<()> 
     };
     watch = watch.with("watch", "true").with("resourceVersion", revision);
     let mut events = session.chunks(&watch).await?;
-    while let Some(line) = events.line().await? {
-        let mut event: Value = serde_json::from_slice(&line).map_err(|error| Failure::message(error.to_string()))?;
+    while let Some(mut event) = events.event().await? {
         let kind = event["type"].as_str().unwrap_or_default().to_string();
         match kind.as_str() {
             "BOOKMARK" => {}

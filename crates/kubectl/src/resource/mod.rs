@@ -37,7 +37,9 @@ impl Info {
 
 /// The items of a list, each with its own kind and version; any other object as it is.
 pub fn flatten(object: Value) -> Vec<Value> {
-    let is_list = object["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) && object["items"].is_array();
+    // Go writes a list without items as null.
+    let has_items = object.get("items").is_some_and(|items| items.is_array() || items.is_null());
+    let is_list = has_items && object["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));
     if !is_list {
         return vec![object];
     }

@@ -17,6 +17,7 @@ pub mod user_ranges;
 mod conditions;
 mod container;
 mod container_logs;
+mod devices;
 mod hooks;
 mod kill;
 mod observe;

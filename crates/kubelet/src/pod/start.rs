@@ -14,7 +14,7 @@ use super::memory::Waiting;
 use super::plan::RETRY_SECONDS;
 use super::security::UserRange;
 use super::spec::{self, Kind};
-use super::{Shared, container, container_logs, env, files, hooks, resize, sandbox, security};
+use super::{Shared, container, container_logs, devices, env, files, hooks, resize, sandbox, security};
 use crate::images::NotThere;
 use crate::volumes::{Mounted, Volume};
 
@@ -203,8 +203,21 @@ fn own_files(task: &Task, wished: &Container, mounts: &mut Vec<v1::Mount>) -> st
     Ok(())
 }
 
-/// Makes the pod's sandbox; the error is told as FailedCreatePodSandBox.
-pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, String> {
+/// Why a pod has no sandbox, as an event.
+pub struct NoSandbox {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+/// Makes the pod's sandbox, after what must be there before it.
+pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, NoSandbox> {
+    let prepared = devices::prepare(&shared.kubelet.client, pod).await;
+    prepared.map_err(|message| NoSandbox { reason: "FailedPrepareDynamicResources", message })?;
+    let made = make_sandbox(shared, pod, attempt).await;
+    made.map_err(|message| NoSandbox { reason: "FailedCreatePodSandBox", message })
+}
+
+async fn make_sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, String> {
     let kubelet = &shared.kubelet;
     let fail = |error: String| format!("Failed to create pod sandbox: {error}");
     let users = user_range(shared, pod).map_err(|error| fail(error.to_string()))?;

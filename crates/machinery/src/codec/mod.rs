@@ -8,6 +8,7 @@ mod yaml_scalar;
 mod yaml_write;
 
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 pub use json::places as json_places;
@@ -60,6 +61,24 @@ pub fn decode_yaml(body: &[u8]) -> Result<Decoded, DecodeError> {
 /// megabytes.
 pub fn typed<T: DeserializeOwned>(object: &Value) -> serde_json::Result<T> {
     serde_json::from_str(&object.to_string())
+}
+
+/// A field that others may write as null where they mean nothing, as Go writes lists and maps that are not there.
+/// For `#[serde(default, deserialize_with = "...")]`.
+pub fn null_as_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// The value without the fields that are null, which is how a file says nothing about them.
+pub fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let said = fields.into_iter().filter(|(_, value)| !value.is_null());
+            said.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
 }
 
 /// The kind and version that an object claims, both may be empty.

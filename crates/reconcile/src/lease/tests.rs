@@ -198,6 +198,29 @@ async fn candidates_under_changing_faults_never_work_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_is_told_to_stop_does_not_wait_for_answers() {
+    for fault in [Fault::Refused, Fault::Silent, Fault::AnswersLost, Fault::Slow(Duration::from_secs(60))] {
+        let (api, floor) = (FakeApi::default(), Arc::<Floor>::default());
+        let waits = candidate(&api, &floor, "a", Stops::AtOnce);
+        waits.link.set(fault.clone());
+        seconds(9).await;
+        waits.shutdown.cancel();
+        sleep(Duration::from_millis(10)).await;
+        assert!(waits.task.is_finished(), "{fault:?}");
+
+        let leads = candidate(&api, &floor, "b", Stops::AtOnce);
+        seconds(30).await;
+        assert_eq!(working(&floor), ["b"]);
+        leads.link.set(fault.clone());
+        leads.shutdown.cancel();
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(working(&floor), Vec::<String>::new());
+        sleep(RELEASE_MAX).await;
+        assert!(leads.task.is_finished(), "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_that_ends_by_itself_is_tried_again() {
     let api = FakeApi::default();
     let config = LeaseConfig {

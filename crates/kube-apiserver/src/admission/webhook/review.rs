@@ -96,9 +96,11 @@ pub fn read(version: &str, uid: &str, mutating: bool, review: &Value) -> Result<
 fn decoded(patch: &str) -> Result<Value, String> {
     let bytes = STANDARD.decode(patch).map_err(|error| format!("response.patch: {error}"))?;
     let patch: Value = serde_json::from_slice(&bytes).map_err(|error| format!("response.patch: {error}"))?;
-    match patch.is_array() {
-        true => Ok(patch),
-        false => Err("response.patch: a JSON patch is a list of operations".into()),
+    match patch {
+        Value::Array(_) => Ok(patch),
+        // As Go writes a list without operations.
+        Value::Null => Ok(json!([])),
+        _ => Err("response.patch: a JSON patch is a list of operations".into()),
     }
 }
 

@@ -47,8 +47,7 @@ async fn watch_status(session: &Session, info: &Info) -> Result<()> {
             .with("watch", "true")
             .with("resourceVersion", revision.as_str());
         let mut events = session.chunks(&call).await?;
-        while let Some(line) = events.line().await? {
-            let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+        while let Some(event) = events.event().await? {
             match event["type"].as_str().unwrap_or_default() {
                 "DELETED" => return Err(Failure::message("object has been deleted")),
                 "ADDED" | "MODIFIED" => {}

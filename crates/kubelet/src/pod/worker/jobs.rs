@@ -20,7 +20,7 @@ const MOUNT_RETRY_MAX: SignedDuration = SignedDuration::from_secs(122);
 
 /// What a job ended with.
 pub(super) enum Done {
-    Sandbox(Result<String, String>),
+    Sandbox(Result<String, start::NoSandbox>),
     SandboxStopped(cri::Result<()>),
     Started {
         name: String,
@@ -183,9 +183,9 @@ impl Worker {
             Done::Sandbox(result) => {
                 self.memory.sandbox_busy = false;
                 self.memory.sandbox_retry_at = None;
-                if let Err(message) = result {
+                if let Err(start::NoSandbox { reason, message }) = result {
                     self.memory.sandbox_retry_at = Some(retry_at);
-                    self.shared.tell(&self.wish.pod, None, EventType::Warning, "FailedCreatePodSandBox", message);
+                    self.shared.tell(&self.wish.pod, None, EventType::Warning, reason, message);
                 }
             }
             Done::SandboxStopped(result) => {
