@@ -94,9 +94,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         _ => HashMap::new(),
     };
     if let Some((items, _)) = initial.as_mut().filter(|_| filter.is_late()) {
-        let meant =
-            |item: &Arc<Item>| ahead.get(&known_as(item)).is_some_and(|object| filter.matches_converted(object));
-        *items = std::mem::take(items).filter(meant).collect::<Vec<_>>().into_iter();
+        keep_meant(items, &filter, &ahead);
     }
     let stream = Stream {
         ahead,
@@ -394,6 +392,12 @@ impl Stream {
         }
         out.put_slice(&encoded(&self.call, "BOOKMARK", &object));
     }
+}
+
+/// Of the first state what is meant once it is converted.
+fn keep_meant(items: &mut std::vec::IntoIter<Arc<Item>>, filter: &Filter, ahead: &Ahead) {
+    let meant = |item: &Arc<Item>| ahead.get(&known_as(item)).is_some_and(|object| filter.matches_converted(object));
+    *items = std::mem::take(items).filter(meant).collect::<Vec<_>>().into_iter();
 }
 
 type Ahead = HashMap<(Arc<str>, u64), Value>;

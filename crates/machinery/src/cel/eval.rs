@@ -113,18 +113,7 @@ impl Evaluator<'_> {
                 }
                 Ok(Val::Map(Rc::new(map)))
             }
-            Node::Struct(name, fields) => {
-                let mut made = Vec::with_capacity(fields.len());
-                for (field, value, optional) in fields {
-                    let key = Val::text(unescaped(field));
-                    match (eval(value)?, optional) {
-                        (Val::Optional(None), true) => {}
-                        (Val::Optional(Some(value)), true) => made.push((key, (*value).clone())),
-                        (value, _) => made.push((key, value)),
-                    }
-                }
-                Ok(Val::Object(Rc::new((name.clone(), made))))
-            }
+            Node::Struct(name, fields) => self.named(name, fields, scope),
             Node::Call(target, name, arguments) => self.call(target.as_deref(), name, arguments, scope),
             Node::Macro(kind, target, names, bodies) => self.run_macro(*kind, eval(target)?, names, bodies, scope),
             Node::Bind(name, value, body) => {
@@ -132,6 +121,24 @@ impl Evaluator<'_> {
                 self.eval(body, Some(&Scope { name, value, outer: scope }))
             }
         }
+    }
+
+    fn named<'s, 'a>(
+        &self,
+        name: &str,
+        fields: &'s [(Box<str>, Node, bool)],
+        scope: Option<&'s Scope<'s, 'a>>,
+    ) -> Outcome<'a> {
+        let mut made = Vec::with_capacity(fields.len());
+        for (field, value, optional) in fields {
+            let key = Val::text(unescaped(field));
+            match (self.eval(value, scope)?, optional) {
+                (Val::Optional(None), true) => {}
+                (Val::Optional(Some(value)), true) => made.push((key, (*value).clone())),
+                (value, _) => made.push((key, value)),
+            }
+        }
+        Ok(Val::Object(Rc::new((name.into(), made))))
     }
 
     fn name<'a>(&self, name: &str, scope: Option<&Scope<'_, 'a>>) -> Outcome<'a> {

@@ -22,8 +22,8 @@ pub(super) fn validate(schema: &Node, errors: &mut Errors) {
     if errors.0.len() == found_before {
         schema_defaults::validate(schema, errors);
     }
-    let mut walk = Walk { errors, of_expressions: Errors::default(), has_expressions: true };
-    walk.has_expressions = walk.errors.0.len() == found_before;
+    let has_expressions = errors.0.len() == found_before;
+    let mut walk = Walk { errors, of_expressions: Errors::default(), has_expressions };
     walk.schema(schema, &Around::default());
     let Walk { of_expressions, .. } = walk;
     errors.0.extend(of_expressions.0);
