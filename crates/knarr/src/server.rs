@@ -164,6 +164,13 @@ impl Flags {
             .collect()
     }
 
+    /// The one that was given, or that the machine has; none where it has none but its own.
+    fn node_address(&self) -> Option<IpAddr> {
+        let found = || kubelet::node::addresses::find(&[self.node.cluster_cidr, self.service_cidr]).first().copied();
+        let given = self.node.node_ip.first().copied();
+        given.or_else(|| found().filter(|address| !address.is_loopback()))
+    }
+
     fn disables(&self, part: &str) -> bool {
         self.disable.iter().any(|one| one == part)
     }
@@ -215,7 +222,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         // A node's pods reach the server where they reach the node, unless it listens elsewhere.
         advertise_address: flags
             .advertise_address
-            .or_else(|| flags.node.node_ip.first().copied().filter(|_| flags.bind_address.is_unspecified())),
+            .or_else(|| flags.node_address().filter(|_| flags.bind_address.is_unspecified())),
         service_cidr: flags.service_cidr,
         tls_sans: flags
             .tls_san
@@ -420,8 +427,7 @@ async fn reset(flags: &Flags) -> anyhow::Result<()> {
 /// Which member of etcd this machine is, where servers run them.
 fn etcd_config(flags: &Flags) -> anyhow::Result<crate::etcd::Config> {
     let node = &flags.node;
-    let found = || kubelet::node::addresses::find(&[node.cluster_cidr, flags.service_cidr]).first().copied();
-    let address = flags.advertise_address.or(node.node_ip.first().copied()).or_else(found);
+    let address = flags.advertise_address.or_else(|| flags.node_address());
     Ok(crate::etcd::Config {
         data_dir: flags.data_dir.clone(),
         name: node.name(),
