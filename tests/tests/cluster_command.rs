@@ -208,7 +208,7 @@ spec:
     metadata: {labels: {app: word}}
     spec:
       containers:
-      - {name: word, image: "shop.example/word:1", imagePullPolicy: Never, command: [/bin/busybox, sh, -c, "cat /word; exec sleep 9999"]}
+      - {name: word, image: "shop.example/word:1", imagePullPolicy: Never, command: [/bin/busybox, sh, -c, "/bin/busybox cat /word; exec /bin/busybox sleep 9999"]}
 "#;
 
 /// A port of this machine that nobody uses now.
@@ -279,7 +279,9 @@ fn images_commands_ports_and_nodes_of_a_cluster() {
     assert!(said.contains("node-3 is ready"), "{said}");
     assert_eq!(word_of("node-3").nlink(), 3);
     eventually("the image runs on the new node", || {
-        kubectl.ok(&["logs", "-l", "app=word"]).matches("loaded").count() == 3
+        // A container that is not there yet has no log, which is an error.
+        let logs = kubectl.run(&["logs", "-l", "app=word"]).expect("kubectl runs");
+        String::from_utf8_lossy(&logs.stdout).matches("loaded").count() == 3
     });
     kubectl.ok_with(
         &["apply", "-f", "-"],

@@ -2,6 +2,7 @@
 //! systemd, a disk that forgets, reboots and power cuts. `make machine` runs all of it, `make test` the first one alone.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -123,12 +124,18 @@ impl Host {
     }
 }
 
+/// For everybody to read, also of a test that passes, whose output is kept back otherwise.
+fn say(line: &str) {
+    // Nobody may be there to read it.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
 /// The parts of a machine, or a line that says why there are none.
 fn parts(kernel: Kernel) -> Option<Parts> {
     match Parts::make(kernel) {
         Ok(parts) => Some(parts),
         Err(error) => {
-            eprintln!("skipped: no virtual machine can be made here: {error:#}");
+            say(&format!("skipped: no virtual machine can be made here: {error:#}"));
             None
         }
     }
@@ -138,7 +145,7 @@ fn parts_of_all(kernel: Kernel) -> Option<Parts> {
     match std::env::var_os(ALL) {
         Some(_) => parts(kernel),
         None => {
-            eprintln!("skipped: `make machine` runs it");
+            say("skipped: `make machine` runs it");
             None
         }
     }
@@ -230,7 +237,7 @@ fn power_cuts_under_load_lose_no_acknowledged_write() {
         );
         host.kubectl_until("the pods run again", "rollout status deployment/web --timeout=10s");
         host.answers();
-        eprintln!("power cut {round}: {} acknowledged writes are there; the disk lost {lost:?}", acknowledged.len());
+        say(&format!("power cut {round}: {} acknowledged writes are there; of the disk: {lost:?}", acknowledged.len()));
     }
 }
 
@@ -239,7 +246,7 @@ fn power_cuts_under_load_lose_no_acknowledged_write() {
 fn reboot_upgrade_and_uninstall() {
     let Some(parts) = parts_of_all(Kernel::Usual) else { return };
     let mut host = Host::boot(&parts, &Config::default());
-    let files = "find / -xdev -not -path '/tmp/*' -not -path '/var/tmp/*' -not -path '/var/log/journal/*' -not -path '/run/*' | sort";
+    let files = "find / -xdev -not -path '/tmp/*' -not -path '/var/tmp/*' -not -path '/var/log/journal/*' -not -path '/run/*' -not -path '/root/.kube*' -not -path '/var/lib/systemd/*' | sort";
     let before = host.0.ok(files);
     let kernel = "ip -o link | sed 's/@.*//' | awk '{print $2}' | sort; nft list tables; ip route show table all | grep -v ' lo ' | wc -l; ip rule | wc -l; \
                   find /sys/fs/cgroup -name '*kube*'; awk '{print $2}' /proc/mounts | grep -i -E 'knarr|kubelet'; ls /var/run/netns 2>/dev/null; aa-status 2>/dev/null | grep -i knarr; true";
@@ -256,9 +263,11 @@ fn reboot_upgrade_and_uninstall() {
     let containers = host.containers();
     let service = "systemctl show -p MainPID --value knarr.service";
     let process = host.0.ok(service);
-    host.0.ok("cp /mnt/knarr /run/knarr-next && echo next >> /run/knarr-next && /run/knarr-next install server");
+    host.0.ok(
+        "cp /mnt/knarr /var/tmp/knarr-next && echo next >> /var/tmp/knarr-next && /var/tmp/knarr-next install server",
+    );
     assert_ne!(host.0.ok(service), process);
-    host.0.ok("cmp /usr/local/bin/knarr /run/knarr-next && rm /run/knarr-next");
+    host.0.ok("cmp /usr/local/bin/knarr /var/tmp/knarr-next && rm /var/tmp/knarr-next");
     host.until_ready();
     assert_eq!(host.containers(), containers);
     host.kubectl("scale deployment/web --replicas=3");
@@ -281,7 +290,7 @@ fn an_address_that_comes_late() {
     let Some(parts) = parts_of_all(Kernel::Usual) else { return };
     let mut host = Host::boot(&parts, &Config { address: None, ..Config::default() });
     // It may wait for an address or start without one; what it must not do is to end for good.
-    host.0.ok("timeout 60 /mnt/knarr install server; test -e /etc/systemd/system/knarr.service");
+    host.0.ok("timeout 300 /mnt/knarr install server; test -e /etc/systemd/system/knarr.service");
     let address = format!(
         "{KUBECTL} kubectl get node machine -o jsonpath='{{.status.addresses[?(@.type==\"InternalIP\")].address}}'"
     );
@@ -357,7 +366,7 @@ fn a_newer_kernel() {
 fn other_kernel(kernel: Kernel) {
     let Some(parts) = parts_of_all(kernel) else { return };
     let mut host = Host::boot(&parts, &Config { kernel, ..Config::default() });
-    eprintln!("on {}", host.0.ok("uname -r").trim());
+    say(&format!("on {}", host.0.ok("uname -r").trim()));
     host.install("");
     host.tour();
 }
