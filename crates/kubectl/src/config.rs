@@ -73,7 +73,8 @@ pub fn merged(flags: &Parsed) -> Result<Value> {
     for path in files(flags) {
         let mut one = read(&path)?;
         if path.exists() {
-            crate::trace::config_loaded(flags.has("v").then(|| flags.integer("v")).unwrap_or(0), &path);
+            let level = if flags.has("v") { flags.integer("v") } else { 0 };
+            crate::trace::config_loaded(level, &path);
         }
         absolute(&mut one, path.parent().unwrap_or(Path::new(".")));
         for list in ["clusters", "contexts", "users"] {

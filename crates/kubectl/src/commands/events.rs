@@ -62,19 +62,19 @@ async fn run(session: &Session) -> Result<()> {
     events.retain(wanted);
     events.sort_by_key(last_seen);
     let format = Format::from(flags, false)?;
+    if events.is_empty() && !flags.on("watch") {
+        terminal::errln(&match flags.on("all-namespaces") {
+            true => "No events found.".to_string(),
+            false => format!("No events found in {namespace} namespace."),
+        });
+        return Ok(());
+    }
     if !format.is_human() {
         let mut list = serde_json::json!({"apiVersion": "v1", "kind": "EventList", "items": events, "metadata": {}});
         if format.leaves_out_managed_fields() && !flags.on("show-managed-fields") {
             crate::output::without_managed_fields(&mut list);
         }
         terminal::out(&format.typed_text(&list)?);
-        return Ok(());
-    }
-    if events.is_empty() && !flags.on("watch") {
-        terminal::errln(&match flags.on("all-namespaces") {
-            true => "No events found.".to_string(),
-            false => format!("No events found in {namespace} namespace."),
-        });
         return Ok(());
     }
     let mut columns = Columns::table();

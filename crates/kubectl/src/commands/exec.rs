@@ -115,7 +115,8 @@ async fn attach(session: &Session) -> Result<()> {
             "cannot attach a container in a completed pod; current phase is {phase}"
         )));
     }
-    let container = pods::container(&pod, flags.text("container"), flags.on("quiet"))?;
+    let container = pods::container(&pod, flags.text("container"), flags.on("quiet"))
+        .map_err(|failure| Failure::message(format!("cannot attach to the container: {}", failure.text())))?;
     to(session, &pod, &container, flags.on("stdin"), flags.on("tty"), flags.on("quiet")).await
 }
 

@@ -87,13 +87,7 @@ async fn run(session: &Session) -> Result<()> {
             sources.extend(pods::container_names(pod, pods::ALL_LISTS).into_iter().map(source));
             continue;
         }
-        let chosen = pods::container(pod, &container, false)?;
-        let known = pods::container_names(pod, pods::ALL_LISTS);
-        if !known.contains(&chosen) {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            return Err(Failure::message(format!("container {chosen} is not valid for pod {name}")));
-        }
-        sources.push(source(chosen));
+        sources.push(source(pods::container(pod, &container, false)?));
     }
     let prefix = flags.on("prefix") || flags.on("all-pods");
     if flags.on("follow") && sources.len() > 1 {

@@ -123,6 +123,9 @@ pub fn container(pod: &Value, given: &str, quiet: bool) -> Result<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let all = container_names(pod, &["containers", "initContainers", "ephemeralContainers"]);
     if !given.is_empty() {
+        if !all.iter().any(|known| known == given) {
+            return Err(no_container(pod, given));
+        }
         return Ok(given.to_string());
     }
     if let Some(default) = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str() {
@@ -136,10 +139,21 @@ pub fn container(pod: &Value, given: &str, quiet: bool) -> Result<String> {
         return Err(Failure::message(format!("pod {namespace}/{name} does not have any containers")));
     };
     if all.len() > 1 && !quiet {
-        let mut shown = container_names(pod, &["containers"]);
-        shown.extend(container_names(pod, &["initContainers"]).into_iter().map(|name| format!("{name} (init)")));
-        shown.extend(container_names(pod, &["ephemeralContainers"]).into_iter().map(|name| format!("{name} (ephem)")));
-        crate::terminal::err(&format!("Defaulted container {first:?} out of: {}\n", shown.join(", ")));
+        crate::terminal::err(&format!("Defaulted container {first:?} out of: {}\n", listed_containers(pod)));
     }
     Ok(first.clone())
+}
+
+/// `app, first (init)`
+fn listed_containers(pod: &Value) -> String {
+    let mut shown = container_names(pod, &["containers"]);
+    shown.extend(container_names(pod, &["initContainers"]).into_iter().map(|name| format!("{name} (init)")));
+    shown.extend(container_names(pod, &["ephemeralContainers"]).into_iter().map(|name| format!("{name} (ephem)")));
+    shown.join(", ")
+}
+
+/// What is said of a container that the pod does not have.
+fn no_container(pod: &Value, name: &str) -> Failure {
+    let of = pod["metadata"]["name"].as_str().unwrap_or_default();
+    Failure::message(format!("container {name} is not valid for pod {of} out of: {}", listed_containers(pod)))
 }
