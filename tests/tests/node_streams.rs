@@ -431,7 +431,7 @@ fn a_runtime_with_a_streaming_server_of_its_own_is_passed_through_to() {
 #[test]
 fn logs_can_be_read_over_websocket() {
     let node = FakeNode::start();
-    std::fs::write(node.log_file("app", 0), "2026-01-02T03:04:05Z stdout F container is alive\n").unwrap();
+    std::fs::write(node.log_file("app", 1), "2026-01-02T03:04:05Z stdout F container is alive\n").unwrap();
     let client = node.server.client().unwrap();
     for (protocol, expected) in [
         ("", &b"\x82\x00\x82\x13container is alive\n\x88\x02\x03\xe8"[..]),
