@@ -56,9 +56,14 @@ pub fn system() -> Vec<CertificateDer<'static>> {
 /// A client that believes servers with a certificate of these authorities, or one of these certificates themselves.
 pub fn client(trusted: Vec<CertificateDer<'static>>) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     let provider = Arc::new(tls_ring::default_provider());
-    let verifier = Verifier::new(trusted)?;
+    let verifier = verifier(trusted)?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    Ok(builder.map_err(Error::Tls)?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
+    Ok(builder.map_err(Error::Tls)?.dangerous().with_custom_certificate_verifier(verifier))
+}
+
+/// What such a client asks about a server's certificate, for those that ask for more besides.
+pub fn verifier(trusted: Vec<CertificateDer<'static>>) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    Ok(Arc::new(Verifier::new(trusted)?))
 }
 
 /// The same with the certificate that it shows, if it has one.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use machinery::status::Status;
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{WebPkiSupportedAlgorithms, ring as tls_ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
@@ -31,7 +31,7 @@ pub struct Nodes {
     /// Shows the server's certificate for kubelets, and wants one of the cluster's authority.
     kubelet: ArcSwap<ClientConfig>,
     /// Judges what kubelets show; nobody does where whatever they show is believed.
-    verifier: Option<Arc<WebPkiServerVerifier>>,
+    verifier: Option<Arc<dyn ServerCertVerifier>>,
     /// Whether this server is reached by loopback addresses alone, and its nodes with it.
     local: bool,
     /// The same, but believes whatever the kubelet shows.
@@ -243,18 +243,8 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Tls(error.to_string())
 }
 
-fn verifier(authority: &str) -> Result<Arc<WebPkiServerVerifier>, Error> {
-    let provider = Arc::new(tls_ring::default_provider());
-    let roots = Arc::new(roots(authority)?);
-    WebPkiServerVerifier::builder_with_provider(roots, provider).build().map_err(failed)
-}
-
-fn roots(authority: &str) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
-        roots.add(certificate.map_err(failed)?).map_err(failed)?;
-    }
-    Ok(roots)
+fn verifier(authority: &str) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    trust::verifier(trust::bundle(authority.as_bytes()).map_err(failed)?).map_err(failed)
 }
 
 /// What API servers are called in their certificates, here and by kubeadm.
@@ -266,7 +256,7 @@ const NODE_PREFIX: &str = "system:node:";
 #[derive(Debug)]
 struct KubeletOf {
     node: String,
-    inner: Arc<WebPkiServerVerifier>,
+    inner: Arc<dyn ServerCertVerifier>,
 }
 
 /// Whether a certificate of that subject can be the node's. Those of other makes may have any name.
