@@ -400,16 +400,27 @@ fn what_a_client_leaves_behind_ends() {
 fn a_kubelet_with_the_wrong_certificate_is_refused() {
     let node = FakeNode::start();
     std::fs::write(node.log_file("app", 1), entries(0..1)).unwrap();
-    // Its certificate is for 127.0.0.1, not for this name.
+    // Another node announces a name of the same machine: the certificate there is for node-1 and 127.0.0.1.
+    let client = node.server.client().unwrap();
+    node.made(&client, "/api/v1/nodes", json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-2"}}));
+    let status = json!({"status": {"addresses": [{"type": "Hostname", "address": "localhost"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": node.kubelet.port()}}}});
+    node.patched(&client, "/api/v1/nodes/node-2/status", status);
+    let pod = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "far", "namespace": "default"},
+        "spec": {"nodeName": "node-2", "containers": [{"name": "app", "image": "app"}]}});
+    node.made(&client, "/api/v1/namespaces/default/pods", pod);
+    // The name of the node is as good as its address, wherever it says that it is.
     let addresses = json!({"status": {"addresses": [{"type": "Hostname", "address": "localhost"}]}});
-    node.patched(&node.server.client().unwrap(), "/api/v1/nodes/node-1/status", addresses);
+    node.patched(&client, "/api/v1/nodes/node-1/status", addresses);
     for kubectl in node.kubectls() {
-        let refused = kubectl.fails(&["logs", "web", "-c", "app"]);
+        assert_eq!(kubectl.ok(&["logs", "web", "-c", "app"]), lines(0..1));
+        let refused = kubectl.fails(&["logs", "far", "-c", "app"]);
         assert!(refused.contains("failed to verify certificate"), "{refused}");
-        let refused = kubectl.fails(&["exec", "web", "-c", "app", "--", "echo"]);
+        let refused = kubectl.fails(&["exec", "far", "-c", "app", "--", "echo"]);
         assert!(refused.contains("failed to verify certificate"), "{refused}");
-        let believed = kubectl.ok(&["logs", "web", "-c", "app", "--insecure-skip-tls-verify-backend"]);
-        assert_eq!(believed, lines(0..1));
+        // Whoever wants it so gets as far as the kubelet, which does not know that pod.
+        let believed = kubectl.fails(&["logs", "far", "-c", "app", "--insecure-skip-tls-verify-backend"]);
+        assert!(!believed.contains("certificate"), "{believed}");
     }
 }
 

@@ -186,7 +186,6 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     if let Some(file) = &flags.token_file {
         flags.token = Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?);
     }
-    flags.make_data_dir()?;
     if flags.cluster_reset {
         return reset(&flags).await;
     }
@@ -207,6 +206,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         flags.node.wait_for_address(flags.service_cidr).await;
     }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
+    flags.make_data_dir()?;
     let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
     let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
     let store = open_store(&flags, etcd.as_ref(), &shutdown).await?;
