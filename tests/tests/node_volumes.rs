@@ -5,7 +5,7 @@ mod on_node;
 
 use std::time::{Duration, Instant};
 
-use on_node::{IMAGE, condition, ended, folder, mounting as spec, node, none, script, status, with};
+use on_node::{IMAGE, condition, ended, folder, mounting as spec, node, none, one, script, status, with};
 use serde_json::{Value, json};
 
 #[test]

@@ -83,7 +83,7 @@ mod tests {
             (serde_json::json!({"kernelVersion": "6.1.0"}), "6.1.0"),
         ] {
             let node = serde_json::json!({"metadata": {"name": "a"}, "status": {"nodeInfo": info}});
-            assert_eq!(row(&node, Timestamp::UNIX_EPOCH)[8], expected.into());
+            assert_eq!(row(&node, Timestamp::UNIX_EPOCH)[8], Cell::from(expected));
         }
     }
 }
