@@ -235,7 +235,7 @@ async fn unknown_fields_in_three_modes() {
             JSON,
             body,
             400,
-            r#"strict decoding error: duplicate field "type", unknown field "metadata.colour", unknown field "shape""#,
+            r#"strict decoding error: unknown field "metadata.colour", unknown field "shape", duplicate field "type""#,
         )
         .await;
     let yaml = "metadata: {name: x, colour: red}\nshape: 1\n";

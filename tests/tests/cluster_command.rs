@@ -208,7 +208,7 @@ spec:
     metadata: {labels: {app: word}}
     spec:
       containers:
-      - {name: word, image: "shop.example/word:1", imagePullPolicy: Never, command: [/bin/busybox, sh, -c, "/bin/busybox cat /word; exec /bin/busybox sleep 9999"]}
+      - {name: word, image: "shop.example/word:1", imagePullPolicy: Never, command: [/bin/busybox, sh, -c, "/bin/busybox cat /word; /bin/busybox echo; exec /bin/busybox sleep 9999"]}
 "#;
 
 /// A port of this machine that nobody uses now.
@@ -272,7 +272,9 @@ fn images_commands_ports_and_nodes_of_a_cluster() {
     assert!(!cluster.run(&["load", name, "no/such/file.tar!"]).status.success());
     kubectl.ok_with(&["apply", "-f", "-"], WORD);
     kubectl.ok(&["rollout", "status", "daemonset/word", "--timeout=120s"]);
-    assert_eq!(kubectl.ok(&["logs", "-l", "app=word", "--tail=1"]).matches("loaded").count(), 2);
+    eventually("both nodes run it", || {
+        kubectl.ok(&["logs", "-l", "app=word", "--tail=1"]).matches("loaded").count() == 2
+    });
 
     // One node more has what was loaded; the port of the host leads where it was told to.
     let said = cluster.ok(&["add-node", name]);

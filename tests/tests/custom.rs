@@ -242,7 +242,7 @@ async fn what_a_schema_refuses() {
     let path = format!("{BOXES}/a");
     good(patch(&client, &path, MERGE, &json!({"spec": {"size": 2}})).await);
     let moved = patch(&client, &path, MERGE, &json!({"spec": {"owner": "you"}})).await;
-    refused(moved, 422, "Box.example.com \"a\" is invalid: spec.owner: Invalid value: \"string\": owner is immutable");
+    refused(moved, 422, "Box.example.com \"a\" is invalid: spec.owner: Invalid value: \"you\": owner is immutable");
 
     // A rule that becomes stricter does not hold up changes elsewhere.
     let mut stricter = good(client.get(&format!("{DEFINITIONS}/boxes.example.com")).await.expect("an answer"));

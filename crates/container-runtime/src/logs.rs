@@ -376,12 +376,13 @@ mod tests {
 
     #[test]
     fn a_full_disk_costs_lines_but_nothing_else() {
-        let mut log = Log::open(Some(PathBuf::from("/dev/full")), 0, 5);
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = Log::open(Some(folder.path().join("0.log")), 0, 5);
+        // A device is not opened as a log, but it is one that is full.
+        log.file = Some(File::options().append(true).open("/dev/full").unwrap());
         let mut unfinished = Unfinished::default();
         log.write(Stream::Stdout, &mut unfinished, b"lost\n", SystemTime::now());
         assert!(log.lost > 0);
-        let folder = tempfile::tempdir().unwrap();
-        log.path = Some(folder.path().join("0.log"));
         log.reopen().unwrap();
         log.write(Stream::Stdout, &mut unfinished, b"kept\n", SystemTime::now());
         let text = std::fs::read_to_string(folder.path().join("0.log")).unwrap();

@@ -187,9 +187,10 @@ impl Forwarder {
         let mut last = None;
         for index in order {
             let (upstream, began) = (upstreams[index], Instant::now());
+            let attempt = Attempt { health: &health[index], upstream, answered: false };
             match exchange::exchange(upstream, question, self.timeout).await {
                 Ok(relayed) => {
-                    health[index].succeeded();
+                    attempt.succeeded();
                     self.metrics.forwarded(upstream, relayed.code, began.elapsed());
                     // It answers, but not this; another may.
                     if ![Code::ServFail, Code::Refused].map(|code| code as u8).contains(&relayed.code) {
@@ -198,7 +199,6 @@ impl Forwarder {
                     last = Some(relayed);
                 }
                 Err(error) => {
-                    health[index].failed(upstream);
                     self.metrics.forward_failed(upstream);
                     tracing::debug!(resolver = %upstream, name = %question.name, %error, "no answer");
                 }
@@ -209,6 +209,28 @@ impl Forwarder {
 
     fn health_of(&self, upstream: SocketAddr) -> Arc<Health> {
         self.health.lock().entry(upstream).or_default().clone()
+    }
+}
+
+/// A question to one resolver. It has failed unless it has succeeded, also where the time for all resolvers ends it.
+struct Attempt<'a> {
+    health: &'a Health,
+    upstream: SocketAddr,
+    answered: bool,
+}
+
+impl Attempt<'_> {
+    fn succeeded(mut self) {
+        self.answered = true;
+        self.health.succeeded();
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.health.failed(self.upstream);
+        }
     }
 }
 

@@ -70,7 +70,13 @@ impl Webhook {
         let tls = tls.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap();
 
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0))).unwrap();
+        // Also within another runtime, which may not wait.
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let listener = {
+            let _entered = runtime.enter();
+            TcpListener::from_std(listener).unwrap()
+        };
         let port = listener.local_addr().unwrap().port();
         let (asked, connections) = (Arc::default(), Arc::new(AtomicUsize::new(0)));
         let handler: Arc<Handler> = Arc::new(handler);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::Api;
+use kube::{Api, ResourceExt};
 
 use super::machines::{self, Machine};
 use super::state::{Cluster, Node, check_name};
 use super::{interruptible, lock, up};
+use crate::etcd::controller::FINALIZER;
 use crate::progress::Progress;
 
 /// How long pods may take to go elsewhere.
@@ -79,6 +80,7 @@ pub async fn remove(dir: &Path, flags: Remove) -> anyhow::Result<()> {
     let nodes: Api<NodeObject> = Api::all(up::client(&cluster).await?);
     if node.is_server {
         // Its member of etcd leaves while it still answers.
+        until_guarded(&nodes, &node).await?;
         delete(&nodes, &node).await?;
     }
     power_off(&cluster, &node).await?;
@@ -126,6 +128,22 @@ async fn power_off(cluster: &Cluster, node: &Node) -> anyhow::Result<()> {
         eprintln!("{} did not end in order: {error:#}", node.name);
     }
     Ok(())
+}
+
+/// Waits until the node's object goes only after its member of etcd: one that stayed would count at every vote.
+async fn until_guarded(nodes: &Api<NodeObject>, node: &Node) -> anyhow::Result<()> {
+    let guarded = async {
+        loop {
+            let found = nodes.get_opt(&node.name).await.with_context(|| format!("get the node {}", node.name))?;
+            match found {
+                Some(found) if !found.finalizers().iter().any(|one| one == FINALIZER) => {}
+                Some(_) | None => return Ok(()),
+            }
+            tokio::time::sleep(GONE_INTERVAL).await;
+        }
+    };
+    let guarded = tokio::time::timeout(GONE_TIMEOUT, guarded).await;
+    guarded.map_err(|_| anyhow!("the etcd member of {} is not looked after: try again later", node.name))?
 }
 
 /// Deletes the node's object and waits until it is gone; none is fine.

@@ -15,7 +15,7 @@ use super::removal::{self, Stalled, View};
 use super::{Config, certificates, follow};
 
 /// Keeps a deleted Node until its member is gone.
-const FINALIZER: &str = "knarr.dev/etcd-member";
+pub const FINALIZER: &str = "knarr.dev/etcd-member";
 /// Changes of Nodes are seen at once; members are looked at this often.
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// What could not be done is tried again.

@@ -12,9 +12,12 @@ pub const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 pub const ALWAYS: &str = "true";
 pub const ON_START: &str = "onstart";
 
+/// The versions of a group and the priority of each.
+type Versions = &'static [(&'static str, i64)];
+
 /// Upstream's order of the built-in groups, and of the versions of each; who is asked first for a kind of several groups
 /// depends on it.
-const PRIORITIES: &[(&str, i64, &[(&str, i64)])] = &[
+const PRIORITIES: &[(&str, i64, Versions)] = &[
     ("", 18000, &[("v1", 1)]),
     ("apps", 17800, &[("v1", 15)]),
     ("events.k8s.io", 17750, &[("v1", 15), ("v1beta1", 5)]),

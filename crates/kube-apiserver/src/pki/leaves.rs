@@ -48,7 +48,7 @@ impl Leaf {
         }
     }
 
-    fn subject(self) -> (&'static str, Option<&'static str>) {
+    pub(super) fn subject(self) -> (&'static str, Option<&'static str>) {
         match self {
             Leaf::Serving => ("kube-apiserver", None),
             // What it may do there, a role says: a kubelet's answer must not make the server do more in its own name.

@@ -130,8 +130,8 @@ fn a_name_that_cannot_stand_in_a_certificate_is_an_error() {
 fn no_leaf_outlives_its_authority() {
     let start = now();
     let authority = Authority::create("old", authority::new_key("old").unwrap(), start - days(3600)).unwrap();
-    let request =
-        Request { common_name: "x", organization: None, host_names: vec![], addresses: vec![], usage: Usage::Client };
+    let (common_name, organization) = Leaf::Admin.subject();
+    let request = Request { common_name, organization, host_names: vec![], addresses: vec![], usage: Usage::Client };
     let pair = authority.issue(&request, start).unwrap();
     assert_eq!(pair.not_after, authority.not_after);
     // There is nothing to gain from issuing it over and over.

@@ -77,7 +77,7 @@ fn client(cx: &Context, object: &CertificateSigningRequest, recognized: Recogniz
     let annotations = object.metadata.annotations.clone().unwrap_or_default();
     let shown = node_key::shown(&annotations, &object.spec.request.0);
     let kept =
-        cx.cache_where::<Secret>(node_key::SECRETS).get(&Key::new(node_key::NAMESPACE, &node_key::secret_name(node)));
+        cx.cache_where::<Secret>(node_key::SECRETS).get(&Key::new(node_key::NAMESPACE, node_key::secret_name(node)));
     let verdict = node_key::judge(&Claim {
         own: recognized == SELF,
         shown: shown.as_deref(),

@@ -133,7 +133,7 @@ pub(super) fn write(node: &str, hash: &str, kept: Option<&Secret>) -> Write {
 
 /// The key of a Secret, as it is queued beside those of requests.
 pub(super) fn key_of_node(node: &Node) -> Key {
-    Key::new(NAMESPACE, &secret_name(node.metadata.name.as_deref().unwrap_or_default()))
+    Key::new(NAMESPACE, secret_name(node.metadata.name.as_deref().unwrap_or_default()))
 }
 
 /// A binding belongs to its Node and goes with it.

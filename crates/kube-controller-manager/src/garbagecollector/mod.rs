@@ -52,7 +52,8 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         // The first discovery counts as one.
         unsynced: watch::Sender::new(1),
     });
-    let watching = watches::follow(collector.clone(), shutdown.clone());
+    // Discovery may wait for a server that does not answer.
+    let watching = shutdown.run_until_cancelled(watches::follow(collector.clone(), shutdown.clone()));
     let working =
         reconcile::work(CONTROLLER.name, &collector.queue, collector.cx.workers(WORKERS_MAX), &shutdown, |job| {
             let collector = collector.clone();
