@@ -104,8 +104,9 @@ fn ok(terminal: &mut Terminal, command: &str) -> Vec<String> {
 
 /// The packages that knarr is made of and that have a build script: others' as `name@version`, and our own.
 fn with_build_scripts() -> (BTreeSet<String>, BTreeSet<String>) {
-    // What is part of it with the features that it has; `metadata` lists what any feature could bring.
-    let tree = cargo(&["tree", "-p", WHOLE, "-e", "normal,build", "--prefix", "none", "--format", "{p}"]);
+    // What is part of it with the features that it has; `metadata` lists what any feature could bring. Cargo cannot check
+    // by name what only procedural macros need; they are built on the way.
+    let tree = cargo(&["tree", "-p", WHOLE, "-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}"]);
     let parts: BTreeSet<String> = tree.lines().filter_map(part).collect();
     let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--format-version", "1"])).unwrap();
     let (mut foreign, mut own) = (BTreeSet::new(), BTreeSet::new());

@@ -136,7 +136,7 @@ fn policies_hold_with_and_without_the_registry() {
     for name in ["always-away", "if-absent-away"] {
         node.until_phase(name, "Succeeded");
     }
-    assert_eq!(node.until_log("if-absent-away", "main", "other"), "other\n");
+    assert_eq!(node.until_log("if-absent-away", "main", "other"), "other");
 }
 
 #[test]
