@@ -257,6 +257,8 @@ async fn a_negative_grace_period_is_stored_as_a_second() {
     assert_eq!(made.json()["spec"]["terminationGracePeriodSeconds"], 1, "{}", made.text());
     pod = made.json();
     pod["spec"]["terminationGracePeriodSeconds"] = json!(-1);
+    // The scheduler may have written meanwhile.
+    pod["metadata"]["resourceVersion"] = Value::Null;
     let updated = client.put(&format!("{pods}/p"), &pod).await.unwrap();
     assert_eq!((updated.code, &updated.json()["spec"]["terminationGracePeriodSeconds"]), (200, &json!(1)));
 }

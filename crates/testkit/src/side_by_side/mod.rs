@@ -245,6 +245,9 @@ static RULES: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "TIME"),
         (r#"(?i)(resource ?version"?:\s*"?)\d+"#, "${1}REVISION"),
         (r"\beyJ[\w-]+\.[\w-]+\.[\w-]+", "TOKEN"),
+        // Every cluster has its own authority.
+        (r"X509SHA256=[0-9a-f]{64}", "X509SHA256=HASH"),
+        (r"(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", "CERTIFICATE"),
         (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-XXXXX"),
         (r"\b10\.96\.0\.\d{3}\b", "10.96.0.XXX"),
         (r"https://127\.0\.0\.1:\d{4,5}\b", "https://SERVER"),
