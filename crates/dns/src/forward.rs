@@ -24,6 +24,8 @@ use crate::wire::{Code, Relayed};
 /// there is no answer before they give us up.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(4);
+/// Whoever asks waits a little longer: when it hears that there is no answer, that is known of the resolvers, too.
+const PATIENCE: Duration = TOTAL_TIMEOUT.saturating_add(Duration::from_millis(100));
 /// Where all resolvers were silent before, whoever asks waits no longer than this. The question goes on meanwhile, and an
 /// answer that comes late is kept for the next.
 const SILENT_TIMEOUT: Duration = Duration::from_millis(300);
@@ -120,7 +122,7 @@ impl Forwarder {
     /// Asks, or waits for the answer to the same question. The first of the resolvers that answers is believed.
     pub async fn ask(self: &Arc<Forwarder>, question: Question, upstreams: &[SocketAddr]) -> Outcome {
         let (sender, receiver) = oneshot::channel();
-        let patience = if self.are_silent(upstreams) { SILENT_TIMEOUT } else { TOTAL_TIMEOUT };
+        let patience = if self.are_silent(upstreams) { SILENT_TIMEOUT } else { PATIENCE };
         {
             let mut asked = self.asked.lock();
             let count = asked.len();
