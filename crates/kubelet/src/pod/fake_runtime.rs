@@ -19,6 +19,8 @@ pub enum Script {
     /// Does not listen to its signal.
     Stubborn,
     FailsToStart(&'static str),
+    /// Takes that long to start.
+    StartsAfter(Duration),
 }
 
 #[derive(Clone)]
@@ -235,6 +237,9 @@ impl Runtime for FakeRuntime {
             state.calls.push(format!("start {name}"));
             state.scripts.get(&name).cloned()
         };
+        if let Some(Script::StartsAfter(time)) = script {
+            tokio::time::sleep(time).await;
+        }
         let mut state = self.state.lock();
         let (container, status) = state.containers.get_mut(id).ok_or_else(|| Error::not_found(id))?;
         if let Some(Script::FailsToStart(text)) = script {

@@ -23,6 +23,8 @@ pub struct Memory {
     pub probes: HashMap<String, Results>,
     /// The containers that are being ended, by id.
     pub killing: HashSet<String>,
+    /// Containers that are ended only to be started anew, by name, and until when their end goes untold once it is seen.
+    pub replacing: BTreeMap<String, Option<Timestamp>>,
     /// The container that is being started, by name. One at a time, in the pod's order.
     pub starting: Option<String>,
     /// A sandbox is being made or ended.

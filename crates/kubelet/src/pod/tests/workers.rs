@@ -383,6 +383,35 @@ async fn a_lost_sandbox_is_made_again() {
     node.until_event("SandboxChanged Pod sandbox changed, it will be killed and re-created.").await;
 }
 
+/// Between the old container and the new one there is a moment with none, which nobody is to see: endpoints would leave the Service.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_with_a_new_image_is_replaced_while_the_pod_stays_ready() {
+    let node = Node::start();
+    node.runtime.image("img:2");
+    node.create(json!({"containers": [{"name": "c"}]}));
+    let mut pod = node.until("ready", ready).await;
+    node.runtime.script("c", Script::StartsAfter(Duration::from_millis(300)));
+    pod["spec"]["containers"][0]["image"] = json!("img:2");
+    pod["metadata"]["generation"] = json!(2);
+    node.api.put(PATH, pod);
+    let pod = node
+        .until("replaced", |pod| {
+            assert!(ready(pod), "{pod:#}");
+            container(pod)["restartCount"] == 1
+        })
+        .await;
+    assert_eq!(container(&pod)["image"], "img:2");
+    assert!(container(&pod)["lastState"]["terminated"].is_object(), "{pod:#}");
+
+    // One that does not come back is told.
+    node.runtime.script("c", Script::StartsAfter(Duration::from_secs(60)));
+    let mut pod = pod;
+    pod["spec"]["containers"][0]["image"] = json!("img:1");
+    pod["metadata"]["generation"] = json!(3);
+    node.api.put(PATH, pod);
+    node.until("not ready", |pod| !ready(pod)).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn resources_change_while_it_runs() {
     let node = Node::start();

@@ -10,7 +10,7 @@ use reconcile::events::EventType;
 use super::Worker;
 use crate::pod::memory::ResizeState;
 use crate::pod::observed::State;
-use crate::pod::plan::{self, Kill, Progress, RETRY_SECONDS};
+use crate::pod::plan::{self, Because, Kill, Progress, RETRY_SECONDS};
 use crate::pod::spec::{self, Kind};
 use crate::pod::start::NotStarted;
 use crate::pod::{container_logs, kill, resize, start};
@@ -98,6 +98,9 @@ impl Worker {
 
     pub(super) fn begin_kill(&mut self, kill: Kill) {
         self.memory.killing.insert(kill.id.clone());
+        if kill.because == Because::Changed && self.progress == Progress::Active {
+            self.memory.replacing.insert(kill.name.clone(), None);
+        }
         let id = kill.id.clone();
         let task = kill::Task {
             shared: self.shared.clone(),
@@ -198,6 +201,7 @@ impl Worker {
             }
             Done::Started { name, hash, result } => {
                 self.memory.starting = None;
+                self.memory.replacing.remove(&name);
                 self.memory.hashes.insert(name.clone(), hash);
                 self.memory.retry_at.remove(&name);
                 match result {

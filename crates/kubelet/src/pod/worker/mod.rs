@@ -202,17 +202,20 @@ impl Worker {
         self.progress = plan.progress;
         // Written before the plan's new reasons to wait are taken over, so that users see how a container ended before they
         // see that it waits.
-        self.publish();
+        let untold_until = self.untold_until(now);
+        if untold_until.is_none() {
+            self.publish();
+        }
         if self.progress == Progress::Active && is_over(&self.status) {
             // What it did is told as done with, though the runtime knows nothing of it any more: it is not begun again.
             self.memory.over = true;
             return Some(now);
         }
         let told_anew = self.take_waiting(&mut plan);
-        if told_anew {
+        if told_anew && untold_until.is_none() {
             self.publish();
         }
-        let mut wake_at = plan.wake_at;
+        let mut wake_at = [plan.wake_at, untold_until].into_iter().flatten().min();
         self.see_to_volumes(now, &mut wake_at);
         for action in std::mem::take(&mut plan.actions) {
             self.begin(action, now);

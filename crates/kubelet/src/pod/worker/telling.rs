@@ -1,5 +1,6 @@
 //! What the worker tells of its pod: to the API, and to the rest of the kubelet.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
 use super::Worker;
@@ -10,7 +11,27 @@ use crate::pod::writer::Wanted;
 use crate::pod::{spec, status};
 use crate::pods::{ContainerRef, PodState};
 
+/// How long the end of a container goes untold that is started anew at once. Whoever looks once a second, as upstream's kubelet
+/// does, sees only that one container has taken the place of another.
+const REPLACEMENT: SignedDuration = SignedDuration::from_secs(1);
+
 impl Worker {
+    /// Until when nothing is told because a container is being replaced: between the old one and the new one, a pod that its
+    /// clients could use before and after would be told as unready, and every Service would leave it.
+    pub(super) fn untold_until(&mut self, now: Timestamp) -> Option<Timestamp> {
+        if self.progress != Progress::Active {
+            self.memory.replacing.clear();
+        }
+        let mut until = None;
+        for (name, told_at) in &mut self.memory.replacing {
+            let runs = self.observed.latest(name).is_some_and(|latest| latest.state == State::Running);
+            if !runs || told_at.is_some() {
+                until = until.max(Some(*told_at.get_or_insert(now + REPLACEMENT)));
+            }
+        }
+        until.filter(|at| *at > now)
+    }
+
     /// Works the status out anew, shows it to the rest of the kubelet and has it written.
     pub(super) fn publish(&mut self) {
         let mut previous = self.status.clone();
