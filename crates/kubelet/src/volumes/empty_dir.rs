@@ -17,7 +17,10 @@ pub(super) static TYPE: Type =
     Type { is: |volume| volume.empty_dir.is_some(), mount: |request| mount(request).boxed() };
 
 pub(super) const PLUGIN: &str = "kubernetes.io~empty-dir";
+/// Everybody may write.
 const MODE: u32 = 0o777;
+/// In memory also with the sticky bit, as kernels make such file systems and upstream leaves them.
+const MEMORY_MODE: u32 = 0o1777;
 
 /// Where the content of an emptyDir is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +73,12 @@ pub(super) fn make(folder: &Path, medium: Medium) -> io::Result<()> {
     if !is_there(folder, medium)? {
         match medium {
             Medium::Disk => {}
-            Medium::Memory { bytes_max } => linux::volume_mount::mount_tmpfs(folder, bytes_max, MODE)?,
+            Medium::Memory { bytes_max } => linux::volume_mount::mount_tmpfs(folder, bytes_max, MEMORY_MODE)?,
             Medium::HugePages { page_size } => linux::volume_mount::mount_hugetlbfs(folder, page_size)?,
         }
     }
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(MODE))
+    let mode = if matches!(medium, Medium::Memory { .. }) { MEMORY_MODE } else { MODE };
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(mode))
 }
 
 /// Whether the right file system is mounted there; after a restart of the machine it is not.

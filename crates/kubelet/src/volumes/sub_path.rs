@@ -40,7 +40,7 @@ pub(super) fn prepare(volume: &Path, path: &Path, target: &Path) -> Result<(), S
 fn open(volume: &Path, path: &Path) -> Result<Inside, SubPathError> {
     // The volume's own path is ours, or what the pod's author named with hostPath; it may lead over links.
     let volume = std::fs::canonicalize(volume).map_err(SubPathError::Prepare)?;
-    let mode = std::fs::metadata(&volume).map_err(SubPathError::Prepare)?.mode() & 0o777;
+    let mode = std::fs::metadata(&volume).map_err(SubPathError::Prepare)?.mode() & 0o7777;
     let root = linux::path::open_root(&volume).map_err(SubPathError::Prepare)?;
     match std::fs::canonicalize(volume.join(path)) {
         Ok(found) => {

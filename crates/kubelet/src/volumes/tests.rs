@@ -95,8 +95,8 @@ fn empty_dirs_live_as_long_as_the_pod() {
         let mounted = node.volumes.mount(&pod).await.unwrap();
         let (disk, memory) = (path(&mounted, "disk"), path(&mounted, "memory"));
         assert_eq!(disk, node.folder.0.join("kubelet/pods/uid-1/volumes/kubernetes.io~empty-dir/disk"));
-        for folder in [&disk, &memory] {
-            assert_eq!(mode(folder), 0o2777);
+        for (folder, expected) in [(&disk, 0o2777), (&memory, 0o3777)] {
+            assert_eq!(mode(folder), expected);
             assert_eq!(fs::metadata(folder).unwrap().gid(), 4321);
         }
         fs::write(disk.join("file"), vec![7; 5000]).unwrap();

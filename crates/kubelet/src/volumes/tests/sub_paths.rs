@@ -28,7 +28,7 @@ fn parts_of_volumes_are_found_or_made() {
     on_node("sub-path", async |node| {
         let folder = node.folder.0.join("data");
         fs::create_dir(&folder).unwrap();
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o770)).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o1770)).unwrap();
         fs::write(folder.join("file"), "content").unwrap();
         let whole =
             mounts(&node, &pod_with(&folder, json!({"readOnly": true, "recursiveReadOnly": "Enabled"}))).await.unwrap();
@@ -40,7 +40,7 @@ fn parts_of_volumes_are_found_or_made() {
         assert_eq!(fs::read_to_string(&place).unwrap(), "content");
         let made = mounts(&node, &pod_with(&folder, json!({"subPathExpr": "logs/$(POD)"}))).await.unwrap();
         assert_eq!(made[0].host_path, place.to_str().unwrap());
-        assert_eq!(mode(&folder.join("logs/web-0")), 0o770);
+        assert_eq!(mode(&folder.join("logs/web-0")), 0o1770);
         fs::write(place.join("log"), "seen").unwrap();
         assert_eq!(fs::read_to_string(folder.join("logs/web-0/log")).unwrap(), "seen");
         // A second start of the container takes the place of the first bind.
