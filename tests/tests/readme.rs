@@ -31,7 +31,6 @@ struct Step {
 }
 
 #[test]
-#[ignore = "in this root the pods of the tour do not become ready any more; on a virtual machine they do (machine.rs)"]
 fn every_command_of_the_readme_does_what_it_says() {
     let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
     let steps = parse(&text).unwrap();
@@ -67,7 +66,8 @@ fn every_command_of_the_readme_does_what_it_says() {
             assert!(!printed.iter().any(|line| line.starts_with("installing")), "{printed:#?}");
             running.push(terminal);
         } else {
-            printed = run(terminals.get_mut(step.prompt.as_str()).unwrap(), step, &command);
+            printed = run(terminals.get_mut(step.prompt.as_str()).unwrap(), step, &command)
+                .unwrap_or_else(|error| panic!("{error:#}\n{}", state_of_the_cluster(&laptop)));
         }
     }
     drop((running, terminals));
@@ -84,15 +84,22 @@ fn prepare(host: &Debian) {
     }
 }
 
-fn run(terminal: &mut Terminal, step: &Step, command: &str) -> Vec<String> {
+/// What somebody would look at who finds that the commands do not do what they say.
+fn state_of_the_cluster(host: &Debian) -> String {
+    let look = "export KUBECONFIG=$PWD/target/cluster/admin.kubeconfig; target/bin/kubectl get pods -A -o wide; target/bin/kubectl get events -A";
+    let looked = host.terminal().and_then(|mut terminal| terminal.run(look, PATIENCE));
+    looked.map_or_else(|error| format!("{error:#}"), |(printed, _)| printed.join("\n"))
+}
+
+fn run(terminal: &mut Terminal, step: &Step, command: &str) -> anyhow::Result<Vec<String>> {
     let looks = LOOKING.iter().any(|look| command.starts_with(look));
     let until = Instant::now() + PATIENCE;
     loop {
-        let (printed, code) = terminal.run(command, patience(command)).unwrap();
+        let (printed, code) = terminal.run(command, patience(command))?;
         if code == 0 && same(&step.expected, &printed) {
-            return printed;
+            return Ok(printed);
         }
-        assert!(
+        anyhow::ensure!(
             looks && Instant::now() < until,
             "README.md:{}: {command} ended with {code} and printed\n{}\ninstead of\n{}",
             step.line,

@@ -17,6 +17,8 @@ use crate::{Hub, Machine, Place};
 const MOUNTS: &str = r#"
 set -e
 root=$OWN/root
+# Nothing can be made the root of a container while the mount below the root of this shell is shared.
+mount --make-rprivate /
 mkdir -p "$root" "$OWN/upper" "$OWN/work" "$OWN/tmp" "$ARCHIVES"
 mount -t overlay knarr-test -o "lowerdir=$LOWER,upperdir=$OWN/upper,workdir=$OWN/work" "$root"
 mount --rbind /proc "$root/proc"
@@ -69,6 +71,11 @@ mount --bind "$OWN/checkout" "$root$CHECKOUT"
 read_only "$CARGO_HOME/registry" "$CARGO_HOME/registry"
 cp "$CARGO_HOME"/config.toml "$root$CARGO_HOME/" 2>/dev/null || true
 read_only "$SYSROOT" "$SYSROOT"
+"#;
+
+/// As systemd does for the root of a machine.
+const SHARING: &str = r#"
+mount --make-rshared "$root"
 "#;
 
 /// Of the test's environment, what decides whether something must be built again, and how Python trusts its registry.
@@ -137,7 +144,7 @@ impl Debian {
         let sysroot = sysroot(&checkout)?;
         let setup = machine
             .command("bash")
-            .args(["-c", &format!("{MOUNTS}{}", contents.mounts())])
+            .args(["-c", &format!("{MOUNTS}{}{SHARING}", contents.mounts())])
             .env("OWN", own.path())
             .env("LOWER", &lower)
             .env("CHECKOUT", &checkout)
