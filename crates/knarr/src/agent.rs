@@ -98,6 +98,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         data_dir: &flags.data_dir,
         service_cidr: joined.settings.service_cidr,
         disabled: &disabled,
+        api_port: None,
     };
     // They all ask as the node, and share one copy of each kind.
     let cluster = Cluster::with_client(joined.client.clone(), caches);

@@ -325,6 +325,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 data_dir: &flags.data_dir,
                 service_cidr: flags.service_cidr,
                 disabled: &flags.disable,
+                api_port: Some(flags.https_port),
             };
             let parts = flags.parts.start(node, |part| local.cluster_of(part), stop_components.clone());
             parts.context("start the parts of the node")?
