@@ -87,6 +87,7 @@ impl PodNetwork {
             service_ranges: vec![membership.service_cidr],
             overhead: backend.overhead(),
             node_addresses: membership.addresses.get(),
+            reserved_ports: vec![flags.kubelet_port],
             ..cni::Config::new(state_dir.join("network"))
         };
         let routes = routes::Config::new(flags.name(), backend, &config);
