@@ -92,6 +92,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         service_cidr: joined.settings.service_cidr,
         addresses,
         gives_ranges: true,
+        dns_port: flags.parts.dns_port(&disabled),
     };
     let parts = crate::parts::Node {
         flags: &node,

@@ -67,6 +67,11 @@ impl Flags {
         self.disable_kube_proxy.then(|| Part::Proxy.name().to_owned())
     }
 
+    /// Where this node's DNS answers, if it runs.
+    pub fn dns_port(&self, disabled: &[String]) -> Option<u16> {
+        (!is_disabled(disabled, Part::Dns)).then_some(self.dns.dns_port)
+    }
+
     /// Refuses what cannot be used, before anything is started.
     pub fn check(&self, node: &crate::node::Flags) -> anyhow::Result<()> {
         self.proxy.config(node.name(), vec![node.cluster_cidr]).map(|_| ())

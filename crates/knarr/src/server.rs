@@ -307,6 +307,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 service_cidr: flags.service_cidr,
                 addresses,
                 gives_ranges,
+                dns_port: flags.parts.dns_port(&flags.disable),
             };
             let roles =
                 crate::roles::keep(local.administrator(AGENT), node.name(), flags.runs_etcd, stop_components.clone());
