@@ -1,13 +1,17 @@
 //! The provider that is always there: a Service is reached by the addresses of the nodes, whose proxies take what comes in.
 //!
-//! One address and port can belong to one Service only; the older one has it.
+//! One address and port can belong to one Service only; the older one has it. What a node's machine itself listens at belongs
+//! to no Service: whoever may write one could take the API server's place. There the node's address is left out.
 
-use std::net::IpAddr;
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
 use async_trait::async_trait;
+use component_helpers::host_ports::{self, Protocol};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, LoadBalancerStatus, Node, Service};
 
 use crate::cloud::{Balance, Cloud, CloudError, Instances, LoadBalancers, Routes};
+use crate::service::service_of;
 
 pub struct Builtin;
 
@@ -31,16 +35,15 @@ impl LoadBalancers for Builtin {
         false
     }
 
+    fn refusal_withdraws(&self) -> bool {
+        true
+    }
+
     async fn ensure(&self, balance: &Balance<'_>) -> Result<LoadBalancerStatus, CloudError> {
         if let Some(problem) = taken_port(balance) {
             return Err(CloudError(problem));
         }
-        let families = balance.service.spec.as_ref().and_then(|spec| spec.ip_families.as_deref()).unwrap_or_default();
-        let addresses = balance.nodes.iter().flat_map(|node| addresses(node)).filter(|address| {
-            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-            families.is_empty() || families.iter().any(|wanted| wanted == family)
-        });
-        let mut addresses: Vec<IpAddr> = addresses.collect();
+        let mut addresses = free_addresses(balance)?;
         addresses.sort();
         addresses.dedup();
         let ingress = addresses.into_iter().map(|address| LoadBalancerIngress {
@@ -65,6 +68,56 @@ fn addresses(node: &Node) -> Vec<IpAddr> {
     };
     let external = of("ExternalIP");
     if external.is_empty() { of("InternalIP") } else { external }
+}
+
+/// The addresses of the nodes that do not need the Service's ports themselves. Who listens there may be an endpoint of the
+/// Service, as the ingress is: that is what the Service is for.
+fn free_addresses(balance: &Balance<'_>) -> Result<Vec<IpAddr>, CloudError> {
+    let families = balance.service.spec.as_ref().and_then(|spec| spec.ip_families.as_deref()).unwrap_or_default();
+    let wanted = |address: &IpAddr| {
+        let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+        families.is_empty() || families.iter().any(|wanted| wanted == family)
+    };
+    let endpoints = endpoints(balance);
+    let (mut free, mut needed) = (Vec::new(), None);
+    for node in balance.nodes {
+        let in_use = host_ports::of(node);
+        for address in addresses(node).into_iter().filter(wanted) {
+            let taken = |(port, protocol): &(i32, String)| {
+                let key = (Protocol::parse(Some(protocol)), u16::try_from(*port));
+                let (Some(protocol), Ok(port)) = key else { return false };
+                in_use.contains(&(protocol, port)) && !endpoints.contains(&SocketAddr::new(address, port))
+            };
+            match ports(balance.service).into_iter().find(taken) {
+                Some((port, protocol)) => {
+                    let name = node.metadata.name.as_deref().unwrap_or_default();
+                    needed.get_or_insert_with(|| {
+                        format!("port {port}/{protocol} is in use by the machine of node {name}")
+                    });
+                }
+                None => free.push(address),
+            }
+        }
+    }
+    match needed {
+        Some(problem) if free.is_empty() => Err(CloudError(problem)),
+        _ => Ok(free),
+    }
+}
+
+/// Where the Service's traffic ends up.
+fn endpoints(balance: &Balance<'_>) -> BTreeSet<SocketAddr> {
+    let own = balance.slices.iter().filter(|slice| service_of(slice) == balance.service.metadata.name.as_deref());
+    let mut all = BTreeSet::new();
+    for slice in own {
+        let ports = slice.ports.iter().flatten().filter_map(|port| u16::try_from(port.port?).ok());
+        let ports: Vec<u16> = ports.collect();
+        let addresses = slice.endpoints.iter().flatten().flat_map(|endpoint| &endpoint.addresses);
+        for address in addresses.filter_map(|text| text.parse::<IpAddr>().ok()) {
+            all.extend(ports.iter().map(|port| SocketAddr::new(address, *port)));
+        }
+    }
+    all
 }
 
 fn taken_port(balance: &Balance<'_>) -> Option<String> {
@@ -120,7 +173,8 @@ mod tests {
             (&["IPv4", "IPv6"], &["10.0.0.2", "10.0.0.3", "192.0.2.1", "fd00::3"]),
         ] {
             let service = service("web", 80, 0, families);
-            let status = Builtin.ensure(&Balance { service: &service, nodes: &nodes, others: &[] }).await.unwrap();
+            let status =
+                Builtin.ensure(&Balance { service: &service, nodes: &nodes, others: &[], slices: &[] }).await.unwrap();
             let ingress = status.ingress.unwrap();
             assert!(ingress.iter().all(|one| one.ip_mode.as_deref() == Some("VIP")));
             let addresses: Vec<&str> = ingress.iter().filter_map(|one| one.ip.as_deref()).collect();
@@ -134,9 +188,46 @@ mod tests {
         let other = service("other", 81, 0, &[]);
         let all = [old.clone(), new.clone(), other];
         let ensure = async |service: &Service| {
-            Builtin.ensure(&Balance { service, nodes: &[], others: &all }).await.map_err(|error| error.to_string())
+            Builtin
+                .ensure(&Balance { service, nodes: &[], others: &all, slices: &[] })
+                .await
+                .map_err(|error| error.to_string())
         };
         assert!(ensure(&old).await.is_ok());
         assert_eq!(ensure(&new).await.unwrap_err(), "port 80/TCP of the nodes belongs to Service a/old");
+    }
+
+    #[tokio::test]
+    async fn what_a_machine_listens_at_is_given_to_nobody() {
+        let listening = |address: &str, ports: &str| {
+            let mut listening = node(&[("InternalIP", address)]).as_ref().clone();
+            listening.metadata.annotations = Some([(host_ports::ANNOTATION.to_owned(), ports.to_owned())].into());
+            listening.metadata.name = Some("n".into());
+            Arc::new(listening)
+        };
+        let server = listening("10.0.0.1", "tcp:22,tcp:80,tcp:6443");
+        let nodes = [server.clone(), listening("10.0.0.2", "tcp:22")];
+        let slice = json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "ports": [{"port": 80}], "endpoints": [{"addresses": ["10.0.0.1"]}],
+        });
+        let slices = [Arc::new(serde_json::from_value(slice).unwrap())];
+        let ensure = async |port: i32, nodes: &[Arc<Node>]| {
+            let service = service("web", port, 0, &[]);
+            let balance = Balance { service: &service, nodes, others: &[], slices: &slices };
+            let status = Builtin.ensure(&balance).await.map_err(|error| error.to_string())?;
+            Ok::<_, String>(status.ingress.unwrap().into_iter().filter_map(|one| one.ip).collect::<Vec<_>>().join(" "))
+        };
+        let all = "10.0.0.1 10.0.0.2".to_owned();
+        assert_eq!(ensure(8080, &nodes).await, Ok(all.clone()));
+        assert_eq!(ensure(6443, &nodes).await, Ok("10.0.0.2".into()));
+        assert_eq!(ensure(80, &nodes).await, Ok(all), "its own endpoint listens there");
+        let needed = |port: i32| Err(format!("port {port}/TCP is in use by the machine of node n"));
+        assert_eq!(ensure(6443, &[server]).await, needed(6443));
+        for port in [22, 10250] {
+            assert_eq!(ensure(port, &nodes).await, needed(port));
+        }
+        // A node that says nothing.
+        assert!(ensure(10256, &[node(&[("InternalIP", "10.0.0.3")])]).await.is_err());
     }
 }

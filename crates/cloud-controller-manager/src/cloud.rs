@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{LoadBalancerStatus, Node, NodeAddress, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -41,6 +42,8 @@ pub struct Balance<'a> {
     pub nodes: &'a [Arc<Node>],
     /// All other Services that want a load balancer of this cloud.
     pub others: &'a [Arc<Service>],
+    /// Those of its namespace.
+    pub slices: &'a [Arc<EndpointSlice>],
 }
 
 #[async_trait]
@@ -48,6 +51,11 @@ pub trait LoadBalancers: Send + Sync {
     /// Whether the cloud finds out by itself which nodes have endpoints of a Service. Otherwise only those are given to it when
     /// traffic must not go on to another node.
     fn checks_health(&self) -> bool;
+    /// Whether a Service that is refused loses what it had: then it is reached there no more. With most clouds a failure says
+    /// nothing about what is there.
+    fn refusal_withdraws(&self) -> bool {
+        false
+    }
     /// Makes it so, which it may be already, and answers where it is reached.
     async fn ensure(&self, balance: &Balance<'_>) -> Result<LoadBalancerStatus, CloudError>;
     /// It may be gone already.

@@ -10,12 +10,17 @@ use crate::cloud::{Balance, CloudError, LoadBalancers};
 pub(crate) struct FakeBalancers {
     pub asked: Mutex<Vec<String>>,
     pub fails: bool,
+    pub withdraws: bool,
 }
 
 #[async_trait]
 impl LoadBalancers for FakeBalancers {
     fn checks_health(&self) -> bool {
         false
+    }
+
+    fn refusal_withdraws(&self) -> bool {
+        self.withdraws
     }
 
     async fn ensure(&self, balance: &Balance<'_>) -> Result<LoadBalancerStatus, CloudError> {

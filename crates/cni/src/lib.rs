@@ -7,6 +7,7 @@ pub mod builtin;
 pub mod exec;
 pub mod policy;
 pub mod routes;
+mod host_ports;
 mod remove;
 mod watch;
 
@@ -35,6 +36,10 @@ pub enum Error {
     Rules { table: String, source: nlink::netlink::Error },
     #[error("network namespace {path}: {source}", path = path.display())]
     Namespace { path: PathBuf, source: std::io::Error },
+    #[error("host port {port}/{protocol} of pod {pod} is in use by the node itself")]
+    PortInUse { pod: String, port: u16, protocol: &'static str },
+    #[error("list this machine's listening sockets: {0}")]
+    Sockets(std::io::Error),
     #[error("the rules of network policies for {pod} are not in place")]
     NoPolicies { pod: String },
     #[error("network configuration {path}: {message}", path = path.display())]

@@ -24,7 +24,13 @@ pub async fn remove(config: &Config) -> Result<()> {
         node.del_link_if_exists(name.as_str()).await.step(|| format!("remove {name}"))?;
     }
     let policies = policy::Config::new(config.node_namespace.clone());
-    let tables = [(&config.table, Family::Inet), (&config.table, Family::Bridge), (&policies.table, Family::Inet)];
+    let tunnel = routes::guard::TABLE.to_owned();
+    let tables = [
+        (&config.table, Family::Inet),
+        (&config.table, Family::Bridge),
+        (&policies.table, Family::Inet),
+        (&tunnel, Family::Inet),
+    ];
     for (table, family) in tables {
         remove_table(config, table, family).await?;
     }

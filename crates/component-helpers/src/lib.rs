@@ -9,3 +9,4 @@ pub mod pods;
 pub mod volumes;
 pub mod quota;
 pub mod slis;
+pub mod host_ports;

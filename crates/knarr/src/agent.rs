@@ -92,12 +92,14 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         service_cidr: joined.settings.service_cidr,
         addresses,
         gives_ranges: true,
+        dns_port: flags.parts.dns_port(&disabled),
     };
     let parts = crate::parts::Node {
         flags: &node,
         data_dir: &flags.data_dir,
         service_cidr: joined.settings.service_cidr,
         disabled: &disabled,
+        api_port: None,
     };
     // They all ask as the node, and share one copy of each kind.
     let cluster = Cluster::with_client(joined.client.clone(), caches);

@@ -19,7 +19,7 @@ pub const AGENT: &str = concat!("coredns/v", env!("CARGO_PKG_VERSION"), " (knarr
 pub struct NodeFlags {
     /// The port at which this node's DNS answers. Pods do not see it: for them it is port 53 of the Service.
     #[arg(long, env = "KNARR_DNS_PORT", default_value_t = dns::PORT)]
-    dns_port: u16,
+    pub dns_port: u16,
     /// Where /metrics, /health and /ready of the DNS are; 0.0.0.0:9153 shows them to the cluster.
     #[arg(long, env = "KNARR_DNS_METRICS_ADDRESS", default_value = "127.0.0.1:9153")]
     dns_metrics_address: SocketAddr,

@@ -8,6 +8,7 @@ use anyhow::Context;
 use cni::policy::Policies;
 use cni::routes::Backend;
 use cni::{Builtin, policy, routes};
+use linux::sockets::{TCP, UDP};
 use reconcile::{Caches, Cluster, Shutdown};
 
 use crate::node::Membership;
@@ -87,12 +88,15 @@ impl PodNetwork {
             service_ranges: vec![membership.service_cidr],
             overhead: backend.overhead(),
             node_addresses: membership.addresses.get(),
+            reserved_ports: vec![flags.kubelet_port],
             ..cni::Config::new(state_dir.join("network"))
         };
         let routes = routes::Config::new(flags.name(), backend, &config);
         let mut network = Builtin::open(config).context("open the pod network")?;
         let sees_policies = membership.network.is_some() && !flags.network.disable_network_policy;
-        let policies = sees_policies.then(|| Policies::new(policy::Config::new(None)));
+        let node_ports = membership.dns_port.iter().flat_map(|port| [UDP, TCP].map(|protocol| (protocol, *port)));
+        let config = policy::Config { node_ports: node_ports.collect(), ..policy::Config::new(None) };
+        let policies = sees_policies.then(|| Policies::new(config));
         if let Some(policies) = &policies {
             network = network.with_policies(policies.clone());
         }

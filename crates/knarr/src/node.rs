@@ -138,6 +138,8 @@ pub struct Membership {
     pub addresses: Addresses,
     /// Whether a controller gives the node its range of pod addresses; otherwise it takes the cluster's first.
     pub gives_ranges: bool,
+    /// Where the cluster's DNS answers on this node, if it does: pods may ask it under any policy.
+    pub dns_port: Option<u16>,
 }
 
 impl Flags {

@@ -40,11 +40,20 @@ pub struct Node<'a> {
     pub service_cidr: ipnet::IpNet,
     /// Parts that do not run, by our names.
     pub disabled: &'a [String],
+    /// Where this machine serves the API, if it does.
+    pub api_port: Option<u16>,
 }
 
 impl Node<'_> {
     fn runs(&self, part: Part) -> bool {
         !is_disabled(self.disabled, part)
+    }
+
+    /// Ports that we need ourselves: no Service gets them, even before we listen there.
+    fn reserved_ports(&self, proxy: &kube_proxy::Config) -> Vec<(kube_proxy::Protocol, u16)> {
+        let health = proxy.health_address.map(|address| address.port());
+        let ports = [Some(self.flags.kubelet_port), health, self.api_port];
+        ports.into_iter().flatten().map(|port| (kube_proxy::Protocol::Tcp, port)).collect()
     }
 }
 
@@ -56,6 +65,11 @@ impl Flags {
     /// The parts that these flags leave out, as `--disable` names them.
     pub fn disabled(&self) -> Option<String> {
         self.disable_kube_proxy.then(|| Part::Proxy.name().to_owned())
+    }
+
+    /// Where this node's DNS answers, if it runs.
+    pub fn dns_port(&self, disabled: &[String]) -> Option<u16> {
+        (!is_disabled(disabled, Part::Dns)).then_some(self.dns.dns_port)
     }
 
     /// Refuses what cannot be used, before anything is started.
@@ -72,7 +86,8 @@ impl Flags {
     ) -> anyhow::Result<Vec<JoinHandle<()>>> {
         let mut running = Vec::new();
         if node.runs(Part::Proxy) {
-            let config = self.proxy.config(node.flags.name(), vec![node.flags.cluster_cidr])?;
+            let mut config = self.proxy.config(node.flags.name(), vec![node.flags.cluster_cidr])?;
+            config.reserved_ports = node.reserved_ports(&config);
             running.push(tasks::spawn(crate::kube_proxy::work(config, cluster_of(Part::Proxy), shutdown.clone())));
         }
         if node.runs(Part::Dns) {

@@ -307,6 +307,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 service_cidr: flags.service_cidr,
                 addresses,
                 gives_ranges,
+                dns_port: flags.parts.dns_port(&flags.disable),
             };
             let roles =
                 crate::roles::keep(local.administrator(AGENT), node.name(), flags.runs_etcd, stop_components.clone());
@@ -325,6 +326,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 data_dir: &flags.data_dir,
                 service_cidr: flags.service_cidr,
                 disabled: &flags.disable,
+                api_port: Some(flags.https_port),
             };
             let parts = flags.parts.start(node, |part| local.cluster_of(part), stop_components.clone());
             parts.context("start the parts of the node")?

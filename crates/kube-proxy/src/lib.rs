@@ -4,6 +4,7 @@
 //! is in the kernel is taken over at the next start.
 
 pub mod rules;
+pub mod held;
 pub mod model;
 pub mod layout;
 pub mod nftables;
@@ -22,7 +23,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
 
-pub use model::Family;
+pub use model::{Family, Protocol};
 pub use rules::NodePortAddresses;
 
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Config {
     /// with them.
     pub external_ips: bool,
     pub families: Vec<Family>,
+    /// Ports of this machine that no Service gets, whether or not anybody listens at them right now.
+    pub reserved_ports: Vec<(Protocol, u16)>,
     /// Where `/healthz` and `/livez` are answered.
     pub health_address: Option<SocketAddr>,
     /// Where `/metrics` is answered.
@@ -54,6 +57,7 @@ impl Config {
             node_port_addresses: NodePortAddresses::All,
             external_ips: true,
             families: vec![Family::V4],
+            reserved_ports: Vec::new(),
             health_address: Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), HEALTH_PORT)),
             metrics_address: Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), METRICS_PORT)),
             node_namespace: None,

@@ -6,7 +6,7 @@ mod tests;
 #[cfg(test)]
 pub(crate) mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use reconcile::Key as ObjectKey;
 
+use crate::held::{Held, Holder};
 use crate::layout::{self, Chain, Origin};
 use crate::model::{Destination, Door, Elements, Family, Key, Masquerade, NodePort, Protocol, Refusal, Value, digest};
 use endpoints::Usable;
@@ -38,6 +39,8 @@ pub struct Node {
     /// Whether `externalIPs` count. Whoever may write a Service could take over any address with them.
     pub external_ips: bool,
     pub families: Vec<Family>,
+    /// Ports that belong to machines, whatever Services say.
+    pub held: Held,
 }
 
 /// The addresses of the node by which node ports are reached. Never those of its loopback device.
@@ -60,6 +63,8 @@ pub struct Outcome {
     /// For a policy that says `Local`: whether no endpoint is on this node.
     pub lacks_internal_local: bool,
     pub lacks_external_local: bool,
+    /// Ways in that this machine needs itself, as sentences.
+    pub held: BTreeSet<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,6 +160,9 @@ struct Entering<'a> {
     firewalled: Vec<IpAddr>,
     sources: Option<Vec<IpNet>>,
     node_port: Option<u16>,
+    /// Addresses at which this machine itself listens, and whether it does at the node port.
+    held_addresses: Vec<IpAddr>,
+    held_port: Option<u16>,
     affinity_seconds: u32,
     internal_local: bool,
     external_local: bool,
@@ -188,6 +196,17 @@ impl<'a> Entering<'a> {
         let ingress = ingress.filter(|one| is_balanced && one.ip_mode.as_deref() != Some("Proxy"));
         let balanced = of_family(addresses(ingress.filter_map(|one| one.ip.as_ref())));
         external_addresses.extend(&balanced);
+        let (number, protocol) = (u16::try_from(port.port).ok()?, Protocol::parse(port.protocol.as_deref())?);
+        let mut held_addresses = Vec::new();
+        let mut is_free = |address: &IpAddr| {
+            let holder = node.held.holder(&Destination { address: *address, protocol, port: number });
+            held_addresses.extend((holder == Some(Holder::ThisNode)).then_some(*address));
+            holder.is_none()
+        };
+        external_addresses.retain(&mut is_free);
+        let balanced: Vec<IpAddr> = balanced.into_iter().filter(&mut is_free).collect();
+        let node_port = port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        let is_held = |port: &u16| node.held.has_port(&NodePort { family, protocol, port: *port });
         let sources = sources(spec, family, node, &balanced);
         let affinity_seconds = match spec.session_affinity.as_deref() {
             Some("ClientIP") => {
@@ -201,14 +220,16 @@ impl<'a> Entering<'a> {
         Some(Entering {
             name,
             port_name: port.name.as_deref().unwrap_or(""),
-            port: u16::try_from(port.port).ok()?,
-            protocol: Protocol::parse(port.protocol.as_deref())?,
+            port: number,
+            protocol,
             family,
             cluster_addresses,
             external_addresses,
             firewalled: if sources.is_some() { balanced } else { Vec::new() },
             sources,
-            node_port: port.node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
+            node_port: node_port.filter(|port| !is_held(port)),
+            held_addresses,
+            held_port: node_port.filter(is_held),
             affinity_seconds,
             internal_local: spec.internal_traffic_policy.as_deref() == Some("Local"),
             external_local: is_external && spec.external_traffic_policy.as_deref() == Some("Local"),
@@ -247,11 +268,25 @@ impl<'a> Entering<'a> {
         if self.external_local {
             self.add_way(elements, Way::Outside, &usable.local, &usable);
         }
+        self.say_held(&all, node, &mut outcome.held);
         outcome.lacks_internal_local |= self.internal_local && usable.is_anywhere && usable.local.is_empty();
         outcome.lacks_external_local |= self.external_local && usable.is_anywhere && usable.local.is_empty();
         if self.protocol == Protocol::Udp {
             self.add_udp(&usable, &mut outcome.udp);
         }
+    }
+
+    /// Who listens may be an endpoint of this very Service, as the ingress is: then nothing is missing.
+    fn say_held(&self, all: &[endpoints::Endpoint], node: &Node, held: &mut BTreeSet<String>) {
+        let protocol = self.protocol.to_string().to_uppercase();
+        let is_endpoint = |at: &SocketAddr| all.iter().any(|endpoint| endpoint.address == *at);
+        let missing = self.held_addresses.iter().filter(|address| !is_endpoint(&SocketAddr::new(**address, self.port)));
+        held.extend(missing.map(|address| {
+            format!("port {}/{protocol} of address {address} is in use by node {} itself", self.port, node.name)
+        }));
+        held.extend(
+            self.held_port.map(|port| format!("node port {port}/{protocol} is in use by node {} itself", node.name)),
+        );
     }
 
     /// One way in: to endpoints, or refused where there are none.

@@ -1,6 +1,6 @@
 //! Follows the objects and brings every change to the kernel.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,11 +9,13 @@ use component_helpers::slis::Slis;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use reconcile::events::{EventType, Recorder, reference};
 use reconcile::{Cache, Cluster, Key, Shutdown};
 
 use crate::changes::{Changes, Taken};
 use crate::conntrack;
 use crate::health::{self, Health, ServiceChecks};
+use crate::held::{self, Held, Host, Observer};
 use crate::http::{self, Answer, Answers};
 use crate::metrics::Metrics;
 use crate::model::{Change, Ledger};
@@ -26,6 +28,8 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// How long until a failed write is tried again, at first and at most.
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How often we look for what the machine itself has begun or ceased to listen at: the kernel tells nobody.
+const LOOK: Duration = Duration::from_secs(5);
 const ZONE: &str = "topology.kubernetes.io/zone";
 /// A node that has this is about to be removed.
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
@@ -33,10 +37,9 @@ const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
     let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
     serve(&config, &health, &metrics, &shutdown);
-    let own_node: &'static str = format!("metadata.name={}", config.node_name).leak();
     let caches = cluster.caches();
     let (services, slices, nodes) =
-        (caches.start::<Service>(""), caches.start::<EndpointSlice>(""), caches.start::<Node>(own_node));
+        (caches.start::<Service>(""), caches.start::<EndpointSlice>(""), caches.start::<Node>(""));
     let kernel = Kernel::open(&config.table, config.node_namespace.as_deref(), &config.families)?;
     conntrack::make_room(config.node_namespace.as_deref());
     let mut watch = kernel.watch().map_err(Error::Watch)?;
@@ -47,8 +50,11 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     }
     let changes = Changes::new(health.clone(), metrics.clone());
     changes.follow(&services, &slices, &nodes);
-    let mut proxy = Proxy::new(config, kernel, services, nodes, changes.clone(), health, metrics);
+    let recorder = Recorder::new(cluster.client().clone(), "kube-proxy", &config.node_name);
+    let mut proxy = Proxy::new(config, kernel, services, nodes, changes.clone(), (health, metrics, recorder));
     proxy.take_over().await;
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
@@ -58,6 +64,11 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
                 proxy.check_after(&mut watch).await;
             }
             () = proxy.retry_time() => proxy.retry().await,
+            _ = look.tick() => {
+                if proxy.look().await {
+                    proxy.update().await;
+                }
+            }
         }
     }
 }
@@ -93,6 +104,13 @@ struct Proxy {
     nodes: Arc<Cache<Node>>,
     changes: Arc<Changes>,
     node: rules::Node,
+    observer: Observer,
+    /// What the machine was like at the last look, and whether that is news.
+    host: Host,
+    host_changed: bool,
+    /// What was said of Services whose ports the machine needs itself.
+    said: HashMap<Key, BTreeSet<String>>,
+    recorder: Recorder,
     ledger: Ledger,
     /// Ways in of datagrams, of the Services that have any.
     udp: HashMap<Key, BTreeMap<Entrance, Vec<SocketAddr>>>,
@@ -113,9 +131,9 @@ impl Proxy {
         services: Arc<Cache<Service>>,
         nodes: Arc<Cache<Node>>,
         changes: Arc<Changes>,
-        health: Arc<Health>,
-        metrics: Arc<Metrics>,
+        (health, metrics, recorder): (Arc<Health>, Arc<Metrics>, Recorder),
     ) -> Proxy {
+        let observer = Observer::new(config.node_namespace.as_deref(), &config.reserved_ports);
         let checks = ServiceChecks::new(IpAddr::from([0, 0, 0, 0]), config.node_namespace.clone(), health.clone());
         Proxy {
             config,
@@ -124,6 +142,11 @@ impl Proxy {
             nodes,
             changes,
             node: rules::Node::default(),
+            observer,
+            host: Host::default(),
+            host_changed: false,
+            said: HashMap::new(),
+            recorder,
             ledger: Ledger::default(),
             udp: HashMap::new(),
             without_local: HashMap::new(),
@@ -138,6 +161,7 @@ impl Proxy {
     /// What is in the kernel becomes what it should be, with as little change as that needs.
     async fn take_over(&mut self) {
         let began = Instant::now();
+        self.look().await;
         let taken = self.changes.take();
         let (_, stale) = self.decide(&taken);
         if let Some(repaired) = self.reconcile().await {
@@ -152,6 +176,10 @@ impl Proxy {
     async fn update(&mut self) {
         let began = Instant::now();
         let taken = self.changes.take();
+        // A Service must not get a port that somebody has begun to listen at since the last look.
+        if taken.services.iter().any(|key| self.services.get(key).is_some_and(|service| is_external(&service))) {
+            self.look().await;
+        }
         let (changes, stale) = self.decide(&taken);
         let written = if changes.is_empty() { Ok(()) } else { self.kernel.apply(&changes).await };
         match written {
@@ -226,16 +254,33 @@ impl Proxy {
         tracing::error!(%error, "the rules of Services are not written; it is tried again");
     }
 
+    /// Whether the machine listens elsewhere than at the last look.
+    async fn look(&mut self) -> bool {
+        match self.observer.look().await {
+            Ok(host) if host != self.host => {
+                self.host = host;
+                self.host_changed = true;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(%error, "cannot list this machine's listening sockets and addresses"),
+        }
+        self.host_changed
+    }
+
     /// What the kernel must be told, and which connections of datagrams may lead nowhere afterwards.
     fn decide(&mut self, taken: &Taken) -> (Vec<Change>, Vec<(Entrance, Vec<SocketAddr>)>) {
         let (mut changes, mut stale) = (Vec::new(), Vec::new());
         let mut keys = taken.services.clone();
-        if taken.node || self.node.name.is_empty() {
+        let host_changed = std::mem::take(&mut self.host_changed);
+        if taken.node || self.node.name.is_empty() || host_changed {
             let node = self.read_node();
             if node != self.node {
+                let same_node = rules::Node { held: self.node.held.clone(), ..node.clone() } == self.node;
                 self.node = node;
                 changes.extend(self.ledger.replace(&Key::default(), rules::node_elements(&self.node)));
-                keys.extend(self.services.list().iter().map(|service| Key::of(&service.metadata)));
+                // What machines listen at matters to those only that are reached by their addresses.
+                let services = self.services.list().into_iter().filter(|service| !same_node || is_external(service));
+                keys.extend(services.map(|service| Key::of(&service.metadata)));
             }
         }
         for key in &keys {
@@ -244,6 +289,7 @@ impl Proxy {
                 None => rules::Outcome::default(),
             };
             changes.extend(self.ledger.replace(key, outcome.elements));
+            self.say_held(key, outcome.held);
             self.checks.set(key, outcome.health_check);
             match (outcome.lacks_internal_local, outcome.lacks_external_local) {
                 (false, false) => _ = self.without_local.remove(key),
@@ -262,9 +308,26 @@ impl Proxy {
         (merged(changes), stale)
     }
 
+    /// Says once of a Service which of its ways in the machine keeps for itself.
+    fn say_held(&mut self, key: &Key, held: BTreeSet<String>) {
+        if held.is_empty() {
+            self.said.remove(key);
+            return;
+        }
+        let before = self.said.insert(key.clone(), held.clone()).unwrap_or_default();
+        let Some(service) = self.services.get(key) else { return };
+        for problem in held.difference(&before) {
+            tracing::warn!(service = %key, problem, "not serving a Service at a port of the host");
+            let message = format!("{problem}; the Service is not served there");
+            self.recorder.event(&reference(&*service), EventType::Warning, "PortInUse", message);
+        }
+    }
+
     /// What the Node object says. Until there is one, its name is all we know.
     fn read_node(&self) -> rules::Node {
-        let object = self.nodes.list().into_iter().next();
+        let nodes = self.nodes.list();
+        let is_own = |node: &&Arc<Node>| node.metadata.name.as_ref() == Some(&self.config.node_name);
+        let object = nodes.iter().find(is_own).cloned();
         let addresses =
             object.iter().flat_map(|node| &node.status).flat_map(|status| status.addresses.iter().flatten());
         let addresses = addresses.filter(|address| matches!(address.type_.as_str(), "InternalIP" | "ExternalIP"));
@@ -273,14 +336,18 @@ impl Proxy {
         let is_leaving = taints.into_iter().any(|taint| taint.key == LEAVING_TAINT)
             || object.as_ref().is_some_and(|node| node.metadata.deletion_timestamp.is_some());
         self.health.set_eligible(!is_leaving);
+        let addresses: Vec<IpAddr> = addresses.filter_map(|address| address.address.parse().ok()).collect();
+        let mut held = Held { host: self.host.clone(), others: held::others(&self.config.node_name, &nodes) };
+        held.host.addresses.extend(&addresses);
         rules::Node {
             name: self.config.node_name.clone(),
             zone: labels.and_then(|labels| labels.get(ZONE).cloned()),
-            addresses: addresses.filter_map(|address| address.address.parse().ok()).collect(),
+            addresses,
             pod_ranges: self.config.cluster_cidrs.clone(),
             node_ports: self.config.node_port_addresses.clone(),
             external_ips: self.config.external_ips,
             families: self.config.families.clone(),
+            held,
         }
     }
 
@@ -294,6 +361,13 @@ impl Proxy {
             Err(error) => tracing::warn!(%error, "old connections of datagrams are not forgotten"),
         }
     }
+}
+
+/// Whether it is reached by addresses or ports of nodes.
+fn is_external(service: &Service) -> bool {
+    let Some(spec) = &service.spec else { return false };
+    matches!(spec.type_.as_deref(), Some("NodePort" | "LoadBalancer"))
+        || spec.external_ips.as_ref().is_some_and(|addresses| !addresses.is_empty())
 }
 
 /// One element may pass from one Service to another in one step: the kernel is told of the outcome only.

@@ -12,5 +12,6 @@ pub mod capabilities;
 pub mod idmap;
 pub mod netns;
 pub mod path;
+pub mod sockets;
 pub mod tree;
 pub mod volume_mount;

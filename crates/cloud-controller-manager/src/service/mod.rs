@@ -8,6 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use reconcile::{Key, On, Plan, Rule, Work};
 
 use crate::{Context, Controller};
+pub(crate) use plan::service_of;
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "service-lb-controller",

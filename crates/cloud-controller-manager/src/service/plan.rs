@@ -33,7 +33,7 @@ fn is_marked(service: &Service) -> bool {
     service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
 
-pub(super) fn service_of(slice: &EndpointSlice) -> Option<&str> {
+pub(crate) fn service_of(slice: &EndpointSlice) -> Option<&str> {
     slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name").map(String::as_str)
 }
 
@@ -53,7 +53,7 @@ pub(super) async fn plan(
         let local = nodes_with_endpoints(service, slices);
         nodes.retain(|node| node.metadata.name.as_ref().is_some_and(|name| local.contains(name)));
     }
-    ensure(balancers, service, marked, &Balance { service, nodes: &nodes, others }).await
+    ensure(balancers, service, marked, &Balance { service, nodes: &nodes, others, slices }).await
 }
 
 async fn ensure(balancers: &dyn LoadBalancers, service: &Service, marked: bool, balance: &Balance<'_>) -> Plan {
@@ -71,6 +71,9 @@ async fn ensure(balancers: &dyn LoadBalancers, service: &Service, marked: bool, 
         Err(error) => {
             let message = format!("Error syncing load balancer: failed to ensure load balancer: {error}");
             plan.events.push(Event::warning(service, "SyncLoadBalancerFailed", message));
+            if balancers.refusal_withdraws() && balanced_at(service) != nowhere() {
+                plan.writes.push(patch(service, json!({}), Some(&nowhere())));
+            }
             plan.come_back(RETRY);
             return plan;
         }
@@ -122,6 +125,10 @@ fn patch(service: &Service, mut metadata: serde_json::Value, status: Option<&Loa
 fn balanced_at(service: &Service) -> LoadBalancerStatus {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.clone()).unwrap_or_default();
     LoadBalancerStatus { ingress: Some(status.ingress.unwrap_or_default()) }
+}
+
+fn nowhere() -> LoadBalancerStatus {
+    LoadBalancerStatus { ingress: Some(Vec::new()) }
 }
 
 fn is_usable(node: &Node) -> bool {

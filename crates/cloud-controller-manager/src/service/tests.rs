@@ -94,3 +94,16 @@ async fn a_service_that_ends_or_changes_loses_it() {
     let foreign = json!({"spec": {"loadBalancerClass": "else.example/x"}, "metadata": {"finalizers": []}});
     check(false, foreign, &[], [&[], &[], &[]]).await;
 }
+
+#[tokio::test]
+async fn what_is_refused_is_withdrawn_where_the_cloud_says_so() {
+    let balanced = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}});
+    for (change, withdraws, expected) in
+        [(balanced.clone(), true, Some(json!([]))), (balanced, false, None), (json!({}), true, None)]
+    {
+        let balancers = FakeBalancers { fails: true, withdraws, ..FakeBalancers::default() };
+        let plan = plan(&balancers, &service(change), &[], &nodes(), &[]).await;
+        let written = plan.writes.first().map(|write| write.body()["status"]["loadBalancer"]["ingress"].clone());
+        assert_eq!(written, expected);
+    }
+}

@@ -2,6 +2,8 @@
 //! hardware address it was given. Everything else that comes in by a pod's device is dropped, so that a pod can neither
 //! send in another's name nor draw another's packets to itself.
 //!
+//! Of IPv6's addresses of one link, which no policy knows, pods get what finding a neighbour needs and nothing else.
+//!
 //! Frames from pod to pod either pass the rules for routed packets, or the bridge does not switch them.
 
 use std::net::IpAddr;
@@ -18,6 +20,7 @@ use crate::{Error, Result};
 
 const FAMILY: Family = Family::Bridge;
 const CHAIN: &str = "pods";
+const BETWEEN: &str = "between-pods";
 /// Before anything else looks at a frame.
 const FIRST: i32 = -400;
 const CREATE: u16 = 0x400;
@@ -29,6 +32,8 @@ const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
 const ICMPV6: u8 = 58;
 const ROUTER_ADVERTISEMENT: u8 = 134;
+/// Reports about groups that a device listens to, and questions for routers and neighbours.
+const FROM_LINK_LOCAL: [u8; 5] = [131, 132, 133, 135, 143];
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 /// A pod's place on the bridge.
@@ -52,8 +57,10 @@ pub async fn write(config: &Config, pods: &[Place]) -> Result<()> {
             transaction = transaction.add_set_elements(&kind.set(config), &elements);
         }
     }
-    let base = BaseChain::filter(FilterHook::Prerouting, Priority::Custom(FIRST));
-    transaction = transaction.add_chain(Chain::new(table, CHAIN).map_err(fail)?.family(FAMILY).base(base));
+    for (name, hook) in [(CHAIN, FilterHook::Prerouting), (BETWEEN, FilterHook::Forward)] {
+        let base = BaseChain::filter(hook, Priority::Custom(FIRST));
+        transaction = transaction.add_chain(Chain::new(table, name).map_err(fail)?.family(FAMILY).base(base));
+    }
     for rule in rules(config) {
         transaction = transaction.add_rule(rule);
     }
@@ -182,23 +189,41 @@ fn rules(config: &Config) -> Vec<Rule> {
     let link_local_neighbour = load_and_compare(icmp(NEIGHBOUR_ADVERTISEMENT), transport, 8, vec![0xfe, 0x80]).accept();
     let no_neighbour = icmp(NEIGHBOUR_ADVERTISEMENT).drop();
     let six = own(of_type(rule(), IPV6), (link, 6), (network, 8, 16), "pods6").accept();
+    let mut rules = vec![elsewhere, four, arp, no_router, neighbour, link_local_neighbour, no_neighbour, six];
     // Addresses that are never routed, and that of a device that has none yet.
-    let link_local = load_and_compare(of_type(rule(), IPV6), network, 8, vec![0xfe, 0x80]).accept();
-    let nobody = load_and_compare(of_type(rule(), IPV6), network, 8, vec![0; 16]).accept();
-    let others = rule().drop();
-    vec![
-        elsewhere,
-        four,
-        arp,
-        no_router,
-        neighbour,
-        link_local_neighbour,
-        no_neighbour,
-        six,
-        link_local,
-        nobody,
-        others,
-    ]
+    for kind in FROM_LINK_LOCAL {
+        rules.push(load_and_compare(icmp(kind), network, 8, vec![0xfe, 0x80]).accept());
+        rules.push(load_and_compare(icmp(kind), network, 8, vec![0; 16]).accept());
+    }
+    rules.push(rule().drop());
+    rules.extend(between_pods(config));
+    rules
+}
+
+/// What the bridge itself must not carry from one pod to another, because rules for routed packets would not find the pods
+/// by its addresses: frames to many, and those from or to an address of the link. The node gets them all the same.
+fn between_pods(config: &Config) -> [Rule; 3] {
+    let rule = || {
+        Rule::new(&config.table, BETWEEN)
+            .family(FAMILY)
+            .expr(Expr::Meta { dreg: Register::R0, key: MetaKey::IifName })
+            .expr(LookupExpr::new("devices", Register::R0))
+            .expr(Expr::Meta { dreg: Register::R0, key: MetaKey::OifName })
+            .expr(LookupExpr::new("devices", Register::R0))
+    };
+    // The lowest bit of the first byte says that a frame is for many.
+    let many = rule()
+        .expr(Expr::Payload { dreg: Register::R0, base: PayloadBase::LinkLayer, offset: 0, len: 1 })
+        .expr(Expr::Bitwise { sreg: Register::R0, dreg: Register::R0, len: 1, mask: vec![1], xor: vec![0] })
+        .expr(Expr::Cmp { sreg: Register::R0, op: CmpOp::Eq, data: vec![1] });
+    // fe80::/10.
+    let link_local = |offset: u32| {
+        of_type(rule(), IPV6)
+            .expr(Expr::Payload { dreg: Register::R0, base: PayloadBase::Network, offset, len: 2 })
+            .expr(Expr::Cmp { sreg: Register::R0, op: CmpOp::Gte, data: vec![0xfe, 0x80] })
+            .expr(Expr::Cmp { sreg: Register::R0, op: CmpOp::Lte, data: vec![0xfe, 0xbf] })
+    };
+    [many.drop(), link_local(8).drop(), link_local(24).drop()]
 }
 
 fn of_type(rule: Rule, protocol: u16) -> Rule {

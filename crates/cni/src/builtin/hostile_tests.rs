@@ -23,7 +23,7 @@ fn ethernet(to: [u8; 6], from: [u8; 6], kind: u16) -> Vec<u8> {
     [&to[..], &from, &kind.to_be_bytes()].concat()
 }
 
-fn datagram(to: [u8; 6], from: [u8; 6], source: [u8; 4], target: [u8; 4], text: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram(to: [u8; 6], from: [u8; 6], source: [u8; 4], target: [u8; 4], text: &[u8]) -> Vec<u8> {
     let length = 28 + text.len() as u16;
     let mut header = vec![0x45, 0];
     header.extend(length.to_be_bytes());
@@ -159,4 +159,115 @@ async fn nobody_draws_anothers_packets_to_itself() {
         !neighbours().contains(&shown.join(":"))
     });
     assert!(drawn, "{}", neighbours());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_reaches_what_the_node_says_to_itself() {
+    let scene = Scene::start(true).await;
+    let inbox = scene.machine.node.run(|| UdpSocket::bind("127.0.0.1:53").unwrap()).unwrap();
+    inbox.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let (node, own) = (hardware(&scene.machine.node, "knarr0"), hardware(&scene.evil.namespace, "eth0"));
+    send(&scene.evil, &datagram(node, own, [10, 77, 0, 4], [127, 0, 0, 1], b"in"));
+    assert!(inbox.recv(&mut [0; 64]).is_err(), "CVE-2020-8558");
+    // Without the rules it works: they are what protects.
+    tool(&scene.machine.node, "nft flush ruleset");
+    send(&scene.evil, &datagram(node, own, [10, 77, 0, 4], [127, 0, 0, 1], b"in"));
+    assert!(inbox.recv(&mut [0; 64]).is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_outside_is_a_pod() {
+    let scene = Scene::start(true).await;
+    let inbox = scene.machine.node.run(|| UdpSocket::bind("192.0.2.1:53").unwrap()).unwrap();
+    inbox.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    tool(&scene.machine.node, "sysctl -q net.ipv4.conf.all.rp_filter=0");
+    tool(&scene.machine.node, "sysctl -q net.ipv4.conf.uplink.rp_filter=0");
+    tool(&scene.machine.outside, "ip address add 10.77.0.4/32 dev lo");
+    let say = |source: &str| {
+        let send = || UdpSocket::bind((source, 0)).unwrap().send_to(b"in", "192.0.2.1:53").unwrap();
+        scene.machine.outside.run(send).unwrap();
+        inbox.recv(&mut [0; 64]).is_ok()
+    };
+    assert!(say("192.0.2.2") && !say("10.77.0.4"));
+}
+
+/// Datagrams over the addresses of the link, by which no policy knows pods, and to everybody on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_link_carries_nothing_around_the_rules() {
+    for bridge_netfilter in [true, false] {
+        let scene = Scene::start(bridge_netfilter).await;
+        let link_local = |namespace: &Namespace, device: &str| {
+            let text = tool(namespace, &format!("ip -6 -o address show dev {device} scope link"));
+            text.split("inet6 ").nth(1).unwrap().split('/').next().unwrap().to_owned()
+        };
+        let (victim, node) = (&scene.victim.namespace, &scene.machine.node);
+        let listen = |namespace: &Namespace| {
+            let socket = namespace.run(|| UdpSocket::bind("[::]:54").unwrap()).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            socket
+        };
+        let (pod, own) = (listen(victim), listen(node));
+        // Addresses of the link are there once nobody else has them.
+        let ready = || link_local(&scene.evil.namespace, "eth0").len() + link_local(victim, "eth0").len() > 0;
+        while !ready() || tool(victim, "ip -6 address").contains("tentative") {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let say = |to: &str| {
+            let script = format!(
+                "import socket;s=socket.socket(socket.AF_INET6,socket.SOCK_DGRAM);s.sendto(b'x',socket.getaddrinfo('{to}%eth0',54)[0][4])"
+            );
+            let said =
+                scene.evil.namespace.run(|| std::process::Command::new("python3").args(["-c", &script]).output());
+            assert!(said.unwrap().unwrap().status.success(), "{to}");
+        };
+        say(&link_local(victim, "eth0"));
+        say("ff02::1");
+        assert!(pod.recv(&mut [0; 8]).is_err(), "{bridge_netfilter}");
+        say(&link_local(node, "knarr0"));
+        assert!(own.recv(&mut [0; 8]).is_err(), "{bridge_netfilter}");
+        // In IPv4: to everybody on the link.
+        let mac = hardware(&scene.evil.namespace, "eth0");
+        for target in [[255, 255, 255, 255], [224, 0, 0, 1]] {
+            send(&scene.evil, &datagram([0xff; 6], mac, [10, 77, 0, 4], target, b"all"));
+            assert_eq!(scene.received(), None, "{bridge_netfilter}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ports_of_the_machine_lead_into_no_pod() {
+    use cri::{Network, SandboxNetwork};
+    let machine = Machine::start(RANGE).await;
+    serve(&machine.node, "0.0.0.0:10250");
+    serve(&machine.node, "127.0.0.1:8080");
+    let mapping = |host_port: i32| cri::v1::PortMapping { host_port, container_port: 80, ..Default::default() };
+    let namespace = Namespace::create().unwrap();
+    let wants = SandboxNetwork {
+        sandbox: "thief".into(),
+        namespace: "default".into(),
+        name: "thief".into(),
+        uid: "uid".into(),
+        netns: namespace.path(),
+        port_mappings: vec![mapping(10250)],
+        annotations: Default::default(),
+    };
+    let refused = machine.network.attach(&wants).await.unwrap_err().message;
+    assert_eq!(refused, "host port 10250/TCP of pod default/thief is in use by the node itself");
+    // What is at the node's own loopback stays there; elsewhere the port is free.
+    let pod = machine.pod("a", vec![mapping(8080), mapping(9090)]).await;
+    serve(&pod.namespace, "0.0.0.0:80");
+    assert_eq!(call(&machine.outside, "192.0.2.1:8080").unwrap(), "192.0.2.2");
+    assert_eq!(call(&machine.node, "127.0.0.1:8080").unwrap(), "127.0.0.1", "its own");
+    assert_eq!(call(&machine.node, "127.0.0.1:9090").unwrap(), "10.77.0.1", "the pod's");
+    // Who comes later has it, too.
+    let network = std::sync::Arc::new(machine.network);
+    tasks::spawn(network.watch_ports(reconcile::Shutdown::new()));
+    serve(&machine.node, "0.0.0.0:9090");
+    let began = std::time::Instant::now();
+    while call(&machine.outside, "192.0.2.1:9090").unwrap_or_default() != "192.0.2.2"
+        || call(&machine.node, "127.0.0.1:9090").unwrap_or_default() != "127.0.0.1"
+    {
+        assert!(began.elapsed() < Duration::from_secs(60), "the pod still has the port");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }

@@ -10,7 +10,7 @@ pub(crate) mod links;
 mod rules;
 mod sysctl;
 #[cfg(test)]
-mod hostile_tests;
+pub(crate) mod hostile_tests;
 #[cfg(test)]
 mod tests;
 
@@ -18,16 +18,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use cri::{Addresses, Network, SandboxNetwork};
 use ipnet::IpNet;
+use linux::sockets::{Listener, Listeners};
+use reconcile::Shutdown;
 use tokio::sync::Mutex;
 
 use crate::policy::Policies;
-use crate::{Error, Result};
+use crate::{Error, Result, host_ports};
+pub(crate) use claims::Port;
 pub(crate) use claims::gateway;
-use claims::{Claim, Claims, Port};
+use claims::{Claim, Claims};
 pub(crate) use links::{hash, set_loopback_up};
 pub(crate) use rules::{connect, text_attribute};
 
@@ -55,6 +59,8 @@ pub struct Config {
     pub bridge_netfilter: bool,
     /// The node's own network namespace when it is not that of this process.
     pub node_namespace: Option<PathBuf>,
+    /// TCP ports of the machine that no pod gets, whether or not anybody listens at them right now.
+    pub reserved_ports: Vec<u16>,
 }
 
 impl Config {
@@ -70,9 +76,13 @@ impl Config {
             node_addresses: Vec::new(),
             bridge_netfilter: true,
             node_namespace: None,
+            reserved_ports: Vec::new(),
         }
     }
 }
+
+/// How often we look for what the machine itself has begun or ceased to listen at: the kernel tells nobody.
+const LOOK: Duration = Duration::from_secs(5);
 
 pub struct Builtin {
     config: Config,
@@ -92,6 +102,9 @@ struct State {
     linking: BTreeSet<String>,
     /// Whether pods' ports are isolated, once that was looked at.
     isolated: Option<bool>,
+    listeners: Listeners,
+    /// What the machine itself listened at when we last looked.
+    listening: BTreeSet<Listener>,
 }
 
 impl Builtin {
@@ -105,11 +118,16 @@ impl Builtin {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(source) => return Err(Error::File { path, source }),
         };
-        Ok(Builtin {
-            config,
-            policies: None,
-            state: Mutex::new(State { claims, ranges, written: None, linking: BTreeSet::new(), isolated: None }),
-        })
+        let state = State {
+            claims,
+            ranges,
+            written: None,
+            linking: BTreeSet::new(),
+            isolated: None,
+            listeners: Listeners::new(config.node_namespace.as_deref()),
+            listening: BTreeSet::new(),
+        };
+        Ok(Builtin { config, policies: None, state: Mutex::new(state) })
     }
 
     /// The same with network policies, which learn of the pods that are there already.
@@ -133,12 +151,15 @@ impl Builtin {
                 self.set_up(&mut state).await?;
             }
             let (known, ranges) = (state.claims.get(&pod.sandbox).is_some(), state.ranges.clone());
-            let wanted = Claim {
-                addresses: Vec::new(),
-                ports: ports_of(&pod.port_mappings),
-                pod: describe(pod),
-                namespace: pod.netns.clone(),
-            };
+            let ports = ports_of(&pod.port_mappings);
+            if !ports.is_empty() {
+                self.look(&mut state)?;
+            }
+            // A pod that has its ports already keeps running; they lead into it no more while the machine listens there.
+            if !known {
+                check_ports(pod, &ports, &state.listening)?;
+            }
+            let wanted = Claim { addresses: Vec::new(), ports, pod: describe(pod), namespace: pod.netns.clone() };
             let claim = state.claims.claim(&pod.sandbox, &ranges, wanted)?;
             state.linking.insert(pod.sandbox.clone());
             (known, ranges, claim)
@@ -223,6 +244,9 @@ impl Builtin {
         // These exist only once the bridge does.
         sysctl::set_up_bridge(&self.config)?;
         state.written = None;
+        if state.claims.iter().any(|(_, claim)| !claim.ports.is_empty()) {
+            self.look(state)?;
+        }
         guard::write(&self.config, &places(state)).await?;
         self.write_rules(state).await
     }
@@ -281,14 +305,56 @@ impl Builtin {
         vec![self.config.table.clone()]
     }
 
+    /// Keeps host ports out of the machine's own way until told to stop.
+    pub async fn watch_ports(self: Arc<Builtin>, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            let mut state = self.state.lock().await;
+            if state.ranges.is_empty() || !state.claims.iter().any(|(_, claim)| !claim.ports.is_empty()) {
+                continue;
+            }
+            let looked = self.look(&mut state);
+            let written = match looked {
+                Ok(()) => self.write_rules(&mut state).await,
+                failed => failed,
+            };
+            if let Err(error) = written {
+                tracing::warn!(%error, "cannot compare host ports with the machine's own; trying again");
+            }
+        }
+    }
+
+    fn look(&self, state: &mut State) -> Result<()> {
+        let mut listening = state.listeners.look().map_err(Error::Sockets)?;
+        let everywhere = IpAddr::from(std::net::Ipv6Addr::UNSPECIFIED);
+        let reserved = self.config.reserved_ports.iter();
+        listening.extend(reserved.map(|port| Listener { protocol: claims::TCP, address: everywhere, port: *port }));
+        state.listening = listening;
+        Ok(())
+    }
+
     async fn write_rules(&self, state: &mut State) -> Result<()> {
+        let mut pods: Vec<Claim> = state.claims.iter().map(|(_, claim)| claim.clone()).collect();
+        let mut kept = BTreeSet::new();
+        for pod in &mut pods {
+            pod.ports.retain(|port| !host_ports::is_taken(port, &state.listening));
+            for port in &pod.ports {
+                let addresses = host_ports::kept_addresses(port, &state.listening);
+                kept.extend(addresses.into_iter().map(|address| (address, port.protocol, port.host_port)));
+            }
+        }
+        pods.retain(|pod| !pod.ports.is_empty());
         let input = rules::Input {
             table: self.config.table.clone(),
             bridge: self.config.bridge.clone(),
             ranges: state.ranges.clone(),
             cluster_ranges: self.config.cluster_ranges.clone(),
             service_ranges: self.config.service_ranges.clone(),
-            pods: state.claims.iter().map(|(_, claim)| claim.clone()).filter(|claim| !claim.ports.is_empty()).collect(),
+            pods,
+            kept: kept.into_iter().collect(),
         };
         if state.written.as_ref() != Some(&input) {
             rules::write(&input, &self.config).await?;
@@ -362,7 +428,7 @@ fn parse_ranges(text: &str) -> Result<Vec<IpNet>> {
     Ok(ranges)
 }
 
-fn ports_of(mappings: &[cri::v1::PortMapping]) -> Vec<Port> {
+pub(crate) fn ports_of(mappings: &[cri::v1::PortMapping]) -> Vec<Port> {
     let number = |port: i32| u16::try_from(port).ok().filter(|port| *port != 0);
     let port = |mapping: &cri::v1::PortMapping| {
         let protocol = match mapping.protocol {
@@ -380,6 +446,17 @@ fn ports_of(mappings: &[cri::v1::PortMapping]) -> Vec<Port> {
     };
     // Without a host port it is only a note for readers.
     mappings.iter().filter_map(port).collect()
+}
+
+/// Refuses a pod that wants a port of the machine.
+pub(crate) fn check_ports(pod: &SandboxNetwork, ports: &[Port], listening: &BTreeSet<Listener>) -> Result<()> {
+    let Some(port) = ports.iter().find(|port| host_ports::is_taken(port, listening)) else { return Ok(()) };
+    let protocol = match port.protocol {
+        claims::UDP => "UDP",
+        claims::SCTP => "SCTP",
+        _ => "TCP",
+    };
+    Err(Error::PortInUse { pod: format!("{}/{}", pod.namespace, pod.name), port: port.host_port, protocol })
 }
 
 fn describe(pod: &SandboxNetwork) -> String {

@@ -22,6 +22,8 @@ const FAMILY: Family = Family::Inet;
 const CREATE: u16 = 0x400;
 /// After the rules for Services, which have their places at -100 and 0.
 const AFTER_FILTERS: i32 = 10;
+/// ICMPv6's message that another way is shorter.
+const REDIRECT: u8 = 137;
 
 /// All that the rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct Input {
     pub service_ranges: Vec<IpNet>,
     /// Only those with ports.
     pub pods: Vec<Claim>,
+    /// Addresses, protocols and ports that lead into no pod, because the machine itself listens there.
+    pub kept: Vec<(IpAddr, u8, u16)>,
 }
 
 /// Whether our table exists.
@@ -73,8 +77,10 @@ pub fn connect(config: &Config) -> Result<Connection<Nftables>> {
     connection.map_err(|source| Error::Rules { table: config.table.clone(), source })
 }
 
-fn chains() -> [(&'static str, BaseChain); 5] {
+fn chains() -> [(&'static str, BaseChain); 6] {
     [
+        // Before addresses are translated back: what answers to a translated packet is sent to another address than it gets.
+        ("spoofed", BaseChain::filter(FilterHook::Prerouting, Priority::Raw)),
         ("host-ports", BaseChain::nat(NatHook::Prerouting, Priority::DstNat)),
         ("host-ports-local", BaseChain::nat(NatHook::Output, Priority::DstNat)),
         ("masquerade", BaseChain::nat(NatHook::Postrouting, Priority::SrcNat)),
@@ -85,12 +91,18 @@ fn chains() -> [(&'static str, BaseChain); 5] {
 
 pub fn rules(input: &Input) -> Vec<Rule> {
     let rule = |chain: &str| Rule::new(&input.table, chain).family(FAMILY);
-    let mut rules = Vec::new();
+    let mut rules = spoofed(input);
+    for (address, protocol, port) in &input.kept {
+        for chain in ["host-ports", "host-ports-local"] {
+            rules.push(match_port(rule(chain).match_daddr(*address, width(address)), *protocol, *port).accept());
+        }
+    }
     for pod in &input.pods {
         for port in &pod.ports {
             for address in pod.addresses.iter().filter(|address| reaches(port, address)) {
                 for chain in ["host-ports", "host-ports-local"] {
-                    let matched = match_port(match_destination(rule(chain), port, address), port);
+                    let matched = match_destination(rule(chain), port, address);
+                    let matched = match_port(matched, port.protocol, port.host_port);
                     rules.push(matched.nat(NatStatement::dnat(*address).port(port.container_port)));
                 }
             }
@@ -116,12 +128,25 @@ pub fn rules(input: &Input) -> Vec<Rule> {
         }
         rules.push(from().match_oif_not(&input.bridge).masquerade());
     }
+    // IPv6 has no switch for this: no pod is told a shorter way to another, around these rules.
+    rules.push(rule("unserved-local").match_oif(&input.bridge).match_icmpv6_type(REDIRECT).drop());
     for range in &input.service_ranges {
         for chain in ["unserved", "unserved-local"] {
             let matched = rule(chain).match_daddr(range.network(), range.prefix_len());
             rules.push(matched.reject_icmpx(IcmpxCode::PortUnreachable));
         }
     }
+    rules
+}
+
+/// Packets that nobody can have sent where they come from. The bridge takes those for 127.0.0.0/8 so that host ports work
+/// there; pods must not reach what the node says to itself (CVE-2020-8558), and nobody outside is one of our pods.
+fn spoofed(input: &Input) -> Vec<Rule> {
+    let rule = || Rule::new(&input.table, "spoofed").family(FAMILY).match_iif_not("lo");
+    let loopback = IpAddr::from([127, 0, 0, 0]);
+    let mut rules = vec![rule().match_daddr(loopback, 8).drop(), rule().match_saddr(loopback, 8).drop()];
+    let elsewhere = || rule().match_iif_not(&input.bridge);
+    rules.extend(input.ranges.iter().map(|own| elsewhere().match_saddr(own.network(), own.prefix_len()).drop()));
     rules
 }
 
@@ -142,10 +167,10 @@ fn match_destination(rule: Rule, port: &Port, pod: &IpAddr) -> Rule {
 }
 
 /// The destination port is at the same place in TCP, UDP and SCTP.
-fn match_port(rule: Rule, port: &Port) -> Rule {
-    rule.match_l4proto(port.protocol)
+fn match_port(rule: Rule, protocol: u8, port: u16) -> Rule {
+    rule.match_l4proto(protocol)
         .expr(Expr::Payload { dreg: Register::R0, base: PayloadBase::Transport, offset: 2, len: 2 })
-        .expr(Expr::Cmp { sreg: Register::R0, op: CmpOp::Eq, data: port.host_port.to_be_bytes().to_vec() })
+        .expr(Expr::Cmp { sreg: Register::R0, op: CmpOp::Eq, data: port.to_be_bytes().to_vec() })
 }
 
 fn width(address: &IpAddr) -> u8 {

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use async_trait::async_trait;
 use cri::{Addresses, Network, SandboxNetwork};
+use linux::sockets::Listeners;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -80,6 +81,11 @@ impl Exec {
             // An attempt that a crash interrupted: plugins must not be asked twice to add the same.
             Some(_) => self.delete(&pod.sandbox).await?,
             None => {}
+        }
+        let ports = crate::builtin::ports_of(&pod.port_mappings);
+        if !ports.is_empty() {
+            let listening = Listeners::new(self.config.node_namespace.as_deref()).look().map_err(Error::Sockets)?;
+            crate::builtin::check_ports(pod, &ports, &listening)?;
         }
         crate::builtin::set_loopback_up(&pod.netns).await?;
         let mut kept = Kept {

@@ -54,6 +54,7 @@ impl Scene {
         let (network, policies, shutdown) = Scene::knarr(&node, &state, bridge_netfilter);
         network.set_pod_cidr("10.77.0.0/24").await.unwrap();
         serve(&node, "0.0.0.0:80");
+        serve(&node, "0.0.0.0:253");
         serve(&outside, "0.0.0.0:80");
         Scene { node, outside, network, policies, state, shutdown }
     }
@@ -69,7 +70,8 @@ impl Scene {
             bridge_netfilter,
             ..crate::Config::new(state.path())
         };
-        let policies = Policies::new(Config::new(Some(node.path())));
+        let config_of_policies = Config { node_ports: vec![(6, 253)], ..Config::new(Some(node.path())) };
+        let policies = Policies::new(config_of_policies);
         let network = Builtin::open(config).unwrap().with_policies(policies.clone());
         policies.change(|facts| facts.put_namespace(&namespace("shop", json!({"team": "shop"}))));
         let shutdown = Shutdown::new();
@@ -150,6 +152,20 @@ fn connect(from: &NetworkNamespace, to: IpAddr, port: u16) -> Option<TcpStream> 
     from.run(|| TcpStream::connect_timeout(&address, SHORT)).unwrap().ok()
 }
 
+/// Whether what is said comes back.
+fn echoes(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(SHORT)).unwrap();
+    let (mut answer, mut text) = ([0; 64], String::new());
+    let said = stream.write_all(b"there?");
+    while said.is_ok() && !text.contains("there?") {
+        match stream.read(&mut answer) {
+            Ok(count @ 1..) => text.push_str(&String::from_utf8_lossy(&answer[..count])),
+            _ => return false,
+        }
+    }
+    said.is_ok()
+}
+
 fn reaches(from: &NetworkNamespace, to: IpAddr, port: u16) -> bool {
     connect(from, to, port).is_some()
 }
@@ -179,7 +195,8 @@ async fn policies_hold_on_one_node_and_towards_the_outside() {
         refuses(&scene, &web.namespace, world, 80, "to the outside");
         assert!(reaches(&web.namespace, web.address, 80), "to itself");
         assert!(reaches(&scene.node, api.address, 80), "from its own node, as probes do");
-        assert!(reaches(&web.namespace, gateway, 80), "to its own node");
+        refuses(&scene, &web.namespace, gateway, 80, "to its own node");
+        assert!(reaches(&web.namespace, gateway, 253), "to what it may always ask");
 
         let to_api = json!({"to": [{"podSelector": {"matchLabels": {"app": "api"}}}], "ports": [{"port": "web"}]});
         scene
@@ -203,6 +220,9 @@ async fn policies_hold_on_one_node_and_towards_the_outside() {
             )
             .await;
         assert!(reaches(&web.namespace, world, 80) && reaches(&scene.outside, web.address, 80));
+        let node: IpAddr = "192.0.2.1".parse().unwrap();
+        assert!(reaches(&web.namespace, node, 80), "its own node is in the block");
+        refuses(&scene, &web.namespace, gateway, 80, "the node's other address is not");
         assert!(!reaches(&web.namespace, api.address, 80));
         tool(&scene.outside, "ip address add 192.0.2.200/24 dev uplink");
         tool(&scene.outside, "ip route replace 10.77.0.0/16 via 192.0.2.1 src 192.0.2.200");
@@ -220,10 +240,14 @@ async fn policies_hold_on_one_node_and_towards_the_outside() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_exist_go_on_and_datagrams_are_filtered() {
+async fn connections_go_on_while_they_are_allowed_and_datagrams_are_filtered() {
     let scene = Scene::start(true).await;
     let (web, api) = (scene.pod("web").await, scene.pod("api").await);
     let mut open = connect(&web.namespace, api.address, 80).unwrap();
+    let mut probe = connect(&scene.node, api.address, 80).unwrap();
+    let mut back = connect(&api.namespace, web.address, 80).unwrap();
+    let mut kept = connect(&web.namespace, api.address, 8080).unwrap();
+    assert!([&mut open, &mut probe, &mut back, &mut kept].into_iter().all(echoes));
     let inbox = api.namespace.run(|| UdpSocket::bind("0.0.0.0:53").unwrap()).unwrap();
     inbox.set_read_timeout(Some(SHORT)).unwrap();
     let send = |from: &NetworkNamespace, port: u16| {
@@ -232,17 +256,23 @@ async fn connections_that_exist_go_on_and_datagrams_are_filtered() {
         inbox.recv(&mut [0; 16]).is_ok()
     };
     assert!(send(&web.namespace, 53));
-    scene.apply("deny", json!({"podSelector": {"matchLabels": {"app": "api"}}})).await;
+    // Talking all the time from its end keeps a connection no more than the other end does.
+    let web_80 = json!({"from": [{"podSelector": {"matchLabels": {"app": "web"}}}], "ports": [{"port": 8080}]});
+    scene.apply("some", json!({"podSelector": {"matchLabels": {"app": "api"}}, "ingress": [web_80]})).await;
     assert!(!send(&web.namespace, 53));
     assert!(!reaches(&web.namespace, api.address, 80));
-    open.set_read_timeout(Some(LONG)).unwrap();
-    open.write_all(b"still there?").unwrap();
-    let mut answer = [0; 64];
-    let mut text = String::new();
-    while !text.contains("there?") {
-        let count = open.read(&mut answer).unwrap();
-        text.push_str(&String::from_utf8_lossy(&answer[..count]));
+    let until = Instant::now() + LONG;
+    while echoes(&mut open) {
+        assert!(Instant::now() < until, "a connection that is forbidden goes on");
     }
+    assert!(echoes(&mut probe) && echoes(&mut back) && echoes(&mut kept), "others go on");
+    assert!(!echoes(&mut open), "neither end brings it back");
+    scene.withdraw("some").await;
+    scene.apply("deny", json!({"podSelector": {"matchLabels": {"app": "api"}}})).await;
+    while echoes(&mut kept) {
+        assert!(Instant::now() < until + LONG, "a connection that is forbidden goes on");
+    }
+    assert!(echoes(&mut probe) && echoes(&mut back));
     let dns = json!({"ports": [{"protocol": "UDP", "port": "dns"}]});
     scene.apply("dns", json!({"podSelector": {"matchLabels": {"app": "api"}}, "ingress": [dns]})).await;
     assert!(send(&web.namespace, 53) && !reaches(&web.namespace, api.address, 80));

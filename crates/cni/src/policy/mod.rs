@@ -7,6 +7,8 @@
 mod compile;
 mod facts;
 mod nftables;
+mod cut;
+mod walk;
 mod ranges;
 #[cfg(test)]
 mod kernel_tests;
@@ -36,17 +38,21 @@ pub struct Config {
     pub table: String,
     /// The node's own network namespace when it is not that of this process.
     pub node_namespace: Option<PathBuf>,
+    /// Protocols and ports of this node that its pods may ask under any policy, such as those of the cluster's DNS.
+    pub node_ports: Vec<(u8, u16)>,
 }
 
 impl Config {
     pub fn new(node_namespace: Option<PathBuf>) -> Config {
-        Config { table: "knarr-policy".to_owned(), node_namespace }
+        Config { table: "knarr-policy".to_owned(), node_namespace, node_ports: Vec::new() }
     }
 }
 
 /// Changes come in crowds; written at once they would cost more and come no sooner.
 const QUIET: Duration = Duration::from_millis(10);
 const RETRY: Duration = Duration::from_secs(1);
+/// All connections are looked at after a change, but no more often than this.
+const BETWEEN_CUTS: Duration = Duration::from_millis(500);
 /// A pod whose object has not come by then has no packet pass until it does.
 const KNOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer than this no pod waits for its rules; its network is then not handed over.
@@ -64,17 +70,20 @@ pub struct Policies {
     is: Mutex<Option<Arc<Table>>>,
     /// The rules may have been changed by someone else.
     disturbed: Arc<Notify>,
+    /// Connections may exist that the rules do not allow any more.
+    tightened: Notify,
 }
 
 impl Policies {
     pub fn new(config: Config) -> Arc<Policies> {
         Arc::new(Policies {
-            writer: Writer { table: config.table, namespace: config.node_namespace },
+            writer: Writer { table: config.table, namespace: config.node_namespace, node_ports: config.node_ports },
             facts: Mutex::default(),
             changed: watch::Sender::new(1),
             written: watch::Sender::new(0),
             is: Mutex::default(),
             disturbed: Arc::default(),
+            tightened: Notify::new(),
         })
     }
 
@@ -157,6 +166,7 @@ impl Policies {
         let matters = move |event: &_| kept.is_missed(event);
         let namespace = self.writer.namespace.clone();
         tasks::spawn(crate::watch::rules(namespace, matters, self.disturbed.clone(), shutdown.clone()));
+        tasks::spawn(self.clone().cut_connections(shutdown.clone()));
         let mut changes = self.changed.subscribe();
         let (mut look, mut unread) = (false, cluster);
         loop {
@@ -198,17 +208,41 @@ impl Policies {
     }
 
     async fn write(&self, should: Table, look: bool) -> Result<()> {
-        let is = self.is.lock().clone();
-        match is {
-            Some(before) if look && !self.writer.has(&before).await? => {
+        let before = self.is.lock().clone();
+        match &before {
+            Some(before) if look && !self.writer.has(before).await? => {
                 tracing::warn!(table = self.writer.table, "rules of network policies were gone and are back");
                 self.writer.replace(&should).await?;
             }
-            Some(before) => self.writer.change(&before, &should).await?,
+            Some(before) => self.writer.change(before, &should).await?,
             None => self.writer.replace(&should).await?,
         }
+        let tightened = cut::tightens(before.as_deref(), &should);
         *self.is.lock() = Some(Arc::new(should));
+        if tightened {
+            self.tightened.notify_one();
+        }
         Ok(())
+    }
+
+    /// Ends what a new policy forbids, until told to stop.
+    async fn cut_connections(self: Arc<Policies>, shutdown: Shutdown) {
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = self.tightened.notified() => {}
+            }
+            let Some(table) = self.is.lock().clone() else { continue };
+            match cut::cut(self.writer.namespace.as_deref(), &table, &self.writer.node_ports).await {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(count, "cut connections that network policies forbid"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot cut connections that network policies forbid; trying again");
+                    self.tightened.notify_one();
+                }
+            }
+            tokio::time::sleep(BETWEEN_CUTS).await;
+        }
     }
 
     /// Whether something was deleted that should be there. What we delete ourselves, we do not miss.

@@ -2,7 +2,7 @@
 //!
 //! Each direction has a base chain in the forward hook, after Services' destinations are translated and before sources are.
 //! What the first one accepts, the second still looks at. Packets of the node's own processes take another way, so probes
-//! always arrive.
+//! always arrive. What a pod sends to its own node is looked at in the input hook, as what leaves the pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use nlink::netlink::nftables::{
     BaseChain, Chain, ChainName, CmpOp, CtState, Expr, Family as TableFamily, FilterHook, LookupExpr, MetaKey,
     NFT_MSG_NEWTABLE, NFTA_TABLE_NAME, PacketField, PayloadBase, Priority, RawMessage, Register, Rule as KernelRule,
-    Set as KernelSet, SetElement, SetKeyType, Transaction, Verdict as KernelVerdict,
+    Set as KernelSet, SetElement, SetKeyType, TcpFlags, Transaction, Verdict as KernelVerdict,
 };
 use nlink::netlink::{Connection, Nftables};
 
@@ -22,9 +22,18 @@ use crate::{Error, Result};
 const FAMILY: TableFamily = TableFamily::Inet;
 const CREATE: u16 = 0x400;
 
+/// The base chain of what pods send to their own node.
+const TO_NODE: &str = "egress-node";
+const TCP: u8 = 6;
+const ICMPV6: u8 = 58;
+/// ICMPv6's messages by which neighbours, routers and groups of a link are found.
+const NEIGHBOUR_DISCOVERY: (u8, u8) = (130, 143);
+
 pub struct Writer {
     pub table: String,
     pub namespace: Option<PathBuf>,
+    /// Protocols and ports of the node that every pod may ask.
+    pub node_ports: Vec<(u8, u16)>,
 }
 
 impl Writer {
@@ -82,7 +91,7 @@ impl Writer {
             }
         }
         for family in Family::ALL {
-            transaction = transaction.add_set(self.selves(family));
+            transaction = transaction.add_set(self.selves(family)).add_set(self.isolated(family));
         }
         for (place, direction) in (0..).zip(Direction::ALL) {
             let base = BaseChain::filter(FilterHook::Forward, Priority::Custom(place));
@@ -91,6 +100,11 @@ impl Writer {
             for rule in self.base_rules(direction) {
                 transaction = transaction.add_rule(rule);
             }
+        }
+        let chain = Chain::new(name, TO_NODE).map_err(|source| self.error(source))?.family(FAMILY);
+        transaction = transaction.add_chain(chain.base(BaseChain::filter(FilterHook::Input, Priority::Custom(0))));
+        for rule in self.node_rules() {
+            transaction = transaction.add_rule(rule);
         }
         let transaction = self.difference(transaction, &Table::default(), should)?;
         transaction.commit(&connection).await.map_err(|source| self.error(source))
@@ -115,6 +129,7 @@ impl Writer {
         }
         let rules = connection.list_rules(&self.table, FAMILY).await.map_err(|source| self.error(source))?;
         let base: usize = Direction::ALL.iter().map(|direction| self.base_rules(*direction).len()).sum();
+        let base = base + self.node_rules().len();
         if rules.len() != base + table.chains.values().map(Vec::len).sum::<usize>() {
             return Ok(false);
         }
@@ -125,6 +140,11 @@ impl Writer {
                 let of = |(one, address): &&(Direction, IpAddr)| *one == direction && Family::of(address) == family;
                 sizes.insert(pods_name(direction, family), table.pods.keys().filter(of).count());
             }
+        }
+        for family in Family::ALL {
+            let addresses: BTreeSet<&IpAddr> = table.pods.keys().map(|(_, address)| address).collect();
+            let of_family = addresses.iter().filter(|address| Family::of(address) == family);
+            sizes.insert(isolated_name(family), of_family.count());
         }
         for (name, wanted) in sizes.iter().filter(|(_, wanted)| **wanted > 0) {
             let found = connection.list_set_elements(&self.table, name, FAMILY).await;
@@ -202,6 +222,10 @@ impl Writer {
                 own.map(|address| [octets(address), octets(address)].concat()).collect()
             };
             transaction = change_elements(transaction, &self.selves(family), &pairs(&old), &pairs(&new), false);
+            let single = |all: &BTreeSet<IpAddr>| -> BTreeSet<Vec<u8>> {
+                all.iter().filter(|address| Family::of(address) == family).map(octets).collect()
+            };
+            transaction = change_elements(transaction, &self.isolated(family), &single(&old), &single(&new), false);
         }
         Ok(transaction)
     }
@@ -209,6 +233,9 @@ impl Writer {
     fn base_rules(&self, direction: Direction) -> Vec<KernelRule> {
         let rule = || KernelRule::new(&self.table, direction.name()).family(FAMILY);
         let mut rules = vec![rule().match_ct_state(CtState::ESTABLISHED | CtState::RELATED).accept()];
+        if direction == Direction::ALL[0] {
+            rules.extend(self.broken(direction.name(), true));
+        }
         for family in Family::ALL {
             let (source, target) = fields(family);
             let own = match direction {
@@ -219,6 +246,47 @@ impl Writer {
             rules.push(rule().vmap(own, &pods_name(direction, family)));
         }
         rules
+    }
+
+    fn node_rules(&self) -> Vec<KernelRule> {
+        let rule = || KernelRule::new(&self.table, TO_NODE).family(FAMILY);
+        let mut rules = vec![rule().match_ct_state(CtState::ESTABLISHED | CtState::RELATED).accept()];
+        rules.extend(self.broken(TO_NODE, false));
+        let compare = |op, value: u8| Expr::Cmp { sreg: Register::R0, op, data: vec![value] };
+        let neighbours = rule()
+            .match_l4proto(ICMPV6)
+            .expr(Expr::Payload { dreg: Register::R0, base: PayloadBase::Transport, offset: 0, len: 1 })
+            .expr(compare(CmpOp::Gte, NEIGHBOUR_DISCOVERY.0))
+            .expr(compare(CmpOp::Lte, NEIGHBOUR_DISCOVERY.1));
+        rules.push(neighbours.accept());
+        rules.extend(
+            self.node_ports.iter().map(|(protocol, port)| match_port(rule(), *protocol, *port, *port).accept()),
+        );
+        for family in Family::ALL {
+            rules.push(rule().vmap(fields(family).0, &pods_name(Direction::Egress, family)));
+        }
+        rules
+    }
+
+    /// A packet in the middle of a connection that the kernel does not know was cut, or answers one that was. The kernel would
+    /// take the other end for the one who began, and let everything pass again.
+    fn broken(&self, chain: &str, both_ends: bool) -> Vec<KernelRule> {
+        let middle = || {
+            let rule = KernelRule::new(&self.table, chain).family(FAMILY);
+            let rule = rule.match_ct_state(CtState::NEW | CtState::INVALID).match_l4proto(TCP);
+            rule.match_tcp_flags(TcpFlags::empty(), TcpFlags::SYN)
+        };
+        let mut rules = Vec::new();
+        for family in Family::ALL {
+            let (source, target) = fields(family);
+            let ends = if both_ends { vec![source, target] } else { vec![source] };
+            rules.extend(ends.into_iter().map(|end| middle().match_in_set(end, &isolated_name(family)).drop()));
+        }
+        rules
+    }
+
+    fn isolated(&self, family: Family) -> KernelSet {
+        KernelSet::new(&self.table, &isolated_name(family)).family(FAMILY).key_type(address_type(family))
     }
 
     fn pods(&self, direction: Direction, family: Family) -> KernelSet {
@@ -257,20 +325,7 @@ impl Writer {
                 }
                 Match::Target { family, set } => match_target(kernel, *family, set),
                 Match::Protocol(protocol) => kernel.match_l4proto(*protocol),
-                Match::Port { protocol, first, last } => {
-                    let compare =
-                        |op, port: &u16| Expr::Cmp { sreg: Register::R0, op, data: port.to_be_bytes().to_vec() };
-                    let port = kernel.match_l4proto(*protocol).expr(Expr::Payload {
-                        dreg: Register::R0,
-                        base: PayloadBase::Transport,
-                        offset: 2,
-                        len: 2,
-                    });
-                    match first == last {
-                        true => port.expr(compare(CmpOp::Eq, first)),
-                        false => port.expr(compare(CmpOp::Gte, first)).expr(compare(CmpOp::Lte, last)),
-                    }
-                }
+                Match::Port { protocol, first, last } => match_port(kernel, *protocol, *first, *last),
             };
         }
         Ok(match &rule.verdict {
@@ -282,7 +337,9 @@ impl Writer {
 }
 
 pub fn has_chain(table: &Table, name: &str) -> bool {
-    table.chains.contains_key(name) || Direction::ALL.iter().any(|direction| direction.name() == name)
+    name == TO_NODE
+        || table.chains.contains_key(name)
+        || Direction::ALL.iter().any(|direction| direction.name() == name)
 }
 
 /// Whether any of these elements of a set belongs there.
@@ -297,6 +354,17 @@ pub fn has_any(table: &Table, set: &str, elements: &[SetElement]) -> bool {
             && elements.iter().any(|element| element.key() == octets(address))
     };
     table.pods.keys().any(belongs)
+}
+
+/// The destination's port from first to last.
+fn match_port(rule: KernelRule, protocol: u8, first: u16, last: u16) -> KernelRule {
+    let compare = |op, port: u16| Expr::Cmp { sreg: Register::R0, op, data: port.to_be_bytes().to_vec() };
+    let load = Expr::Payload { dreg: Register::R0, base: PayloadBase::Transport, offset: 2, len: 2 };
+    let port = rule.match_l4proto(protocol).expr(load);
+    match first == last {
+        true => port.expr(compare(CmpOp::Eq, first)),
+        false => port.expr(compare(CmpOp::Gte, first)).expr(compare(CmpOp::Lte, last)),
+    }
 }
 
 /// Destination, protocol and destination port, which is at the same place in TCP, UDP and SCTP.
@@ -334,6 +402,11 @@ fn pods_name(direction: Direction, family: Family) -> String {
 
 fn selves_name(family: Family) -> String {
     format!("selves{}", family.suffix())
+}
+
+/// The addresses of all pods that any policy concerns.
+fn isolated_name(family: Family) -> String {
+    format!("isolated{}", family.suffix())
 }
 
 fn octets(address: &IpAddr) -> Vec<u8> {

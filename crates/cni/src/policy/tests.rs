@@ -1,68 +1,11 @@
-//! Packets walked through the rules, as the kernel would.
-
-use std::net::IpAddr;
+//! Policies, and which packets pass under them.
 
 use serde_json::{Value, json};
 
-use super::compile::{Direction, Family, Match, Set, Table, Verdict, compile};
+use super::compile::{Direction, compile};
 use super::facts::{Facts, Local, SCTP, TCP, UDP};
+use super::walk::{Packet, passes};
 use super::*;
-
-/// A packet that opens a connection.
-#[derive(Clone, Copy)]
-pub struct Packet {
-    pub source: IpAddr,
-    pub target: IpAddr,
-    pub protocol: u8,
-    pub port: u16,
-}
-
-pub fn passes(table: &Table, packet: Packet) -> bool {
-    if packet.source == packet.target {
-        return true;
-    }
-    let ends = [(Direction::Egress, packet.source), (Direction::Ingress, packet.target)];
-    ends.into_iter().all(|end| match table.pods.get(&end) {
-        None => true,
-        Some(chain) => walk(table, chain, packet).expect("a pod's chain decides"),
-    })
-}
-
-fn walk(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
-    for rule in &table.chains[chain] {
-        if rule.matches.iter().all(|one| matches_packet(table, one, packet)) {
-            match &rule.verdict {
-                Verdict::Accept => return Some(true),
-                Verdict::Drop => return Some(false),
-                Verdict::Jump(chain) => {
-                    if let Some(decided) = walk(table, chain, packet) {
-                        return Some(decided);
-                    }
-                }
-            }
-        }
-    }
-    None
-}
-
-fn matches_packet(table: &Table, one: &Match, packet: Packet) -> bool {
-    let has = |set: &str, address: IpAddr| match &table.sets[set] {
-        Set::Addresses(_, members) => members.contains(&address),
-        Set::Ranges(_, ranges) => ranges.iter().any(|(first, last)| (*first..=*last).contains(&address)),
-        Set::Ports(_, members) => members.contains(&(address, packet.protocol, packet.port)),
-    };
-    match one {
-        Match::Peer { direction, family, set } => {
-            let other = if *direction == Direction::Ingress { packet.source } else { packet.target };
-            Family::of(&other) == *family && has(set, other)
-        }
-        Match::Target { family, set } => Family::of(&packet.target) == *family && has(set, packet.target),
-        Match::Protocol(protocol) => packet.protocol == *protocol,
-        Match::Port { protocol, first, last } => {
-            packet.protocol == *protocol && (*first..=*last).contains(&packet.port)
-        }
-    }
-}
 
 fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()

@@ -20,7 +20,7 @@ use crate::builtin::links::{PREFIX, Step};
 /// Who made a route: this number, which nobody else uses, says that it is ours to change.
 pub const PROTOCOL: u8 = 107;
 /// The same as flannel's, so that nodes of both can be told apart from VXLAN of other kinds, whose port is 4789.
-const PORT: u16 = 8472;
+pub const PORT: u16 = 8472;
 const NETWORK: u32 = 1;
 const MAIN_TABLE: u32 = 254;
 

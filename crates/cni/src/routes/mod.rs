@@ -4,6 +4,7 @@
 //! Also what someone took away by hand is put back here, the bridge and its rules included.
 
 mod condition;
+pub(crate) mod guard;
 pub(crate) mod kernel;
 pub(crate) mod plan;
 #[cfg(test)]
@@ -104,7 +105,7 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
     let nodes = cluster.caches().start::<Node>(selector);
     let own_node: Api<Node> = Api::all(cluster.client().clone());
     let woken = Arc::new(Notify::new());
-    let tables = network.tables();
+    let tables = [network.tables(), vec![guard::TABLE.to_owned()]].concat();
     let namespace = config.node_namespace.clone();
     let (bridge, tunnel) = (config.bridge.clone(), config.tunnel.clone());
     tasks::spawn(watch::links(
@@ -120,8 +121,9 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
         () = nodes.synced() => {}
         () = shutdown.cancelled() => return Ok(()),
     }
+    tasks::spawn(network.clone().watch_ports(shutdown.clone()));
     let mut changes = nodes.changes();
-    let mut keeper = Keeper { config, network, last: None, complaints: Vec::new() };
+    let mut keeper = Keeper { config, network, last: None, guarded: None, complaints: Vec::new() };
     let mut known: Option<(Vec<IpNet>, Vec<Peer>)> = None;
     let mut look = true;
     loop {
@@ -190,10 +192,14 @@ fn read_node(node: &Node) -> Peer {
         texts.extend(spec.and_then(|spec| spec.pod_cidr.as_ref()));
     }
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref()).into_iter().flatten();
-    let internal = addresses.filter(|address| address.type_ == "InternalIP");
+    let parsed = |kinds: &[&str]| -> Vec<IpAddr> {
+        let chosen = addresses.clone().filter(|address| kinds.contains(&address.type_.as_str()));
+        chosen.filter_map(|address| address.address.parse().ok()).collect()
+    };
     Peer {
         name: node.metadata.name.clone().unwrap_or_default(),
-        addresses: internal.filter_map(|address| address.address.parse::<IpAddr>().ok()).collect(),
+        addresses: parsed(&["InternalIP"]),
+        all_addresses: parsed(&["InternalIP", "ExternalIP"]),
         ranges: texts.iter().filter_map(|text| text.parse::<IpNet>().ok()).map(|range| range.trunc()).collect(),
     }
 }
@@ -203,6 +209,8 @@ struct Keeper {
     network: Arc<Builtin>,
     /// What was last asked of the kernel. When it is asked again and something is missing, someone took it away.
     last: Option<Plan>,
+    /// The rules of the tunnel as they were last written.
+    guarded: Option<Option<guard::Input>>,
     complaints: Vec<String>,
 }
 
@@ -232,12 +240,29 @@ impl Keeper {
             }
             self.complaints = complaints;
         }
+        // Before there is a tunnel that anybody could send to.
+        self.guard(should.tunnel.is_some().then(|| guard::Input::new(peers, &self.config.cluster_ranges))).await?;
         let repairing = self.last.as_ref() == Some(&should);
         for change in plan::changes(&kernel.is, &should) {
             kernel.make(&self.config, &node, &change).await?;
             say(&change, repairing);
         }
         self.last = Some(should);
+        Ok(())
+    }
+}
+
+impl Keeper {
+    async fn guard(&mut self, should: Option<guard::Input>) -> Result<()> {
+        let known = self.guarded.as_ref() == Some(&should);
+        if known && guard::is_there(&self.config, should.as_ref()).await? {
+            return Ok(());
+        }
+        if known {
+            tracing::warn!(table = guard::TABLE, "the tunnel's rules were gone and are back");
+        }
+        guard::write(&self.config, should.as_ref()).await?;
+        self.guarded = Some(should);
         Ok(())
     }
 }

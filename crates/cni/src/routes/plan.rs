@@ -20,6 +20,8 @@ pub struct Peer {
     pub name: String,
     /// In the order of the object; the first of a family counts.
     pub addresses: Vec<IpAddr>,
+    /// Also those by which it is reached from elsewhere: what it sends may come from any of them.
+    pub all_addresses: Vec<IpAddr>,
     pub ranges: Vec<IpNet>,
 }
 
@@ -246,7 +248,8 @@ mod tests {
 
     fn peer(name: &str, address: &str, ranges: &[&str]) -> Peer {
         let ranges = ranges.iter().map(|range| range.parse().unwrap()).collect();
-        Peer { name: name.into(), addresses: address.parse().into_iter().collect(), ranges }
+        let addresses: Vec<IpAddr> = address.parse().into_iter().collect();
+        Peer { name: name.into(), all_addresses: addresses.clone(), addresses, ranges }
     }
 
     fn input(backend: Backend, peers: Vec<Peer>) -> Input {

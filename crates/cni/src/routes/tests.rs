@@ -50,7 +50,7 @@ impl Machine {
         let routes = Config::new(format!("node-{number}"), backend, &config);
         let network = Arc::new(Builtin::open(config).unwrap());
         network.set_pod_cidr(&format!("10.77.{number}.0/24")).await.unwrap();
-        let keeper = Keeper { config: routes, network, last: None, complaints: Vec::new() };
+        let keeper = Keeper { config: routes, network, last: None, guarded: None, complaints: Vec::new() };
         Machine { number, address, namespace, keeper, _state: state }
     }
 
@@ -58,6 +58,7 @@ impl Machine {
         Peer {
             name: format!("node-{}", self.number),
             addresses: vec![self.address.parse().unwrap()],
+            all_addresses: vec![self.address.parse().unwrap()],
             ranges: vec![format!("10.77.{}.0/24", self.number).parse().unwrap()],
         }
     }
@@ -221,7 +222,11 @@ async fn what_changes_or_is_taken_away_is_put_right() {
     // The second node comes back with another address, the third is removed.
     tool(&second.namespace, "ip address flush dev uplink");
     tool(&second.namespace, "ip address add 192.0.2.22/24 dev uplink");
-    let moved = Peer { addresses: vec!["192.0.2.22".parse().unwrap()], ..second.peer() };
+    let moved = Peer {
+        addresses: vec!["192.0.2.22".parse().unwrap()],
+        all_addresses: vec!["192.0.2.22".parse().unwrap()],
+        ..second.peer()
+    };
     let first_peer = first.peer();
     first.keep(std::slice::from_ref(&moved)).await;
     second.keep(&[first_peer]).await;
@@ -232,4 +237,44 @@ async fn what_changes_or_is_taken_away_is_put_right() {
     // Nothing is left for the next look.
     let kernel = kernel::read(&first.keeper.config, &links::inside(&first.namespace.path()).unwrap()).await.unwrap();
     assert!(plan::changes(&kernel.is, first.keeper.last.as_ref().unwrap()).is_empty());
+}
+
+/// A datagram in a tunnel's wrapping, from a plain socket, for the pod of the third node.
+fn wrapped(source: [u8; 4], text: &[u8]) -> Vec<u8> {
+    let range = "10.77.3.0/24".parse().unwrap();
+    let inner =
+        crate::builtin::hostile_tests::datagram(plan::tunnel_address(&range), [2; 6], source, [10, 77, 3, 2], text);
+    [&[8, 0, 0, 0, 0, 0, 1, 0], &inner[..]].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tunnel_takes_from_nodes_what_is_their_own() {
+    let (router, mut machines) = three(Backend::Auto).await;
+    let peers: Vec<Peer> = machines.iter().map(Machine::peer).collect();
+    for machine in &mut machines {
+        machine.keep(&peers).await;
+    }
+    let (first, _third) = (machines[0].pod().await, machines[2].pod().await);
+    let inbox = _third.run(|| std::net::UdpSocket::bind("0.0.0.0:53").unwrap()).unwrap();
+    inbox.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let say = |from: &Namespace, source: [u8; 4]| {
+        let packet = wrapped(source, b"x");
+        from.run(|| std::net::UdpSocket::bind("0.0.0.0:0").unwrap().send_to(&packet, "192.0.3.3:8472").unwrap())
+            .unwrap();
+        inbox.recv(&mut [0; 64]).is_ok()
+    };
+    let node = &machines[0].namespace;
+    assert!(say(node, [10, 77, 1, 2]), "the node, for its own pod");
+    assert!(say(node, [192, 0, 2, 1]), "the node, for itself");
+    assert!(!say(node, [10, 77, 2, 2]), "the node, for another's pod");
+    assert!(!say(node, [192, 0, 2, 2]), "the node, for another node");
+    assert!(!say(&router, [10, 77, 1, 2]), "somebody outside");
+    // A pod's packet would leave with its node's address.
+    assert!(!say(&first, [10, 77, 1, 2]), "a pod of another node");
+    assert!(!say(&_third, [10, 77, 1, 2]), "a pod of the node");
+    tool(&machines[2].namespace, "nft delete table inet knarr-tunnel");
+    assert!(say(&router, [10, 77, 1, 2]), "without the rules it works");
+    let [.., third] = &mut machines;
+    third.keep(&peers).await;
+    assert!(!say(&router, [10, 77, 1, 2]), "they are put back");
 }

@@ -182,6 +182,7 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
         service_cidr: flags.own_runtime.service_cluster_ip_range,
         addresses,
         gives_ranges: true,
+        dns_port: Some(dns::PORT),
     };
     std::fs::create_dir_all(&flags.root_dir).with_context(|| format!("make {}", flags.root_dir.display()))?;
     let config = file.config(&flags.root_dir, &node, &membership)?;

@@ -28,6 +28,7 @@ fn node() -> Node {
         node_ports: NodePortAddresses::All,
         external_ips: true,
         families: vec![Family::V4, Family::V6],
+        held: Held::default(),
     }
 }
 
@@ -523,4 +524,64 @@ fn bad_objects_do_no_harm() {
     let outcome = outcome(&key, &service, &[Arc::new(slice)], &node());
     let endpoints = outcome.elements.keys().filter(|key| matches!(key, Key::Endpoint(..))).count();
     assert_eq!(endpoints, 1);
+}
+
+#[test]
+fn no_service_gets_a_port_that_a_machine_listens_at() {
+    use crate::held::Host;
+    use linux::sockets::Listener;
+    let services = "
+        service api ip=10.43.0.1 type=LoadBalancer balancer=192.0.2.1,192.0.2.2 port=6443 external=192.0.2.1,fd00::1,203.0.113.9
+        endpoint 10.42.1.2 node=n1
+        service empty ip=10.43.0.2 type=LoadBalancer balancer=192.0.2.1,192.0.2.2 port=10250
+        service limited ip=10.43.0.3 type=LoadBalancer balancer=192.0.2.1 port=22 sources=100.64.0.0/10
+        endpoint 10.42.1.2 node=n1
+        service vxlan ip=10.43.0.4 external=192.0.2.1 port=8472 protocol=UDP type=NodePort node-port=30000
+        endpoint 10.42.1.2 node=n1
+        service ports ip=10.43.0.5 port=80 type=NodePort node-port=30001
+        endpoint 10.42.1.2 node=n1
+        service free ip=10.43.0.6 type=LoadBalancer balancer=192.0.2.1 port=80
+        endpoint 10.42.1.2 node=n1";
+    let listener =
+        |(protocol, address, port): (u8, &str, u16)| Listener { protocol, address: address.parse().unwrap(), port };
+    let listeners = [(6, "::", 6443), (6, "0.0.0.0", 10250), (6, "0.0.0.0", 22), (17, "0.0.0.0", 8472)];
+    let more = [(17, "0.0.0.0", 30000), (6, "192.0.2.1", 30001), (6, "127.0.0.1", 80)];
+    let host = Host {
+        addresses: [NODE, "127.0.0.1"].map(|text| text.parse().unwrap()).into(),
+        listeners: listeners.into_iter().chain(more).map(listener).collect(),
+    };
+    let other = component_helpers::host_ports::Ports::from([
+        (component_helpers::host_ports::Protocol::Tcp, 6443),
+        (component_helpers::host_ports::Protocol::Tcp, 10250),
+    ]);
+    let held = Held { host, others: [("192.0.2.2".parse().unwrap(), Arc::new(other))].into() };
+    let with = || Cluster { node: Node { held: held.clone(), ..node() }, ..read(services) };
+    check_on(
+        with(),
+        "outside -> 192.0.2.1:6443: untouched
+         node -> 192.0.2.1:6443: untouched
+         pod -> 192.0.2.2:6443: untouched
+         node -> 192.0.2.2:6443: untouched
+         outside -> 203.0.113.9:6443: 10.42.1.2:8080 masqueraded
+         pod -> 10.43.0.1:6443: 10.42.1.2:8080
+         outside -> 192.0.2.1:10250: untouched
+         pod -> 192.0.2.2:10250: untouched
+         outside -> 192.0.2.1:22: untouched
+         outside -> udp/192.0.2.1:8472: untouched
+         outside -> udp/192.0.2.1:30000: untouched
+         outside -> 192.0.2.1:30001: untouched
+         outside -> 192.0.2.1:80: 10.42.1.2:8080 masqueraded",
+    );
+    let said: Vec<String> = (0..6).flat_map(|index| with().outcome(index).held).collect();
+    assert_eq!(
+        said,
+        [
+            "port 6443/TCP of address 192.0.2.1 is in use by node n1 itself",
+            "port 10250/TCP of address 192.0.2.1 is in use by node n1 itself",
+            "port 22/TCP of address 192.0.2.1 is in use by node n1 itself",
+            "node port 30000/UDP is in use by node n1 itself",
+            "port 8472/UDP of address 192.0.2.1 is in use by node n1 itself",
+            "node port 30001/TCP is in use by node n1 itself",
+        ]
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use component_helpers::host_ports;
 use cri::v1;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -39,6 +40,8 @@ pub struct Facts {
     pub images: Vec<v1::Image>,
     pub volumes_in_use: Vec<String>,
     pub port: u16,
+    /// What the machine listens at, at the node's addresses.
+    pub ports_in_use: host_ports::Ports,
     pub pressures: Vec<Pressure>,
     pub problems: Vec<String>,
 }
@@ -51,7 +54,13 @@ pub fn initial(config: &Config, facts: &Facts, now: Timestamp) -> Node {
         metadata: ObjectMeta {
             name: Some(config.node_name.clone()),
             labels: Some(labels),
-            annotations: Some([(CONTROLLER_ATTACHES.to_owned(), "true".to_owned())].into()),
+            annotations: Some(
+                [
+                    (CONTROLLER_ATTACHES.to_owned(), "true".to_owned()),
+                    (host_ports::ANNOTATION.to_owned(), host_ports::text(&facts.ports_in_use)),
+                ]
+                .into(),
+            ),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
@@ -74,6 +83,13 @@ pub fn metadata_patch(node: &Node, architecture: &str) -> Option<Value> {
     }
     let labels: Map<String, Value> = wrong.into_iter().map(|(key, value)| (key, json!(value))).collect();
     Some(json!({ "metadata": { "labels": labels, "annotations": { CONTROLLER_ATTACHES: "true" } } }))
+}
+
+/// What must be changed so that the Node says which ports are taken.
+pub fn ports_patch(node: &Node, in_use: &host_ports::Ports) -> Option<Value> {
+    let text = host_ports::text(in_use);
+    let said = node.metadata.annotations.as_ref().and_then(|annotations| annotations.get(host_ports::ANNOTATION));
+    (said != Some(&text)).then(|| json!({ "metadata": { "annotations": { host_ports::ANNOTATION: text } } }))
 }
 
 /// The status as it is now. What others have written into the old one stays.

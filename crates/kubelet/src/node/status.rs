@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_helpers::host_ports;
 use k8s_openapi::api::core::v1::{Node, NodeStatus, ObjectReference};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use linux::sockets::Listeners;
 use reconcile::events::EventType;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -51,6 +53,8 @@ struct StatusLoop {
     runtime_version: Option<String>,
     runtime: cri::v1::StatusResponse,
     images: Vec<cri::v1::Image>,
+    listeners: Listeners,
+    ports_in_use: host_ports::Ports,
 }
 
 impl StatusLoop {
@@ -64,6 +68,8 @@ impl StatusLoop {
             runtime_version: None,
             runtime: Default::default(),
             images: Vec::new(),
+            listeners: Listeners::new(None),
+            ports_in_use: host_ports::Ports::new(),
         }
     }
 
@@ -127,6 +133,7 @@ impl StatusLoop {
     async fn check(&mut self) {
         let facts = self.facts().await;
         let Some(node) = self.current.clone() else { return };
+        self.say_ports(&node, &facts).await;
         let old = node.status.clone().unwrap_or_default();
         let new = object::status(&self.kubelet.config, &facts, &old, self.kubelet.now());
         let due = self.reported.is_none_or(|at| at.elapsed() >= self.kubelet.config.node_status_report_frequency);
@@ -144,6 +151,34 @@ impl StatusLoop {
             Ok(Err(error)) if reconcile::is_not_found(&error) => self.register(facts).await,
             Ok(Err(error)) => tracing::warn!(%error, "cannot write the node's status; trying again at the next check"),
             Err(_) => tracing::warn!("no answer while writing the node's status; trying again at the next check"),
+        }
+    }
+
+    /// Those who give ports of this node away must know which ones it needs itself.
+    async fn say_ports(&self, node: &Node, facts: &Facts) {
+        let Some(patch) = object::ports_patch(node, &facts.ports_in_use) else { return };
+        let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let write = self.nodes.patch(&self.kubelet.config.node_name, &parameters, &patch);
+        match timeout(ANSWER_WITHIN, write).await {
+            // The watch shows it.
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "cannot write the node's ports in use; trying again"),
+            Err(_) => tracing::warn!("no answer while writing the node's ports in use; trying again"),
+        }
+    }
+
+    /// What the machine listens at, where others can reach it.
+    fn look_at_ports(&mut self) {
+        let config = &self.kubelet.config;
+        let mut addresses = config.addresses.get();
+        addresses.extend(&config.node_external_ips);
+        match self.listeners.look() {
+            Ok(found) => {
+                let reached = found.iter().filter(|one| addresses.iter().any(|address| one.answers_at(address)));
+                let ports = reached.filter_map(|one| Some((host_ports::Protocol::of_number(one.protocol)?, one.port)));
+                self.ports_in_use = ports.collect();
+            }
+            Err(error) => tracing::warn!(%error, "cannot list this machine's listening sockets"),
         }
     }
 
@@ -168,6 +203,7 @@ impl StatusLoop {
             Ok(Err(error)) => tracing::warn!(%error, "the container runtime does not list its images"),
             Err(_) => tracing::warn!("the container runtime does not list its images in time"),
         }
+        self.look_at_ports();
         let config = &self.kubelet.config;
         let storage = rustix::fs::statvfs(&config.root_dir);
         Facts {
@@ -180,6 +216,7 @@ impl StatusLoop {
             images: self.images.clone(),
             volumes_in_use: self.health.volumes_in_use(),
             port: self.health.port(),
+            ports_in_use: self.ports_in_use.clone(),
             pressures: self.health.pressures(),
             problems: self.health.problems(),
         }

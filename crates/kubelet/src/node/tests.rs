@@ -293,10 +293,10 @@ async fn registers_as_upstream_does() {
         "kubernetes.io/hostname": "n1", "kubernetes.io/os": "linux",
     });
     assert_eq!(node["metadata"]["labels"], expected);
-    assert_eq!(
-        node["metadata"]["annotations"],
-        json!({ "volumes.kubernetes.io/controller-managed-attach-detach": "true" })
-    );
+    let annotations = &node["metadata"]["annotations"];
+    assert_eq!(annotations["volumes.kubernetes.io/controller-managed-attach-detach"], "true");
+    // Whatever this machine listens at.
+    assert!(annotations[component_helpers::host_ports::ANNOTATION].is_string(), "{annotations}");
     assert_eq!(node["spec"], json!({ "taints": [{ "key": "dedicated", "value": "x", "effect": "NoSchedule" }] }));
     let status = &node["status"];
     let addresses = json!([
