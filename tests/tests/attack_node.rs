@@ -96,10 +96,11 @@ fn sockets(node: &Node, data: &str) {
 
 /// Even for somebody who came through the folders above: no record of ours is for others to read or write.
 fn modes(node: &Node, data: &str) {
-    // What containers and users fill is theirs to decide about; the layers and volumes of pods are behind folders of root's.
+    // What containers and users fill is theirs to decide about; the layers and volumes of pods are behind folders of root's, and so is
+    // what the library that starts containers keeps in a folder of its own.
     let ours = format!(
         "find {data} /run/knarr -xdev \\( -path '{data}/runtime/*/layers/*' -o -path '*/snapshots/*' -o -path '*/volumes' -o -path '*/volume-subpaths' \
-         -o -path '*/rootfs' -o -path '*/shm' -o -path '*/plugins' -o -path '{data}/log' -o -path '{data}/message*' -o -path '*/containers/*/*' \
+         -o -path '*/libcontainer' -o -path '*/rootfs' -o -path '*/shm' -o -path '*/plugins' -o -path '{data}/log' -o -path '{data}/message*' -o -path '*/containers/*/*' \
          -o -path '*/images/work/*' -o -name etc-hosts -o -name '*hosts*' -o -name 'resolv.conf' -o -name hostname \\) -prune \
          -o -type f -perm /077 ! -name '*.crt' ! -name sa.pub -printf '%m %p\\n'"
     );
