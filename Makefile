@@ -16,7 +16,7 @@ NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 12
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
 TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
 
-.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences bench failover machine soak tools clean
+.PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench failover machine soak tools clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,7 +38,7 @@ build: ## Build the program for speed, as `make bench` measures it; target/bin h
 	@ln -sfn ../../$(PROGRAM) target/bin/knarr
 	@ln -sfn knarr target/bin/kubectl
 
-release: ## Build the static program that is given to others, into target/dist.
+release: ## Build the static program that is given to others, into target/dist, with its bill of materials and checksums.
 	@scripts/install-tools build
 	@scripts/release
 
@@ -53,7 +53,7 @@ fresh: ## `make run` and `make test` in a Debian that has nothing but Rust and m
 
 ci: lint test ## What the checks of a change run, nothing more or less.
 
-lint: fmt-check clippy licences ## Formatting, warnings, licences of dependencies.
+lint: fmt-check clippy licences advisories ## Formatting, warnings, licences and known holes of dependencies.
 
 fmt: ## Format the code.
 	$(CARGO) fmt --all
@@ -68,11 +68,26 @@ clippy:
 licences:
 	@scripts/check-licences
 
+advisories:
+	@scripts/check-advisories
+
 bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
 	$(CARGO) build --release --locked -p knarr
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
+
+attack: ## Attack clusters as a peer, a pod, a node, a user of the machine and an author of objects; print what was tried and what held.
+	@scripts/install-tools test
+	$(CARGO) build --locked -p knarr -p demo-image
+	@scripts/attack
+
+# Overflows are findings, too, so it is the program of the tests, not the fast one.
+fuzz: export FUZZ_SECONDS ?= 600
+fuzz: export FUZZ_SEED ?= $(shell date +%s)
+fuzz: ## Feed made-up input to every parser, each for FUZZ_SECONDS (600) from FUZZ_SEED (the time), which is printed with a finding.
+	$(CARGO) test --locked -p fuzz -- --nocapture
+	$(CARGO) test --locked -p container-runtime -p ingress -p kube-controller-manager --lib -- --nocapture whatever_ name_only_digests was_changed
 
 failover: ## Kill, cut off and fill up servers of a cluster under load, and print what clients saw.
 	@scripts/install-tools test

@@ -1,6 +1,7 @@
 //! Attacks on the API by those who have some rights: they end with what they may do.
 
 use testkit::Server;
+use testkit::attack::held;
 
 /// Makes objects as that user.
 fn as_ada(server: &Server, object: &str) -> std::process::Output {
@@ -32,13 +33,13 @@ fn who_writes_policies_reads_no_secrets_by_them() {
     let refused = as_ada(&server, &policy("mine", "Secret"));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     let why = "spec.paramKind: Forbidden: user &{ada  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
-    assert!(said.contains(why), "{said}");
+    held("a policy with Secrets for parameters", said.contains(why), &said);
     // A policy of somebody else's does not help.
     kubectl.ok_with(&["create", "-f", "-"], &policy("theirs", "Secret"));
     let refused = as_ada(&server, &binding("b", "kube-system"));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     let why = "spec.paramRef: Forbidden: user &{ada  [system:authenticated] map[]} does not have \"get\" permission on the object referenced by paramRef";
-    assert!(said.contains(why), "{said}");
+    held("a binding that names somebody's Secret", said.contains(why), &said);
     // With the right to read it, both can be written.
     kubectl.ok(&["create", "role", "reads", "--verb=get", "--resource=secrets", "--resource-name=s"]);
     kubectl.ok(&["create", "rolebinding", "reads", "--role=reads", "--user=ada"]);
@@ -61,7 +62,7 @@ fn devices_of_others_are_given_only_where_the_namespace_says_so() {
     let why = "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace";
     for object in [&claim, &template] {
         let said = kubectl.fails_with(&["create", "-f", "-"], object);
-        assert!(said.contains(why), "{said}");
+        held("admin access to devices without the namespace's label", said.contains(why), &said);
     }
     kubectl.ok(&["label", "namespace", "default", "resource.kubernetes.io/admin-access=true"]);
     for object in [&claim, &template] {

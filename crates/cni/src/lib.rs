@@ -72,7 +72,7 @@ fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
     let fail = |source| Error::File { path: path.to_owned(), source };
     let folder = path.parent().expect("a state file has a folder");
     let temporary = path.with_extension("new");
-    let mut file = std::fs::File::create(&temporary).map_err(fail)?;
+    let mut file = linux::file::create(&temporary, 0o600).map_err(fail)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(fail)?;
     std::fs::rename(&temporary, path).map_err(fail)?;
     std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail)

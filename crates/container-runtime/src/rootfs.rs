@@ -50,7 +50,7 @@ pub fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str) -> io::Re
         .map_err(|error| io::Error::new(error.kind(), format!("{sub_path}: {error}")))?;
     if !part.is_dir()? {
         std::fs::remove_dir(target)?;
-        std::fs::write(target, "")?;
+        drop(linux::file::create_new(target, 0o600)?);
     }
     linux::mount::bind(&part.magic_path(), target)
 }

@@ -88,6 +88,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         client: joined.client.clone(),
         network: Some(Cluster::with_client(joined.client.clone(), caches.clone())),
         client_authority: joined.authority.clone(),
+        client_authority_file: joined.authority_file(),
         certificate,
         service_cidr: joined.settings.service_cidr,
         addresses,

@@ -1,8 +1,9 @@
 //! Flags of the API server that it has under upstream's names: how many requests run at once, and what is audited.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use kube_apiserver::audit;
 
 #[derive(clap::Args, Clone)]
@@ -18,24 +19,25 @@ pub struct Flags {
     /// How many mutating requests run at once.
     #[arg(long, env = "KNARR_MAX_MUTATING_REQUESTS_INFLIGHT", default_value_t = 200)]
     max_mutating_requests_inflight: u32,
-    /// What is audited: a Policy of audit.k8s.io/v1.
+    /// What is audited: a Policy of audit.k8s.io/v1. A server writes one to <data-dir>/audit/policy.yaml, yours to change.
     #[arg(long, env = "KNARR_AUDIT_POLICY_FILE")]
     audit_policy_file: Option<PathBuf>,
-    /// Where audit events are written, one a line; - is standard output.
-    #[arg(long, env = "KNARR_AUDIT_LOG_PATH")]
+    /// Where audit events are written, one a line; - is standard output, an empty one is nowhere. A server writes to
+    /// <data-dir>/audit/audit.log unless told otherwise.
+    #[arg(long, env = "KNARR_AUDIT_LOG_PATH", value_parser = maybe_empty)]
     audit_log_path: Option<PathBuf>,
     /// How audit events are written.
     #[arg(long, env = "KNARR_AUDIT_LOG_FORMAT", default_value = "json", value_parser = ["json"])]
     audit_log_format: String,
-    /// How many days old audit logs are kept; 0 for ever.
-    #[arg(long, env = "KNARR_AUDIT_LOG_MAXAGE", default_value_t = 0)]
-    audit_log_maxage: u64,
-    /// How many old audit logs are kept; 0 for all.
-    #[arg(long, env = "KNARR_AUDIT_LOG_MAXBACKUP", default_value_t = 0)]
-    audit_log_maxbackup: usize,
-    /// At how many megabytes an audit log is put aside; 0 for 100.
-    #[arg(long, env = "KNARR_AUDIT_LOG_MAXSIZE", default_value_t = 0)]
-    audit_log_maxsize: u64,
+    /// How many days old audit logs are kept; 0 for ever. A server keeps them for 30 unless told otherwise.
+    #[arg(long, env = "KNARR_AUDIT_LOG_MAXAGE")]
+    audit_log_maxage: Option<u64>,
+    /// How many old audit logs are kept; 0 for all. A server keeps 10 unless told otherwise.
+    #[arg(long, env = "KNARR_AUDIT_LOG_MAXBACKUP")]
+    audit_log_maxbackup: Option<usize>,
+    /// At how many megabytes an audit log is put aside; 100 unless told otherwise.
+    #[arg(long, env = "KNARR_AUDIT_LOG_MAXSIZE")]
+    audit_log_maxsize: Option<u64>,
     /// A kubeconfig of who is sent audit events.
     #[arg(long, env = "KNARR_AUDIT_WEBHOOK_CONFIG_FILE")]
     audit_webhook_config_file: Option<PathBuf>,
@@ -60,14 +62,15 @@ impl Flags {
         }
     }
 
+    /// What is audited, and where to: as upstream, nothing unless it was asked for.
     pub fn audit(&self) -> audit::Config {
         audit::Config {
             policy_file: self.audit_policy_file.clone(),
-            log_path: self.audit_log_path.clone(),
+            log_path: self.audit_log_path.clone().filter(|path| !path.as_os_str().is_empty()),
             rotation: audit::Rotation {
-                megabytes_max: self.audit_log_maxsize,
-                files_max: self.audit_log_maxbackup,
-                days_max: self.audit_log_maxage,
+                megabytes_max: self.audit_log_maxsize.unwrap_or_default(),
+                files_max: self.audit_log_maxbackup.unwrap_or_default(),
+                days_max: self.audit_log_maxage.unwrap_or_default(),
             },
             webhook_config_file: self.audit_webhook_config_file.clone(),
             batch: audit::Batch {
@@ -77,4 +80,42 @@ impl Flags {
             },
         }
     }
+
+    /// The same for a cluster of our own: what concerns its keys, rights and rules is written down unless the operator decides.
+    pub fn audit_of_server(&self, data_dir: &Path) -> anyhow::Result<audit::Config> {
+        let mut config = self.audit();
+        config.rotation = audit::Rotation {
+            megabytes_max: self.audit_log_maxsize.unwrap_or(LOG_MEGABYTES),
+            files_max: self.audit_log_maxbackup.unwrap_or(LOG_FILES),
+            days_max: self.audit_log_maxage.unwrap_or(LOG_DAYS),
+        };
+        // Who names a place and no policy gets upstream's warning that nothing is written there.
+        if self.audit_log_path.is_some() || self.audit_webhook_config_file.is_some() {
+            return Ok(config);
+        }
+        let folder = data_dir.join("audit");
+        linux::file::make_private_folder(&folder).with_context(|| format!("create {}", folder.display()))?;
+        if config.policy_file.is_none() {
+            let policy = folder.join("policy.yaml");
+            if !policy.exists() {
+                linux::file::write(&policy, POLICY, 0o600).with_context(|| format!("write {}", policy.display()))?;
+            }
+            config.policy_file = Some(policy);
+        }
+        config.log_path = Some(folder.join("audit.log"));
+        Ok(config)
+    }
+}
+
+/// What the CIS benchmark asks for, and no more than a gigabyte.
+const LOG_MEGABYTES: u64 = 100;
+const LOG_FILES: usize = 10;
+const LOG_DAYS: u64 = 30;
+
+/// What is written down where nobody says what: who changed rights, keys and rules, who read a Secret, who went into a container.
+/// What the parts of the cluster do all day is left out, or the log would be nothing else.
+const POLICY: &str = include_str!("audit_policy.yaml");
+
+fn maybe_empty(text: &str) -> Result<PathBuf, std::convert::Infallible> {
+    Ok(PathBuf::from(text))
 }

@@ -131,6 +131,8 @@ pub struct Membership {
     pub network: Option<Cluster>,
     /// Whose client certificates the kubelet believes.
     pub client_authority: String,
+    /// The file it came from.
+    pub client_authority_file: PathBuf,
     /// What the kubelet's server shows.
     pub certificate: Arc<ServingCertificate>,
     pub service_cidr: ipnet::IpNet,
@@ -286,6 +288,12 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         power_off: Default::default(),
         allowed_unsafe_sysctls: flags.allowed_unsafe_sysctls.clone(),
         image_pulls_max: IMAGE_PULLS_MAX,
+        shown: kubelet::Shown {
+            client_ca_file: Some(membership.client_authority_file.clone()),
+            tls_cert_file: None,
+            rotates_certificates: true,
+            bootstraps_server_tls: true,
+        },
     })
 }
 

@@ -154,6 +154,16 @@ impl Flags {
         made.with_context(|| format!("create {}", self.data_dir.display()))
     }
 
+    /// Where objects are kept and what controllers of this process are told, as `/flagz` shows it.
+    fn shown(&self, runs_etcd: bool) -> kube_apiserver::flagz::Flags {
+        let mut flags = match runs_etcd {
+            true => crate::etcd::flags(&self.data_dir, &self.etcd.servers),
+            false => self.etcd.flags(),
+        };
+        flags.insert("terminated-pod-gc-threshold".into(), self.tuning.terminated_pods_max().to_string());
+        flags
+    }
+
     /// By which clients reach this server.
     fn addresses(&self) -> Vec<IpAddr> {
         let named = self.tls_san.iter().filter_map(|name| name.parse().ok());
@@ -244,7 +254,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             false => vec![metrics_server::API_SERVICE.into()],
         },
         flow: flags.api.flow(),
-        audit: flags.api.audit(),
+        audit: flags.api.audit_of_server(&flags.data_dir)?,
+        flags: flags.shown(etcd.is_some()),
     };
     let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
     far("the API server answers");
@@ -303,6 +314,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
                 client: local.node_client(&node.name()),
                 network: Some(Cluster::with_client(local.node_client(&node.name()), local.caches())),
                 client_authority: authority.certificate_pem.clone(),
+                client_authority_file: flags.data_dir.join("tls/ca.crt"),
                 certificate: crate::node::own_certificate(&node, &addresses, authority, stop_components.clone())?,
                 service_cidr: flags.service_cidr,
                 addresses,

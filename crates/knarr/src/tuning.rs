@@ -51,6 +51,10 @@ pub struct Flags {
 }
 
 impl Flags {
+    pub fn terminated_pods_max(&self) -> usize {
+        self.terminated_pod_gc_threshold
+    }
+
     pub fn apply(&self, config: Config) -> Config {
         Config {
             terminated_pods_max: self.terminated_pod_gc_threshold,

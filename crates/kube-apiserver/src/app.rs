@@ -47,6 +47,8 @@ pub struct App {
     /// Where long pure work runs.
     pub offload: Offload,
     pub settings: Settings,
+    /// What `/flagz` shows.
+    pub flags: crate::flagz::Flags,
     pub clock: Clock,
 }
 

@@ -300,6 +300,7 @@ fn paths(table: &Table, routes: &Routes) -> Vec<String> {
         "/api/v1",
         "/apis",
         "/apis/",
+        "/flagz",
         "/healthz",
         "/livez",
         "/metrics",

@@ -43,6 +43,7 @@ pub mod admission;
 pub mod allocate;
 pub mod webhooks;
 pub mod discovery;
+pub mod flagz;
 pub mod aggregate;
 pub mod openapi;
 pub mod health;
@@ -90,6 +91,8 @@ pub struct Config {
     pub attached: Vec<String>,
     pub flow: flowcontrol::Config,
     pub audit: audit::Config,
+    /// What `/flagz` shows beside the settings above: flags of the program under upstream's names, such as files.
+    pub flags: flagz::Flags,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +152,7 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
 
 /// The same with a clock of the caller's.
 pub async fn start_at(
-    config: Config,
+    mut config: Config,
     store: Arc<dyn Store>,
     clock: Clock,
     shutdown: CancellationToken,
@@ -160,6 +163,7 @@ pub async fn start_at(
     let options = pki_options(&config, advertise, service_address);
     let material = pki::ensure(&config.data_dir.join("tls"), &options, clock.now())?;
     let credentials = material.credentials(!config.kubelet_insecure_tls);
+    config.flags.extend(flagz::own_files(&material.dir, !config.kubelet_insecure_tls));
     let choices = Options {
         node_ports: config.node_ports.clone(),
         issuers: vec![format!("https://kubernetes.default.svc.{}", config.cluster_domain)],
@@ -237,6 +241,7 @@ async fn serve_with(
         webhooks: Default::default(),
         offload: Default::default(),
         settings,
+        flags: flagz::flags(config, options),
         clock,
     });
     bootstrap::create(&app, credentials, &options.front_proxy).await.map_err(Error::Bootstrap)?;

@@ -28,7 +28,7 @@ use crate::{aggregate, authn, custom, discovery, flowcontrol, health, metrics, o
 const AUDIT_ID: &str = "audit-id";
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// How long a request that is not a watch may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Who is at the other end of the connection.
 #[derive(Clone)]
@@ -351,6 +351,7 @@ async fn non_resource(
         return Ok(respond::text(405, "method not allowed\n"));
     }
     match path {
+        "/flagz" => return crate::flagz::answer(&app.flags, headers),
         "/version" | "/version/" => return Ok(discovery::version()),
         "/metrics" => return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app))),
         "/metrics/slis" => return Ok(respond::bytes_reply(200, METRICS_TYPE, metrics::render::slis(app))),

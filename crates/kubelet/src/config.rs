@@ -63,4 +63,16 @@ pub struct Config {
     pub allowed_unsafe_sysctls: Vec<String>,
     /// Pulls that run at the same time.
     pub image_pulls_max: usize,
+    pub shown: Shown,
+}
+
+/// What `/configz` says of things that whoever starts the kubelet looks after.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    pub client_ca_file: Option<PathBuf>,
+    pub tls_cert_file: Option<PathBuf>,
+    /// The certificate with which the kubelet asks the API server is renewed.
+    pub rotates_certificates: bool,
+    /// The certificate of its own server comes from the cluster, and is renewed.
+    pub bootstraps_server_tls: bool,
 }

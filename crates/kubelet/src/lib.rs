@@ -20,7 +20,7 @@ mod run;
 #[cfg(test)]
 mod fake_api;
 
-pub use config::Config;
+pub use config::{Config, Shown};
 pub use run::run;
 
 use std::sync::Arc;

@@ -28,6 +28,22 @@ pub fn read_regular(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     read_all(open_regular(path)?, max)
 }
 
+/// The same where links are followed, as for files that an operator may have linked to another place. What the path leads to at
+/// the end is regular, and is not opened before that is known.
+pub fn read_followed(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    read_all(open_regular_followed(path)?, max)
+}
+
+/// Such a file, open for reading.
+pub fn open_regular_followed(path: &Path) -> io::Result<File> {
+    reopen_regular(&rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The same as text.
+pub fn read_text_followed(path: &Path, max: u64) -> io::Result<String> {
+    String::from_utf8(read_followed(path, max)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "not UTF-8"))
+}
+
 /// What was opened without touching it, open for reading: the very same thing, and only if it is a regular file.
 pub(crate) fn reopen_regular(looked_at: &OwnedFd) -> io::Result<File> {
     if FileType::from_raw_mode(rustix::fs::fstat(looked_at)?.st_mode) != FileType::RegularFile {
@@ -78,12 +94,35 @@ pub fn append(path: &Path, mode: u32) -> io::Result<File> {
 /// A new file with exactly that mode, in the place of an old one. A link in its place is not followed.
 pub fn create(path: &Path, mode: u32) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW.bits() as i32;
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).custom_flags(flags).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .custom_flags(flags)
+        .open(path)?;
     file.set_permissions(Permissions::from_mode(mode))?;
     Ok(file)
 }
 
-/// The same with content.
+/// A file that was not there, with exactly that mode. Whatever has its name is an error, and is not opened.
+pub fn create_new(path: &Path, mode: u32) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW.bits() as i32;
+    let file = OpenOptions::new().write(true).create_new(true).mode(mode & 0o700).custom_flags(flags).open(path)?;
+    file.set_permissions(Permissions::from_mode(mode))?;
+    Ok(file)
+}
+
+/// Sees to it that there is something, such as the place of a bind mount. What is there already is not opened.
+pub fn make_if_missing(path: &Path, mode: u32) -> io::Result<()> {
+    match create_new(path, mode) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.map(drop),
+    }
+}
+
+/// A file as [`create`] makes it, with content.
 pub fn write(path: &Path, content: impl AsRef<[u8]>, mode: u32) -> io::Result<()> {
     create(path, mode)?.write_all(content.as_ref())
 }
@@ -143,6 +182,16 @@ mod tests {
         assert_eq!(read_regular(&at("file"), 7).unwrap(), b"content");
         assert_eq!(read_regular(&at("file"), 6).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
         assert_eq!(read_regular_without_proc(&at("link"), 7).unwrap(), b"content");
+        assert_eq!(read_followed(&at("link"), 7).unwrap(), b"content");
+        assert_eq!(read_followed(&at("link"), 6).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        for name in ["pipe", "socket", "."] {
+            symlink(name, at("to")).unwrap();
+            assert!(read_followed(&at("to"), 100).is_err() && read_followed(&at(name), 100).is_err(), "{name}");
+            std::fs::remove_file(at("to")).unwrap();
+        }
+        for name in ["file", "link", "pipe", "."] {
+            assert_eq!(create_new(&at(name), 0o600).unwrap_err().kind(), io::ErrorKind::AlreadyExists, "{name}");
+        }
         for name in ["link", "pipe", "socket", "."] {
             assert!(read_regular(&at(name), 100).is_err(), "{name}");
         }
@@ -164,6 +213,8 @@ mod tests {
         std::fs::set_permissions(&old, Permissions::from_mode(0o666)).unwrap();
         write(&old, "y", 0o600).unwrap();
         assert_eq!((mode(&old), std::fs::read_to_string(&old).unwrap().as_str()), (0o600, "y"));
+        drop(create_new(&folder.0.join("new"), 0o666).unwrap());
+        assert_eq!(mode(&folder.0.join("new")), 0o666);
         let nested = folder.0.join("a/b");
         make_private_folder(&nested).unwrap();
         assert_eq!((mode(&nested), mode(&folder.0.join("a"))), (0o700, 0o700));

@@ -122,6 +122,11 @@ fn make_folder(parent: &Inside, name: &OsStr, mode: u32) -> io::Result<Inside> {
     Ok(Inside { file })
 }
 
+/// A regular file below `root`, open for reading, with no symbolic link on the way or at its end.
+pub fn open_regular_plain(root: &Path, path: &Path) -> io::Result<std::fs::File> {
+    crate::file::reopen_regular(&openat2(open_root(root)?, path, OFlags::PATH, PLAIN)?)
+}
+
 /// The content of a regular file below `root`, at most `max` bytes.
 pub fn read_inside(root: &Path, path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let looked_at = openat2(open_root(root)?, path, OFlags::PATH, INSIDE)?;
@@ -192,6 +197,11 @@ mod tests {
         make_folders_plain(&root, Path::new("link/new"), 0o777).unwrap_err();
         make_folders_plain(&root, Path::new("../new"), 0o777).unwrap_err();
         open_plain(&root, Path::new("link")).unwrap_err();
+        std::fs::write(folder.0.join("root/in/file"), "x").unwrap();
+        open_regular_plain(&folder.0.join("root"), Path::new("in/file")).unwrap();
+        for path in ["link/secret", "in", "../outside/secret", "in/../../outside/secret"] {
+            open_regular_plain(&folder.0.join("root"), Path::new(path)).unwrap_err();
+        }
         open_plain(&root, Path::new("in/../in")).unwrap();
         open_plain(&root, Path::new("../outside")).unwrap_err();
         assert_eq!(std::fs::read_dir(folder.0.join("outside")).unwrap().count(), 1);

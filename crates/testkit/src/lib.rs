@@ -12,6 +12,7 @@ pub mod hub;
 pub mod kubectl;
 pub mod local_cluster;
 pub mod machine;
+pub mod attack;
 pub mod server;
 pub mod session;
 pub mod side_by_side;

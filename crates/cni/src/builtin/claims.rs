@@ -46,7 +46,7 @@ impl Claims {
     pub fn open(state_dir: &Path) -> Result<Claims> {
         let folder = state_dir.join("claims");
         let fail = |source| Error::File { path: folder.clone(), source };
-        std::fs::create_dir_all(&folder).map_err(fail)?;
+        linux::file::make_private_folder(&folder).map_err(fail)?;
         let mut claims = Claims { folder: folder.clone(), all: BTreeMap::new(), last: BTreeMap::new() };
         let mut newest = BTreeMap::new();
         for entry in std::fs::read_dir(&folder).map_err(fail)? {

@@ -55,7 +55,7 @@ struct Kept {
 impl Exec {
     pub fn open(config: Config) -> Result<Exec> {
         let folder = &config.state_dir;
-        std::fs::create_dir_all(folder).map_err(|source| Error::File { path: folder.clone(), source })?;
+        linux::file::make_private_folder(folder).map_err(|source| Error::File { path: folder.clone(), source })?;
         Ok(Exec { config, pod_cidr: Mutex::new(None) })
     }
 

@@ -260,7 +260,7 @@ impl Source {
         if metadata.is_dir() {
             return Ok(Source::Folder(Root::open(path).map_err(disk("open", path))?));
         }
-        let file = File::open(path).map_err(disk("open", path))?;
+        let file = linux::file::open_regular_followed(path).map_err(disk("open", path))?;
         let reader = decompress(file).map_err(disk("read", path))?;
         extract(reader, workspace, reserve).map(Source::Tar)
     }
@@ -277,7 +277,7 @@ impl Source {
             }),
             Source::Tar(files) => {
                 let file = files.get(&normal(path)).ok_or_else(|| missing(path))?;
-                File::open(file).map_err(disk("open", file))
+                linux::file::open_regular(file).map_err(disk("open", file))
             }
         }
     }
@@ -338,7 +338,7 @@ fn extract(
         match entry.kind {
             Kind::File => {
                 let path = workspace.path().join(format!("file-{count}"));
-                let mut file = File::create(&path).map_err(disk("create", &path))?;
+                let mut file = linux::file::create_new(&path, 0o600).map_err(disk("create", &path))?;
                 copy_bounded(&mut archive, &mut file, workspace.path(), reserve, broken)?;
                 files.insert(name, path);
             }

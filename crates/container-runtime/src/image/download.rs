@@ -75,8 +75,7 @@ struct Download<'a> {
 
 impl Download<'_> {
     async fn run(mut self) -> Result<File, ImageError> {
-        let options = File::options().read(true).write(true).create(true).truncate(true).clone();
-        let mut file = options.open(self.path).map_err(disk("create", self.path))?;
+        let mut file = linux::file::create(self.path, 0o600).map_err(disk("create", self.path))?;
         let mut failures = 0;
         for _ in 0..CONNECTIONS_MAX {
             let before = self.received;

@@ -14,6 +14,8 @@ use super::reference::{Reference, Version, is_digest};
 use super::{Image, Usage};
 
 const FILE: &str = "index.json";
+/// More than the index of a full disk of images has.
+const INDEX_BYTES_MAX: u64 = 1 << 30;
 /// Shorter beginnings of an id are no id.
 const SHORT_ID_LENGTH_MIN: usize = 4;
 
@@ -54,7 +56,7 @@ impl Index {
 
     pub fn read(root: &Path) -> Result<Index, ImageError> {
         let path = root.join(FILE);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match linux::file::read_regular(&path, INDEX_BYTES_MAX) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Index::default()),
             Err(error) => return Err(disk("read", &path)(error)),
@@ -69,7 +71,7 @@ impl Index {
     pub fn write(&self, root: &Path) -> Result<(), ImageError> {
         let (path, next) = (root.join(FILE), root.join("index.json.new"));
         let write = || -> std::io::Result<()> {
-            let mut file = File::create(&next)?;
+            let mut file = linux::file::create(&next, 0o600)?;
             file.write_all(&serde_json::to_vec(self)?)?;
             file.sync_all()?;
             std::fs::rename(&next, &path)?;

@@ -49,7 +49,8 @@ pub(crate) fn share(from: &Store, to: &Store, image: &str) -> Result<Arc<Image>,
         to.install_layer(key, &folder, &unpacked)?;
     }
     let config_path = from.config_path(&record.image.id);
-    let config_bytes = std::fs::read(&config_path).map_err(disk("read", &config_path))?;
+    let config_bytes =
+        linux::file::read_regular(&config_path, super::store::RECORD_BYTES_MAX).map_err(disk("read", &config_path))?;
     to.commit(NewImage {
         configuration: Configuration::parse(&config_bytes)?,
         config_bytes,

@@ -28,6 +28,9 @@ use super::manifest::{Configuration, digest_of, digits};
 use super::work::{self, Lock, Workspace};
 use super::{Image, Snapshot, Usage};
 
+/// More than any record of the store, or any configuration of an image, has.
+pub(super) const RECORD_BYTES_MAX: u64 = 64 << 20;
+
 pub(crate) struct Store {
     root: PathBuf,
     state: RwLock<State>,
@@ -112,7 +115,7 @@ impl Store {
 
     pub fn layer_usage(&self, key: &str) -> Result<Usage, ImageError> {
         let path = self.layer_path(key).join("layer.json");
-        let bytes = std::fs::read(&path).map_err(disk("read", &path))?;
+        let bytes = linux::file::read_regular(&path, RECORD_BYTES_MAX).map_err(disk("read", &path))?;
         serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))
     }
 
@@ -122,7 +125,7 @@ impl Store {
         let description = from.join("layer.json");
         let text =
             serde_json::to_vec(&usage).map_err(|error| disk("write", &description)(std::io::Error::from(error)))?;
-        std::fs::write(&description, text).map_err(disk("write", &description))?;
+        linux::file::write(&description, text, 0o600).map_err(disk("write", &description))?;
         let _lock = Lock::shared(&self.root)?;
         match std::fs::rename(from, self.layer_path(key)) {
             // A folder with something in it is not replaced: the other one is as good.
@@ -155,7 +158,7 @@ impl Store {
             config: new.configuration.config,
         });
         self.change(|index| {
-            std::fs::write(&staged, &new.config_bytes).map_err(disk("write", &staged))?;
+            linux::file::write(&staged, &new.config_bytes, 0o600).map_err(disk("write", &staged))?;
             std::fs::rename(&staged, &config_path).map_err(disk("write", &config_path))?;
             index.layers.extend(layers);
             index.add(Record { image, layers: new.layers, pulled_at: Timestamp::now() });
@@ -363,14 +366,17 @@ impl Store {
                 std::fs::set_permissions(&upper, metadata.permissions())?;
             }
             let staged = path.join("snapshot.json.new");
-            std::fs::write(&staged, serde_json::to_vec(record)?)?;
+            linux::file::write(&staged, serde_json::to_vec(record)?, 0o600)?;
             std::fs::rename(staged, path.join("snapshot.json"))
         };
         create().map_err(disk("create", path))
     }
 
     fn snapshot_record(&self, container: &str) -> Option<SnapshotRecord> {
-        serde_json::from_slice(&std::fs::read(self.snapshot_path(container).join("snapshot.json")).ok()?).ok()
+        serde_json::from_slice(
+            &linux::file::read_regular(&self.snapshot_path(container).join("snapshot.json"), RECORD_BYTES_MAX).ok()?,
+        )
+        .ok()
     }
 
     fn snapshots(&self) -> Result<Vec<SnapshotRecord>, ImageError> {
@@ -390,7 +396,7 @@ impl Store {
 
     fn touch(&self, id: &str) {
         let path = self.config_path(id);
-        if let Ok(file) = File::options().append(true).open(&path)
+        if let Ok(file) = linux::file::open_regular(&path)
             && let Err(error) = file.set_modified(std::time::SystemTime::now())
         {
             tracing::warn!(path = %path.display(), %error, "when the image was used is not remembered");

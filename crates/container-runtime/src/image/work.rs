@@ -36,7 +36,7 @@ impl Lock {
     }
 
     fn take(path: &Path, operation: FlockOperation) -> Result<Lock, ImageError> {
-        let file = File::options().create(true).append(true).open(path).map_err(disk("open", path))?;
+        let file = linux::file::append(path, 0o600).map_err(disk("open", path))?;
         loop {
             match rustix::fs::flock(&file, operation) {
                 Err(rustix::io::Errno::INTR) => {}
@@ -63,8 +63,7 @@ impl Workspace {
         let path = folder(root).join(format!("{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&path).map_err(disk("create", &path))?;
         let lease_path = path.join(LEASE);
-        let lease =
-            File::options().create_new(true).append(true).open(&lease_path).map_err(disk("create", &lease_path))?;
+        let lease = linux::file::append(&lease_path, 0o600).map_err(disk("create", &lease_path))?;
         rustix::fs::flock(&lease, FlockOperation::NonBlockingLockExclusive).map_err(disk("lock", &lease_path))?;
         Ok(Workspace { path, lease })
     }
@@ -102,7 +101,7 @@ pub(crate) fn clean(root: &Path) -> Result<BTreeSet<String>, ImageError> {
     let path = folder(root);
     for entry in std::fs::read_dir(&path).map_err(disk("list", &path))? {
         let path = entry.map_err(disk("list", &path))?.path();
-        let is_live = match File::open(path.join(LEASE)) {
+        let is_live = match linux::file::open_regular(&path.join(LEASE)) {
             Ok(lease) => rustix::fs::flock(&lease, FlockOperation::NonBlockingLockExclusive).is_err(),
             Err(_) => false,
         };

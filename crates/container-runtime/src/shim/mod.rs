@@ -70,9 +70,12 @@ fn say(result: &Result<Ready, String>) {
     let _ = io::stdout().flush();
 }
 
+/// More than any record of ours has.
+const RECORD_BYTES_MAX: u64 = 256 << 20;
+
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<T> {
     let named = |error: String| io::Error::other(format!("{}: {error}", path.display()));
-    let text = std::fs::read(path).map_err(|error| named(error.to_string()))?;
+    let text = linux::file::read_regular(path, RECORD_BYTES_MAX).map_err(|error| named(error.to_string()))?;
     serde_json::from_slice(&text).map_err(|error| named(error.to_string()))
 }
 

@@ -177,10 +177,12 @@ impl BecomeProgram {
         let slave = open_terminal(console)?;
         // Programs that write to the console mean this terminal.
         if std::fs::metadata("/dev").is_ok() {
-            let console = std::path::Path::new("/dev/console");
-            let _ = File::options().create(true).append(true).open(console);
             use std::os::fd::AsRawFd;
-            let _ = rustix::mount::mount_bind(format!("/proc/self/fd/{}", slave.as_raw_fd()), console);
+            let open = |file: &dyn AsRawFd| format!("/proc/self/fd/{}", file.as_raw_fd());
+            // Where `/dev` is a volume, somebody may have put a link there: it must not say what is mounted over.
+            if let Ok(console) = linux::file::append(std::path::Path::new("/dev/console"), 0o620) {
+                let _ = rustix::mount::mount_bind(open(&slave), open(&console));
+            }
         }
         Ok(())
     }

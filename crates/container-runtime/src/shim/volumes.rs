@@ -1,6 +1,5 @@
 //! The volumes of a pod with users of its own: bound to places that its root can reach, their owners moved as its users are.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -23,7 +22,7 @@ pub fn place(folder: &Path, users: &Users) -> io::Result<()> {
         let failed = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", source.display()));
         match std::fs::metadata(&source).map_err(failed)?.is_dir() {
             true => std::fs::create_dir_all(&place)?,
-            false => drop(File::options().create(true).append(true).open(&place)?),
+            false => linux::file::make_if_missing(&place, 0o600)?,
         }
         match linux::idmap::bind(&source, &place, users.namespace.as_fd()) {
             Ok(()) => {}

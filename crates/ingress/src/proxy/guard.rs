@@ -405,6 +405,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn whatever_comes_has_one_reading() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let examples = [
+            b"GET / HTTP/1.1\r\nHost: a\r\n\r\nPOST /b HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nhello".to_vec(),
+            b"PUT /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;x=y\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
+        ];
+        let words: [&[u8]; 14] = [
+            b"\r\n",
+            b"\r\n\r\n",
+            b"\n",
+            b"\r",
+            b"Content-Length: 5",
+            b"Transfer-Encoding: chunked",
+            b"0\r\n\r\n",
+            b"5\r\n",
+            b": ",
+            b" ",
+            b"\t",
+            b"\0",
+            b"HTTP/1.0",
+            b"Host: b\r\n",
+        ];
+        fuzz::bytes("http-guard", &examples, &words, |input| {
+            let whole = runtime.block_on(seen(input, input.len().max(1)));
+            for piece in [1, 7] {
+                assert_eq!(runtime.block_on(seen(input, piece)), whole, "in pieces of {piece}");
+            }
+            // What passes was sent, up to the place of what is refused.
+            let passed = whole.strip_suffix(WRONG).unwrap_or(&whole);
+            assert!(input.starts_with(passed), "{:?}", String::from_utf8_lossy(&whole));
+        });
+    }
+
     #[tokio::test]
     async fn chunks_have_one_form() {
         let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";

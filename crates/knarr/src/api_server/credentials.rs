@@ -47,6 +47,27 @@ pub struct Flags {
 }
 
 impl Flags {
+    /// As `/flagz` shows them.
+    pub fn flags(&self) -> kube_apiserver::flagz::Flags {
+        let one = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let keys: Vec<String> = self.service_account_key_file.iter().map(|path| path.display().to_string()).collect();
+        let flags = [
+            ("tls-cert-file", one(&self.tls_cert_file)),
+            ("tls-private-key-file", one(&self.tls_private_key_file)),
+            ("cert-dir", self.cert_dir.display().to_string()),
+            ("client-ca-file", one(&self.client_ca_file)),
+            ("requestheader-client-ca-file", one(&self.requestheader_client_ca_file)),
+            ("kubelet-client-certificate", one(&self.kubelet_client_certificate)),
+            ("kubelet-client-key", one(&self.kubelet_client_key)),
+            ("kubelet-certificate-authority", one(&self.kubelet_certificate_authority)),
+            ("proxy-client-cert-file", one(&self.proxy_client_cert_file)),
+            ("proxy-client-key-file", one(&self.proxy_client_key_file)),
+            ("service-account-key-file", keys.join(",")),
+            ("service-account-signing-key-file", self.service_account_signing_key_file.display().to_string()),
+        ];
+        flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     /// Reads them all, as they are now.
     pub fn read(&self) -> anyhow::Result<Credentials> {
         let signing = &self.service_account_signing_key_file;

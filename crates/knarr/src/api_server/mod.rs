@@ -184,7 +184,22 @@ impl Flags {
             attached: Vec::new(),
             flow: self.limits.flow(),
             audit: self.limits.audit(),
+            flags: self.file_flags(),
         })
+    }
+
+    /// Which files are used, as `/flagz` shows them.
+    fn file_flags(&self) -> kube_apiserver::flagz::Flags {
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let mut flags = self.credentials.flags();
+        flags.extend([
+            ("etcd-servers".to_owned(), self.etcd_servers.join(",")),
+            ("etcd-cafile".to_owned(), path(&self.etcd_cafile)),
+            ("etcd-certfile".to_owned(), path(&self.etcd_certfile)),
+            ("etcd-keyfile".to_owned(), path(&self.etcd_keyfile)),
+            ("etcd-prefix".to_owned(), self.etcd_prefix.clone()),
+        ]);
+        flags
     }
 
     fn options(&self) -> anyhow::Result<Options> {

@@ -3,6 +3,7 @@
 
 mod host;
 mod rules;
+mod cis;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -18,11 +19,27 @@ pub struct Flags {
     /// The port of the Kubernetes API.
     #[arg(long, env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
     https_port: u16,
+    /// Put the checks of the CIS Kubernetes Benchmark 1.12 to the cluster that runs here.
+    #[arg(long)]
+    cis: bool,
+    /// How the answer to --cis is written.
+    #[arg(long, short, requires = "cis", value_enum, default_value = "text")]
+    output: cis::Output,
+    /// How --cis reaches the cluster; <data-dir>/admin.kubeconfig unless told otherwise.
+    #[arg(long, requires = "cis")]
+    kubeconfig: Option<PathBuf>,
+    /// Which node is this machine; the one of its name, or the only one, unless told otherwise.
+    #[arg(long, requires = "cis")]
+    node_name: Option<String>,
 }
 
 /// Prints what it found; fails where a node could not run.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if flags.cis {
+        let place = cis::Place { data_dir: flags.data_dir, kubeconfig: flags.kubeconfig, node_name: flags.node_name };
+        return runtime.block_on(cis::run(&place, flags.output));
+    }
     let ports = [
         host::Port::new(any(flags.https_port), "the Kubernetes API", "--https-port"),
         host::Port::new(any(10250), "the kubelet", "--kubelet-port"),

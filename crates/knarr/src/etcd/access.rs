@@ -22,6 +22,21 @@ pub struct Access {
 }
 
 impl Access {
+    /// As `/flagz` shows it; nothing where no etcd is used.
+    pub fn flags(&self) -> kube_apiserver::flagz::Flags {
+        if self.servers.is_empty() {
+            return Default::default();
+        }
+        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+        let flags = [
+            ("etcd-servers", self.servers.join(",")),
+            ("etcd-cafile", path(&self.etcd_cafile)),
+            ("etcd-certfile", path(&self.etcd_certfile)),
+            ("etcd-keyfile", path(&self.etcd_keyfile)),
+        ];
+        flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
     pub fn config(&self) -> anyhow::Result<store::etcd::Config> {
         let read = |path: &Option<PathBuf>| -> anyhow::Result<Option<Vec<u8>>> {
             let Some(path) = path else { return Ok(None) };

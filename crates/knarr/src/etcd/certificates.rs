@@ -25,10 +25,16 @@ pub fn folder(config: &Config) -> PathBuf {
     config.data_dir.join("tls")
 }
 
+/// The authority, the member's certificate and its key.
+pub fn files(data_dir: &Path) -> [PathBuf; 3] {
+    let file = |name: &str, end: &str| data_dir.join("tls").join(format!("{name}.{end}"));
+    [file(AUTHORITY, "crt"), file(MEMBER, "crt"), file(MEMBER, "key")]
+}
+
 /// Makes or reads them. The authority of a further server came with the cluster's keys.
 pub fn ensure(config: &Config) -> anyhow::Result<Files> {
     let folder = folder(config);
-    std::fs::create_dir_all(&folder)?;
+    linux::file::make_private_folder(&folder)?;
     let now = Timestamp::now();
     let authority = Authority::ensure(&folder, AUTHORITY, AUTHORITY, now)?;
     let addresses = vec![config.address, IpAddr::V4(Ipv4Addr::LOCALHOST)];

@@ -89,6 +89,18 @@ impl Config {
     }
 }
 
+/// How the server reaches its own member, as `/flagz` shows it.
+pub fn flags(data_dir: &Path, servers: &[String]) -> kube_apiserver::flagz::Flags {
+    let [authority, certificate, key] = certificates::files(data_dir).map(|file| file.display().to_string());
+    let flags = [
+        ("etcd-servers", servers.join(",")),
+        ("etcd-cafile", authority),
+        ("etcd-certfile", certificate),
+        ("etcd-keyfile", key),
+    ];
+    flags.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
 /// Whether a member of etcd was started here before.
 pub fn is_member(data_dir: &Path) -> bool {
     data_dir.join("etcd/data/member").is_dir()
@@ -96,7 +108,7 @@ pub fn is_member(data_dir: &Path) -> bool {
 
 /// Two servers on one folder would run two of the same member.
 fn lock(folder: &Path) -> anyhow::Result<Option<std::fs::File>> {
-    let file = match std::fs::File::options().create(true).append(true).open(folder.join("lock")) {
+    let file = match linux::file::append(&folder.join("lock"), 0o600) {
         Ok(file) => file,
         Err(error) => {
             tracing::warn!(%error, "this folder is not locked");
@@ -130,7 +142,7 @@ impl Etcd {
                 "--cluster-init runs the `etcd` of this host, which does not start ({error}); on Debian: apt install etcd-server"
             );
         }
-        std::fs::create_dir_all(config.folder()).context("create the folder of etcd")?;
+        linux::file::make_private_folder(&config.folder()).context("create the folder of etcd")?;
         let lock = lock(&config.folder())?;
         let files = certificates::ensure(&config)?;
         if config.has_data() {

@@ -215,7 +215,7 @@ fn start_with(config: &Config, place: &Place, more: &[&str]) -> anyhow::Result<R
     let child = command.spawn().context("start etcd")?;
     let pid = Pid::from_child(&child);
     // For who looks.
-    let _ = std::fs::write(config.folder().join("pid"), pid.as_raw_nonzero().to_string());
+    let _ = linux::file::write(&config.folder().join("pid"), pid.as_raw_nonzero().to_string(), 0o600);
     Running::new(pid, Some(child))
 }
 

@@ -67,7 +67,7 @@ pub fn run(flags: Flags, matches: &ArgMatches) -> anyhow::Result<()> {
     );
     put_program(&place)?;
     let linked = !flags.no_kubectl && link_kubectl(&place)?;
-    place.write(&place.unit(role), unit::text(role, &place.program_inside(), &line).as_bytes(), 0o644)?;
+    place.write(&place.unit(role), unit::text(role, &place.program_inside(), &line).as_bytes(), 0o600)?;
     let environment = place.environment(role);
     let kept = std::fs::read_to_string(&environment).unwrap_or_default();
     place.write(&environment, unit::environment(&kept, &line.environment).as_bytes(), 0o600)?;

@@ -98,6 +98,10 @@ async fn first_time(
 }
 
 impl Joined {
+    pub fn authority_file(&self) -> PathBuf {
+        self.dir.join(AUTHORITY)
+    }
+
     /// Keeps the node's own certificate from ending, and its list of servers true.
     pub fn keep(&self, node_name: &str, shutdown: reconcile::Shutdown) {
         let (client, identity, servers) = (self.client.clone(), self.identity.clone(), self.servers.clone());

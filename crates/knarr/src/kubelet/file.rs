@@ -326,6 +326,13 @@ impl File {
                 (Some(false), None) => usize::MAX >> 4,
                 (_, pulls) => pulls.unwrap_or(1),
             },
+            shown: kubelet::Shown {
+                client_ca_file: Some(self.authentication.x509.client_ca_file.clone())
+                    .filter(|file| !file.as_os_str().is_empty()),
+                tls_cert_file: Some(self.tls_cert_file.clone()).filter(|file| !file.as_os_str().is_empty()),
+                rotates_certificates: self.rotate_certificates,
+                bootstraps_server_tls: self.server_tls_bootstrap,
+            },
         })
     }
 }

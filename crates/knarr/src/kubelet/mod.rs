@@ -178,6 +178,8 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
         client: client.clone(),
         network,
         client_authority: file.client_authority()?,
+        // The file of settings says it itself.
+        client_authority_file: PathBuf::new(),
         certificate,
         service_cidr: flags.own_runtime.service_cluster_ip_range,
         addresses,

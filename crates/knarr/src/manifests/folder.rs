@@ -75,10 +75,7 @@ fn walk(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) {
 }
 
 fn text(path: &Path) -> std::io::Result<Vec<u8>> {
-    if std::fs::metadata(path)?.len() > BYTES_MAX {
-        return Err(std::io::Error::other(format!("the file is larger than {BYTES_MAX} bytes")));
-    }
-    std::fs::read(path)
+    linux::file::read_followed(path, BYTES_MAX)
 }
 
 /// The kernel tells when something changes; nothing polls.
@@ -95,7 +92,7 @@ impl Watch {
     /// The folder and those below it; those that are watched already stay so.
     pub fn add(&mut self, folder: &Path) -> std::io::Result<()> {
         // A folder that was deleted is made again, so that there is something to watch.
-        std::fs::create_dir_all(folder)?;
+        linux::file::make_private_folder(folder)?;
         self.add_below(folder, 0)
     }
 

@@ -71,7 +71,7 @@ pub fn start(config: Config, client: kube::Client, shutdown: Shutdown) -> tokio:
 }
 
 async fn follow(config: Config, client: kube::Client) -> anyhow::Result<()> {
-    std::fs::create_dir_all(&config.folder)?;
+    linux::file::make_private_folder(&config.folder)?;
     let mut watch = Watch::open()?;
     let mut deployer = Deployer::open(config, client).await;
     loop {

@@ -215,6 +215,11 @@ pub fn names() -> Vec<&'static str> {
     names.filter(|name| !ALWAYS.contains(name)).collect()
 }
 
+/// Those that run with these options, and those that do not.
+pub fn on_and_off(options: &Options) -> (Vec<&'static str>, Vec<&'static str>) {
+    names().into_iter().partition(|name| !options.admission_off.contains(*name))
+}
+
 /// Every plugin, in the order they run.
 fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
     vec![

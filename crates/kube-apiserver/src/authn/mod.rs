@@ -33,7 +33,9 @@ pub use crate::pki::PeerCertificate;
 pub use front_proxy::FrontProxy;
 pub use impersonation::impersonate;
 pub use jwt::KeyError;
-pub use service_account::{Issued, Reference, ServiceAccounts, TokenRequest, groups, split_user_name, user_name};
+pub use service_account::{
+    EXTENDS_TOKENS, Issued, Reference, ServiceAccounts, TokenRequest, groups, split_user_name, user_name,
+};
 pub use token_file::{TokenFile, TokenFileError};
 
 pub const ALL_AUTHENTICATED: &str = "system:authenticated";

@@ -13,6 +13,8 @@ use super::{CREDENTIAL_ID, Objects, User, legacy_token};
 /// again keep working; `warnafter` says when they should have.
 const EXTENDED_FROM_SECONDS: i64 = 3607;
 const EXTENDED_TO_SECONDS: i64 = 365 * 24 * 3600;
+/// Whether tokens live longer than they say, as upstream does by default.
+pub const EXTENDS_TOKENS: bool = EXTENDED_TO_SECONDS > EXTENDED_FROM_SECONDS;
 /// A token outlives the deletion of its object by this much: clocks differ, and a pod's last words take time.
 pub(super) const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 

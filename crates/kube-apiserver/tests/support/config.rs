@@ -24,5 +24,6 @@ pub fn config(data_dir: PathBuf) -> kube_apiserver::Config {
         kubelet_insecure_tls: false,
         flow: Default::default(),
         audit: Default::default(),
+        flags: Default::default(),
     }
 }

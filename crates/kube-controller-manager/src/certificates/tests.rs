@@ -194,3 +194,34 @@ fn old_requests_go() {
     check("Denied", 1, true);
     check("Failed", 1, true);
 }
+
+/// Whoever changes a request on its way, by whatever trick of encoding, changes nothing of what is read from it.
+#[test]
+fn a_request_that_was_changed_is_not_read() {
+    use base64::Engine;
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec!["n1".to_owned()]).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "system:node:n1");
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.subject_alt_names.push(SanType::IpAddress([10, 0, 0, 1].into()));
+    let der = params.serialize_request(&key).unwrap().der().to_vec();
+    let pem = |der: &[u8]| {
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        format!("-----BEGIN CERTIFICATE REQUEST-----\n{text}\n-----END CERTIFICATE REQUEST-----\n").into_bytes()
+    };
+    let right = super::request::parse(&pem(&der)).expect("an example");
+    assert_eq!((right.common_name.as_str(), right.addresses.len()), ("system:node:n1", 1));
+    let words: [&[u8]; 6] = [
+        b"\x30\x82",
+        b"\x0c\x0esystem:masters",
+        b"\x04\x04\x0a\x00\x00\x02",
+        b"\x06\x03\x55\x04\x03",
+        b"\x87\x04",
+        b"\x30\x00",
+    ];
+    fuzz::bytes("csr", &[der], &words, |input| {
+        if let Ok(read) = super::request::parse(&pem(input)) {
+            assert_eq!(read, right);
+        }
+    });
+}

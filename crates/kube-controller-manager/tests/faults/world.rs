@@ -61,6 +61,7 @@ impl World {
             kubelet_insecure_tls: true,
             flow: Default::default(),
             audit: Default::default(),
+            flags: Default::default(),
         };
         let clock = time.clone();
         let clock = Clock::from_fn(move || clock.now());

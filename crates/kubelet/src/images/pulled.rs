@@ -179,17 +179,20 @@ fn repository(image: &str) -> String {
     }
 }
 
+/// More than any record has.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
+
 /// Nothing for what is not there and for what cannot be read: then the image has to be asked for again.
 fn read(path: &Path) -> Option<Record> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    serde_json::from_slice(&linux::file::read_regular(path, RECORD_BYTES_MAX).ok()?).ok()
 }
 
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
+        linux::file::make_private_folder(folder)?;
     }
     let unfinished = path.with_extension("tmp");
-    std::fs::write(&unfinished, content)?;
+    linux::file::write(&unfinished, content, 0o600)?;
     std::fs::rename(&unfinished, path)
 }
 

@@ -146,10 +146,7 @@ fn read(path: &Path, node: &str, clock: &Clock, known: &[Arc<Pod>]) -> Vec<Arc<P
 }
 
 fn text(file: &Path) -> std::io::Result<Vec<u8>> {
-    if std::fs::metadata(file)?.len() > MANIFEST_BYTES_MAX {
-        return Err(std::io::Error::other("the file is too large for a manifest"));
-    }
-    std::fs::read(file)
+    linux::file::read_followed(file, MANIFEST_BYTES_MAX)
 }
 
 /// Files, not folders, and none that is hidden: editors and copying tools keep unfinished ones under such names.

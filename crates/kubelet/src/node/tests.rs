@@ -56,6 +56,7 @@ pub(crate) fn config() -> Config {
         power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 5,
+        shown: Default::default(),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The container a pod asks the runtime for.
 
 use std::collections::HashMap;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use cri::v1;
@@ -111,9 +110,8 @@ pub fn termination_log(root: &Path, pod: &Pod, container: &Container, attempt: u
     let folder = message_folder(root, spec::uid(pod)).join(&container.name);
     std::fs::create_dir_all(&folder)?;
     let file = folder.join(format!("{attempt:08x}"));
-    std::fs::write(&file, "")?;
     // Any user may be the container's.
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666))?;
+    linux::file::write(&file, "", 0o666)?;
     Ok(v1::Mount {
         container_path: message_path(container).to_owned(),
         host_path: file.to_string_lossy().into_owned(),

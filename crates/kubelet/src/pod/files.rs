@@ -170,7 +170,7 @@ pub fn dns_config(config: &Config, pod: &Pod) -> std::io::Result<(v1::DnsConfig,
     let node = match config.resolv_conf.as_os_str().is_empty() {
         // Upstream's answer to an empty --resolv-conf: a resolver that is not there, and the root as search path.
         true => "nameserver 127.0.0.1\nsearch .\n".to_owned(),
-        false => std::fs::read_to_string(&config.resolv_conf)?,
+        false => linux::file::read_text_followed(&config.resolv_conf, FILE_BYTES_MAX)?,
     };
     Ok(dns(config, pod, &node))
 }
@@ -190,8 +190,11 @@ fn describe(pod: &Pod) -> String {
     format!("{}_{}({})", part(&metadata.name), part(&metadata.namespace), part(&metadata.uid))
 }
 
+/// What a container may have made of its files is not read beyond this.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
 fn read_or_empty(path: &Path) -> std::io::Result<String> {
-    match std::fs::read_to_string(path) {
+    match linux::file::read_text_followed(path, FILE_BYTES_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
         other => other,
     }

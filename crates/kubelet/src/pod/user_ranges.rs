@@ -42,7 +42,7 @@ impl UserRanges {
                 if let Some(folder) = file.parent() {
                     std::fs::create_dir_all(folder)?;
                 }
-                std::fs::write(&file, place.to_string())?;
+                linux::file::write(&file, place.to_string(), 0o600)?;
                 place
             }
         };
@@ -64,7 +64,8 @@ impl UserRanges {
 }
 
 fn read(file: &Path) -> Option<u32> {
-    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+    const NUMBER_BYTES_MAX: u64 = 32;
+    String::from_utf8(linux::file::read_regular(file, NUMBER_BYTES_MAX).ok()?).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -103,6 +103,8 @@ fn configuration(config: &Config) -> Value {
         .iter()
         .map(|(signal, period)| (signal.clone(), seconds(*period).into()))
         .collect();
+    let shown = &config.shown;
+    let x509 = shown.client_ca_file.as_ref().map_or(json!({}), |file| json!({"clientCAFile": file}));
     json!({
         "kind": "KubeletConfiguration",
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -112,7 +114,7 @@ fn configuration(config: &Config) -> Value {
         "staticPodPath": config.static_pod_path,
         "podLogsDir": config.log_dir,
         "authentication": {
-            "x509": {}, "webhook": {"enabled": true, "cacheTTL": "2m0s"}, "anonymous": {"enabled": false},
+            "x509": x509, "webhook": {"enabled": true, "cacheTTL": "2m0s"}, "anonymous": {"enabled": false},
         },
         "authorization": {
             "mode": "Webhook", "webhook": {"cacheAuthorizedTTL": "5m0s", "cacheUnauthorizedTTL": "30s"},
@@ -141,5 +143,12 @@ fn configuration(config: &Config) -> Value {
         "allowedUnsafeSysctls": config.allowed_unsafe_sysctls,
         "serializeImagePulls": config.image_pulls_max <= 1,
         "maxParallelImagePulls": config.image_pulls_max,
+        "rotateCertificates": shown.rotates_certificates,
+        "serverTLSBootstrap": shown.bootstraps_server_tls,
+        "tlsCertFile": shown.tls_cert_file,
+        "tlsMinVersion": "VersionTLS12",
+        // There is no such port, and no such default, in this kubelet.
+        "readOnlyPort": 0,
+        "seccompDefault": false,
     })
 }

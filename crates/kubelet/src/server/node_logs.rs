@@ -29,7 +29,7 @@ pub async fn answer(root: &Path, path: &str, rest: &[&str], query: &str) -> Answ
             answer
         }
         Ok(metadata) if metadata.is_dir() => listing(&wanted).await,
-        Ok(metadata) if metadata.is_file() => file(wanted).await,
+        Ok(metadata) if metadata.is_file() => file(root, wanted).await,
         _ => answers::not_found(),
     }
 }
@@ -65,13 +65,17 @@ async fn listing(folder: &Path) -> Answer {
 const QUERY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Logs are files; pipes and devices among them are not touched.
-async fn opened(path: PathBuf) -> Option<tokio::fs::File> {
-    let opened = tokio::task::spawn_blocking(move || linux::file::open_regular(&path)).await;
+///
+/// The path has no links any more, and none is followed: whoever may write to a folder of logs cannot put one in between.
+async fn opened(root: &Path, path: PathBuf) -> Option<tokio::fs::File> {
+    let root = tokio::fs::canonicalize(root).await.ok()?;
+    let below = path.strip_prefix(&root).ok()?.to_owned();
+    let opened = tokio::task::spawn_blocking(move || linux::path::open_regular_plain(&root, &below)).await;
     opened.ok()?.ok().map(tokio::fs::File::from_std)
 }
 
-async fn file(path: PathBuf) -> Answer {
-    let Some(mut file) = opened(path).await else { return answers::not_found() };
+async fn file(root: &Path, path: PathBuf) -> Answer {
+    let Some(mut file) = opened(root, path).await else { return answers::not_found() };
     let (sender, pieces) = mpsc::channel::<std::io::Result<Bytes>>(4);
     tasks::spawn(async move {
         loop {
@@ -102,7 +106,7 @@ async fn by_query(root: &Path, queries: &[&str], pairs: &[(String, String)]) -> 
         let places = [root.join(bare), root.join(format!("{bare}.log")), root.join(bare).join(format!("{bare}.log"))];
         for place in places {
             let Some(place) = inside(root, &place).await else { continue };
-            let Some(file) = opened(place).await else { continue };
+            let Some(file) = opened(root, place).await else { continue };
             let mut bytes = Vec::new();
             if file.take(QUERY_BYTES_MAX).read_to_end(&mut bytes).await.is_err() {
                 continue;

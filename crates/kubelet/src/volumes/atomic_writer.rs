@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use super::payload::Payload;
@@ -93,8 +93,11 @@ fn shows(folder: &Path, payload: &Payload) -> io::Result<bool> {
         return Ok(false);
     }
     for (path, file) in payload {
-        if fs::read(folder.join(path))? != file.data {
-            return Ok(false);
+        match linux::file::read_regular(&folder.join(path), file.data.len() as u64) {
+            Ok(data) if data == file.data => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(false),
+            Err(error) => return Err(error),
         }
     }
     Ok(true)
@@ -140,7 +143,7 @@ fn write_files(folder: &Path, payload: &Payload) -> io::Result<()> {
         if let Some(parent) = path.parent() {
             make_parents(folder, parent)?;
         }
-        let mut target = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut target = linux::file::create_new(&path, 0o600)?;
         target.write_all(&file.data)?;
         target.set_permissions(fs::Permissions::from_mode(file.mode & 0o7777))?;
         if let Some(user) = file.user {

@@ -95,7 +95,7 @@ pub(super) fn mark_ready(mark: &PathBuf) -> io::Result<()> {
     if let Some(parent) = mark.parent() {
         make_folder(parent)?;
     }
-    std::fs::write(mark, "")
+    linux::file::write(mark, "", 0o600)
 }
 
 async fn medium(request: &Request<'_>, source: &EmptyDirVolumeSource) -> Result<Medium, Problem> {

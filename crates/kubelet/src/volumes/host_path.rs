@@ -2,7 +2,7 @@
 
 use std::fs::{self, FileType};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use futures::FutureExt;
@@ -68,7 +68,7 @@ fn make_folder(path: &Path) -> io::Result<()> {
 }
 
 fn make_file(path: &Path) -> io::Result<()> {
-    fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o644).open(path).map(drop)
+    linux::file::make_if_missing(path, 0o644)
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! A part of a volume for one container. Containers may change their volumes while we look, so what was found is held open and
 //! bound to a place of our own; the runtime only ever sees that place.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -92,7 +91,7 @@ fn place(found: &Inside, target: &Path) -> io::Result<()> {
     }
     match is_dir {
         true => make_folder(target)?,
-        false => drop(File::options().write(true).create(true).truncate(false).open(target)?),
+        false => linux::file::make_if_missing(target, 0o600)?,
     }
     linux::volume_mount::bind(&found.magic_path(), target)
 }

@@ -158,3 +158,20 @@ fn metadata_is_cut_out_as_it_stands() {
     check(r#"{"metadata":null}"#, None);
     check(r#"{"spec":{"metadata":{}}}"#, None);
 }
+
+#[test]
+fn long_keys_stand_by_themselves() {
+    let (short, long) = ("s".repeat(128), "l".repeat(129));
+    let value = serde_json::json!({
+        (short.clone()): 1, (long.clone()): "text", "map": {(long.clone()): {"a": 1, "b": [2]}}, "list": [{(long.clone()): ["x", "y"]}],
+    });
+    let text = to_yaml(&value);
+    assert!(text.contains(&format!("? {long}\n: text\n")), "{text}");
+    assert!(text.contains(&format!("{short}: 1\n")), "{text}");
+    assert!(text.contains(&format!("map:\n  ? {long}\n  : a: 1\n    b:\n    - 2\n")), "{text}");
+    assert!(text.contains(&format!("list:\n- ? {long}\n  : - x\n    - \"y\"\n")), "{text}");
+    assert_eq!(decode_yaml(text.as_bytes()).unwrap().value, value);
+    // Found by fuzzing: escaped, it was longer than readers look.
+    let value = serde_json::json!({"\t".repeat(600): 1});
+    assert_eq!(decode_yaml(to_yaml(&value).as_bytes()).unwrap().value, value);
+}

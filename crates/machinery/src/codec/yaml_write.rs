@@ -25,8 +25,12 @@ fn block(value: &Value, indent: usize, out: &mut String) {
         Value::Object(map) => {
             for (index, (key, value)) in map.iter().enumerate() {
                 // The first key of a list item stands behind its dash.
-                if index > 0 || !out.ends_with("- ") {
+                if index > 0 || !is_begun(out) {
                     pad(indent, out);
+                }
+                if key.len() > KEY_BYTES_MAX {
+                    long_key(key, value, indent, out);
+                    continue;
                 }
                 text(key, None, out);
                 out.push(':');
@@ -49,7 +53,7 @@ fn block(value: &Value, indent: usize, out: &mut String) {
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                if index > 0 || !out.ends_with("- ") {
+                if index > 0 || !is_begun(out) {
                     pad(indent, out);
                 }
                 out.push_str("- ");
@@ -65,6 +69,30 @@ fn block(value: &Value, indent: usize, out: &mut String) {
         }
         _ => {}
     }
+}
+
+/// Longer ones stand by themselves, as go-yaml writes them: readers look no further than a thousand characters for the colon.
+const KEY_BYTES_MAX: usize = 128;
+
+fn long_key(key: &str, value: &Value, indent: usize, out: &mut String) {
+    out.push_str("? ");
+    text(key, None, out);
+    out.push('\n');
+    pad(indent, out);
+    out.push_str(": ");
+    match value {
+        Value::Object(map) if !map.is_empty() => block(value, indent + 2, out),
+        Value::Array(items) if !items.is_empty() => block(value, indent + 2, out),
+        other => {
+            scalar(other, indent + 2, out);
+            out.push('\n');
+        }
+    }
+}
+
+/// Whether the line has begun with what the next entry stands behind: a dash, or the colon of a long key.
+fn is_begun(out: &str) -> bool {
+    out.ends_with("- ") || out.ends_with(": ")
 }
 
 fn pad(indent: usize, out: &mut String) {

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::super::error::ImageError;
 use super::super::layer::{LayerLimits, Unpacked, unpack};
-use super::super::manifest::digest_of;
+use super::super::manifest::{Configuration, Manifest, digest_of};
 use super::{Packing, Tar, pack};
 
 fn limits() -> LayerLimits {
@@ -248,4 +248,71 @@ fn sparse_files_keep_their_holes() {
         assert_eq!((content.len(), &content[4 << 20..][..6]), (8 << 20, &b"middle"[..]), "{format}");
         assert!(std::fs::metadata(target.path().join("sparse")).unwrap().blocks() < 1000, "{format}");
     }
+}
+
+#[test]
+fn whatever_a_layer_holds_stays_inside() {
+    let outer = tempfile::tempdir().unwrap();
+    let outside = outer.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("secret"), b"secret").unwrap();
+    let absolute = outside.to_str().unwrap();
+    let examples = [
+        Tar::new()
+            .folder("bin/", 0o755)
+            .file("bin/a", b"abc")
+            .symlink("bin/b", "/bin/a")
+            .hardlink("c", "bin/a")
+            .finish(),
+        Tar::new().symlink("link", absolute).file("link/a", b"x").file("link/.wh.secret", b"").finish(),
+        Tar::new()
+            .symlink("a", "..")
+            .symlink("b", "a/../outside")
+            .folder("b/", 0o777)
+            .file("../outside/x", b"y")
+            .finish(),
+    ];
+    let words: [&[u8]; 9] =
+        [b"../", b"/", b"outside", b"link/", b".wh.", b".wh..wh..opq", b"ustar\0", b"L", b"20 path=../outside/z\n"];
+    // Small, so that a header that promises much ends soon.
+    let limits = LayerLimits { bytes_max: 1 << 20, entries_max: 1000, ..limits() };
+    fuzz::bytes("layer", &examples, &words, |input| {
+        let root = tempfile::tempdir_in(outer.path()).unwrap();
+        if let Ok(unpacked) = unpack_with(input, Packing::None, root.path(), &limits) {
+            assert!(unpacked.bytes <= 1 << 20 && unpacked.inodes <= 1000);
+        }
+        let names: Vec<_> = std::fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["secret"]);
+        let secret = std::fs::metadata(outside.join("secret")).unwrap();
+        assert_eq!((secret.nlink(), secret.len(), secret.mode() & 0o777), (1, 6, 0o644));
+        assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 2, "the folder outside, and the layer's own");
+    });
+}
+
+#[test]
+fn manifests_and_configurations_name_only_digests() {
+    let digest = digest_of(b"x");
+    let descriptor = serde_json::json!({"mediaType": "m", "digest": digest, "size": 3});
+    let manifest = serde_json::json!({"schemaVersion": 2, "config": descriptor, "layers": [descriptor, descriptor]});
+    let index = serde_json::json!({"schemaVersion": 2, "manifests": [descriptor]});
+    let config = serde_json::json!({
+        "architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": [digest]},
+        "config": {"User": "1:2", "Env": ["A=b"], "Cmd": ["x"], "WorkingDir": "/", "Volumes": {"/v": {}}},
+    });
+    fuzz::values("image-documents", &[manifest, index, config], |value, _| {
+        let bytes = value.to_string().into_bytes();
+        let digests: Vec<String> = match Manifest::parse(&bytes) {
+            Ok(Manifest::Index(all)) => all.into_iter().map(|one| one.digest).collect(),
+            Ok(Manifest::Image { config, layers }) => {
+                assert!(value.get("manifests").is_none_or(serde_json::Value::is_null), "it cannot be both");
+                layers.into_iter().chain([config]).map(|one| one.digest).collect()
+            }
+            Err(_) => Vec::new(),
+        };
+        let layers = Configuration::parse(&bytes).map(|read| read.diff_ids).unwrap_or_default();
+        for digest in digests.iter().chain(&layers) {
+            let digits = digest.strip_prefix("sha256:").expect("a digest");
+            assert!(digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{digest}");
+        }
+    });
 }

@@ -5,7 +5,7 @@ mod compile;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
+use std::path::Path;
 
 use cri::v1;
 use cri::v1::security_profile::ProfileType;
@@ -17,6 +17,9 @@ use oci_spec::runtime::{
 use super::{build, invalid};
 pub use compile::{Programs, program};
 
+/// More than any profile has.
+const PROFILE_BYTES_MAX: u64 = 4 << 20;
+
 /// The profile that a container asks for. Privileged ones must not ask.
 pub fn profile(asked: Option<&v1::SecurityProfile>, capabilities: &Capabilities) -> cri::Result<Option<LinuxSeccomp>> {
     let Some(asked) = asked else { return Ok(None) };
@@ -25,8 +28,8 @@ pub fn profile(asked: Option<&v1::SecurityProfile>, capabilities: &Capabilities)
         ProfileType::RuntimeDefault => runtime_default(capabilities).map(Some),
         ProfileType::Localhost => {
             let path = asked.localhost_ref.trim_start_matches("localhost/");
-            let text =
-                fs::read(path).map_err(|error| invalid(format!("cannot load seccomp profile {path:?}: {error}")))?;
+            let text = linux::file::read_followed(Path::new(path), PROFILE_BYTES_MAX)
+                .map_err(|error| invalid(format!("cannot load seccomp profile {path:?}: {error}")))?;
             serde_json::from_slice(&text)
                 .map(Some)
                 .map_err(|error| invalid(format!("cannot decode seccomp profile {path:?}: {error}")))

@@ -56,6 +56,7 @@ fn config(cluster_dns: &[&str]) -> Config {
         power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 1,
+        shown: Default::default(),
     }
 }
 

@@ -69,6 +69,7 @@ fn config(folder: &std::path::Path) -> Config {
         power_off: Default::default(),
         allowed_unsafe_sysctls: Vec::new(),
         image_pulls_max: 3,
+        shown: Default::default(),
     }
 }
 

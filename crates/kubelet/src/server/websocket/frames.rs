@@ -33,6 +33,9 @@ pub struct Decoder {
     parts: Option<(u8, BytesMut)>,
 }
 
+/// The longest frame of the connection itself.
+const CONTROL_BYTES_MAX: u8 = 125;
+
 const TEXT: u8 = 1;
 const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
@@ -91,6 +94,10 @@ impl Decoder {
         }
         if first & 0x70 != 0 {
             return Err(FrameError::Broken("an extension that was not agreed on"));
+        }
+        // Frames of the connection itself are whole and short (RFC 6455, 5.5): nobody may have us hold a ping of megabytes.
+        if first & 0x08 != 0 && (first & 0x80 == 0 || second & 0x7f > CONTROL_BYTES_MAX) {
+            return Err(FrameError::Broken("a frame of the connection itself is in parts or too long"));
         }
         let length = match second & 0x7f {
             126 => head.try_get_u16().ok().map(u64::from),
@@ -206,6 +213,10 @@ mod tests {
         assert_eq!(decode(&masked(0x80, b"x")), Err(FrameError::Broken("a message goes on that never began")));
         let twice = [masked(0x02, b"a"), masked(0x82, b"b")].concat();
         assert_eq!(decode(&twice), Err(FrameError::Broken("a message begins within another")));
+        let control = "a frame of the connection itself is in parts or too long";
+        assert_eq!(decode(&masked(0x89, &[7; 126])), Err(FrameError::Broken(control)));
+        assert_eq!(decode(&masked(0x09, b"part")), Err(FrameError::Broken(control)));
+        assert_eq!(decode(&masked(0x89, &[7; 125])).map(|all| all.len()), Ok(1));
         let huge = [&[0x82u8, 0xff][..], &u64::MAX.to_be_bytes()].concat();
         assert_eq!(decode(&huge), Err(FrameError::TooLarge));
     }

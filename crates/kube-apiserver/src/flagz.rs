@@ -1,0 +1,201 @@
+//! `/flagz`: with which settings this server runs, under upstream's names of flags. Text for people; as a Flagz of config.k8s.io
+//! for programs, such as `knarr check --cis`.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::ACCEPT;
+use machinery::status::Status;
+use serde_json::{Value, json};
+
+use crate::options::Options;
+use crate::respond::{self, Reply};
+use crate::{Config, authz};
+
+/// Names and values. Secrets are never among them: where a flag would hold one, its file is named.
+pub type Flags = BTreeMap<String, String>;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const HEADER: &str = "
+kube-apiserver flagz
+Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
+";
+
+/// What the server was told and what it decided itself.
+pub fn flags(config: &Config, options: &Options) -> Flags {
+    let mut flags = Flags::new();
+    let mut set = |name: &str, value: String| drop(flags.insert(name.to_owned(), value));
+    let modes: Vec<&str> = options.authorization.iter().map(|mode| mode_name(*mode)).collect();
+    let (on, off) = crate::admission::on_and_off(options);
+    set("allow-privileged", options.allow_privileged.to_string());
+    set("anonymous-auth", options.anonymous.to_string());
+    set("api-audiences", options.audiences.join(","));
+    set("authorization-mode", modes.join(","));
+    set("bind-address", config.bind_address.to_string());
+    set("disable-admission-plugins", off.join(","));
+    set("enable-admission-plugins", on.join(","));
+    set("enable-bootstrap-token-auth", options.bootstrap_tokens.to_string());
+    set("enable-priority-and-fairness", config.flow.enabled.to_string());
+    set("event-ttl", go_duration(config.event_ttl));
+    set("kubelet-preferred-address-types", options.kubelet_address_types.join(","));
+    set("max-mutating-requests-inflight", config.flow.writing_max.to_string());
+    set("max-requests-inflight", config.flow.reading_max.to_string());
+    // There is no profiler in this program.
+    set("profiling", "false".into());
+    set("request-timeout", go_duration(crate::serve::REQUEST_TIMEOUT));
+    set("secure-port", config.https_port.to_string());
+    set("service-account-extend-token-expiration", crate::authn::EXTENDS_TOKENS.to_string());
+    set("service-account-issuer", options.issuers.join(","));
+    // A token is believed only while its account, and its pod where it has one, are there.
+    set("service-account-lookup", "true".into());
+    set("service-cluster-ip-range", config.service_cidr.to_string());
+    set("service-node-port-range", format!("{}-{}", options.node_ports.start(), options.node_ports.end()));
+    set("tls-cipher-suites", cipher_suites().join(","));
+    set("tls-min-version", "VersionTLS12".into());
+    set("token-auth-file", path(config.token_auth_file.as_deref()));
+    audit(config, &mut set);
+    flags.extend(config.flags.clone());
+    flags
+}
+
+fn audit(config: &Config, set: &mut impl FnMut(&str, String)) {
+    let audit = &config.audit;
+    set("audit-log-path", path(audit.log_path.as_deref()));
+    set("audit-policy-file", path(audit.policy_file.as_deref()));
+    set("audit-webhook-config-file", path(audit.webhook_config_file.as_deref()));
+    set("audit-log-maxage", audit.rotation.days_max.to_string());
+    set("audit-log-maxbackup", audit.rotation.files_max.to_string());
+    set("audit-log-maxsize", audit.rotation.megabytes_max.to_string());
+}
+
+/// The files of a server that makes its certificates itself.
+pub fn own_files(tls: &Path, verifies_kubelets: bool) -> Flags {
+    let files = [
+        ("client-ca-file", "ca.crt"),
+        ("kubelet-client-certificate", "apiserver-kubelet-client.crt"),
+        ("kubelet-client-key", "apiserver-kubelet-client.key"),
+        ("proxy-client-cert-file", "front-proxy-client.crt"),
+        ("proxy-client-key-file", "front-proxy-client.key"),
+        ("requestheader-client-ca-file", "front-proxy-ca.crt"),
+        ("service-account-key-file", "sa.pub"),
+        ("service-account-signing-key-file", "sa.key"),
+        ("tls-cert-file", "apiserver.crt"),
+        ("tls-private-key-file", "apiserver.key"),
+    ];
+    let verified = verifies_kubelets.then_some(("kubelet-certificate-authority", "ca.crt"));
+    let named = |(flag, file): (&str, &str)| (flag.to_owned(), tls.join(file).display().to_string());
+    files.into_iter().chain(verified).map(named).collect()
+}
+
+/// What TLS may be spoken with, as the library names it.
+fn cipher_suites() -> Vec<String> {
+    let suites = rustls::crypto::ring::default_provider().cipher_suites;
+    suites.iter().filter_map(|suite| suite.suite().as_str().map(|name| name.replace("TLS13_", "TLS_"))).collect()
+}
+
+fn mode_name(mode: authz::Mode) -> &'static str {
+    match mode {
+        authz::Mode::Node => "Node",
+        authz::Mode::Rbac => "RBAC",
+        authz::Mode::AlwaysAllow => "AlwaysAllow",
+        authz::Mode::AlwaysDeny => "AlwaysDeny",
+    }
+}
+
+fn path(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string()).unwrap_or_default()
+}
+
+/// `1h0m0s`.
+fn go_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+/// Text, unless the client asks for a Flagz of a version that there is.
+pub fn answer(flags: &Flags, headers: &HeaderMap) -> Result<Reply, Status> {
+    let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
+    if accept.trim().is_empty() {
+        return Ok(text(flags));
+    }
+    accept.split(',').find_map(|clause| offer(flags, clause)).ok_or_else(|| {
+        let message = "only the following media types are accepted: application/json, application/yaml, text/plain";
+        Status::new(406, "NotAcceptable", message)
+    })
+}
+
+fn offer(flags: &Flags, clause: &str) -> Option<Reply> {
+    let mut parts = clause.split(';').map(str::trim);
+    let media = parts.next()?.to_ascii_lowercase();
+    let wanted: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
+    let asked = |name: &str| wanted.get(name).copied();
+    let structured = || {
+        let version = asked("v").filter(|version| matches!(*version, "v1alpha1" | "v1beta1"))?;
+        (asked("as") == Some("Flagz") && asked("g") == Some("config.k8s.io")).then(|| flagz(flags, version))
+    };
+    match media.as_str() {
+        "text/plain" | "text/*" | "*/*" if asked("as").is_none() => Some(text(flags)),
+        "application/json" => Some(respond::bytes_reply(200, "application/json", structured()?.to_string())),
+        "application/yaml" => {
+            Some(respond::bytes_reply(200, "application/yaml", machinery::codec::to_yaml(&structured()?)))
+        }
+        _ => None,
+    }
+}
+
+fn flagz(flags: &Flags, version: &str) -> Value {
+    json!({
+        "kind": "Flagz", "apiVersion": format!("config.k8s.io/{version}"), "metadata": {"name": "kube-apiserver"},
+        "flags": flags,
+    })
+}
+
+fn text(flags: &Flags) -> Reply {
+    let lines: String = flags.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    respond::bytes_reply(200, TEXT, format!("{HEADER}{lines}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(accept: &str, expected: Option<&str>) {
+        let flags = Flags::from([("profiling".to_owned(), "false".to_owned())]);
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, accept.parse().unwrap());
+        let found = answer(&flags, &headers).ok();
+        let media = found.and_then(|reply| Some(reply.headers().get("content-type")?.to_str().ok()?.to_owned()));
+        assert_eq!(media.as_deref(), expected, "{accept}");
+    }
+
+    #[test]
+    fn programs_must_say_what_they_read() {
+        check("", Some(TEXT));
+        check("application/json, */*", Some(TEXT));
+        check("application/json", None);
+        check("application/json;as=Flagz;g=config.k8s.io;v=v1beta1", Some("application/json"));
+        check("application/yaml;as=Flagz;g=config.k8s.io;v=v1alpha1", Some("application/yaml"));
+        check("application/json;as=Flagz;g=config.k8s.io;v=v1", None);
+        check("application/json;as=Table;g=meta.k8s.io;v=v1", None);
+    }
+
+    #[test]
+    fn times_are_written_as_in_go() {
+        for (seconds, expected) in [(5, "5s"), (60, "1m0s"), (3600, "1h0m0s"), (5400, "1h30m0s")] {
+            assert_eq!(go_duration(Duration::from_secs(seconds)), expected);
+        }
+    }
+
+    #[test]
+    fn only_strong_suites_are_offered() {
+        let suites = cipher_suites();
+        assert!(suites.contains(&"TLS_AES_128_GCM_SHA256".to_owned()), "{suites:?}");
+        assert!(suites.iter().all(|name| !name.contains("CBC")));
+    }
+}
