@@ -47,6 +47,50 @@ fn who_writes_policies_reads_no_secrets_by_them() {
 }
 
 #[test]
+fn who_writes_mutating_policies_reads_no_secrets_by_them() {
+    let server = Server::start_api(&[]).unwrap();
+    let kubectl = server.kubectl();
+    let resources = "mutatingadmissionpolicies,mutatingadmissionpolicybindings";
+    kubectl.ok(&["create", "clusterrole", "author", "--verb=*", &format!("--resource={resources}")]);
+    kubectl.ok(&["create", "clusterrolebinding", "author", "--clusterrole=author", "--user=ada"]);
+    let policy = |name: &str| {
+        format!(
+            r#"{{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy", "metadata": {{"name": "{name}"}},
+            "spec": {{"paramKind": {{"apiVersion": "v1", "kind": "Secret"}}, "reinvocationPolicy": "Never", "failurePolicy": "Fail",
+            "matchConstraints": {{"resourceRules": [{{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}}]}},
+            "mutations": [{{"patchType": "ApplyConfiguration", "applyConfiguration": {{
+                "expression": "Object{{metadata: Object.metadata{{annotations: {{'stolen': string(params.data.key)}}}}}}"}}}}]}}}}"#
+        )
+    };
+    let binding = |namespace: &str| {
+        format!(
+            r#"{{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding", "metadata": {{"name": "b"}},
+            "spec": {{"policyName": "theirs", "paramRef": {{"name": "s", "namespace": "{namespace}", "parameterNotFoundAction": "Deny"}}}}}}"#
+        )
+    };
+    let refused = as_ada(&server, &policy("mine"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let why = "spec.paramKind: Forbidden: user &{ada  [system:authenticated] map[]} must have \"get\" permission on all objects of the referenced paramKind (kind=Secret, apiVersion=v1)";
+    assert!(said.contains(why), "{said}");
+    // A policy of somebody else's does not help, and neither does changing one.
+    kubectl.ok_with(&["create", "-f", "-"], &policy("theirs"));
+    let refused = as_ada(&server, &binding("kube-system"));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    // Upstream has user and verb the other way round here.
+    let why = "spec.paramRef: Forbidden: user get does not have \"&{ada  [system:authenticated] map[]}\" permission on the object referenced by paramRef";
+    assert!(said.contains(why), "{said}");
+    kubectl.ok(&["create", "role", "reads", "--verb=get", "--resource=secrets", "--resource-name=s"]);
+    kubectl.ok(&["create", "rolebinding", "reads", "--role=reads", "--user=ada"]);
+    let made = as_ada(&server, &binding("default"));
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let other = r#"{"spec": {"paramRef": {"namespace": "kube-system"}}}"#;
+    let patch = ["patch", "--as=ada", "mutatingadmissionpolicybinding", "b", "--type=merge", "-p", other];
+    let refused = kubectl.run(&patch).unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains(why), "{said}");
+}
+
+#[test]
 fn devices_of_others_are_given_only_where_the_namespace_says_so() {
     let server = Server::start_api(&[]).unwrap();
     let kubectl = server.kubectl();
