@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
 
+pub use conntrack::Conntrack;
 pub use model::Family;
 pub use rules::NodePortAddresses;
 
@@ -37,6 +38,7 @@ pub struct Config {
     /// with them.
     pub external_ips: bool,
     pub families: Vec<Family>,
+    pub conntrack: Conntrack,
     /// Where `/healthz` and `/livez` are answered.
     pub health_address: Option<SocketAddr>,
     /// Where `/metrics` is answered.
@@ -54,6 +56,7 @@ impl Config {
             node_port_addresses: NodePortAddresses::All,
             external_ips: true,
             families: vec![Family::V4],
+            conntrack: Conntrack::default(),
             health_address: Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), HEALTH_PORT)),
             metrics_address: Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), METRICS_PORT)),
             node_namespace: None,
