@@ -141,3 +141,38 @@ fn a_working_folder_that_the_image_lacks_is_made() {
     let look = "touch here && ls /data/a/b";
     assert_eq!(node.output("cwd-volume", with(one(with(script(look), inside)), volume)), "here\n");
 }
+
+/// Calls of the kernel that no small program has: one to add a key to the keys of the session, one to look for it there.
+const KEYS: &str = "import ctypes, platform
+add, ctl = {'x86_64': (248, 250), 'aarch64': (217, 219)}[platform.machine()]
+call = ctypes.CDLL(None).syscall
+";
+
+#[test]
+fn containers_have_no_keys_of_whoever_started_the_node() {
+    // What this thread starts has the keys of its session: the node, and without a measure of its own what the node starts.
+    linux::process::new_session_keyring().unwrap();
+    let add = format!("{KEYS}print(call(add, b'user', b'knarr-test', b'hunter2', 7, -3))");
+    let look = format!("{KEYS}print('session:', call(ctl, 10, -3, b'user', b'knarr-test', 0))");
+    let python = |text: &str| {
+        let output = std::process::Command::new("/usr/bin/python3").args(["-c", text]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let key = python(&add);
+    assert_eq!(python(&look), format!("session: {key}"));
+    let node = Node::start(&[]);
+    // Nothing of an image can ask the kernel about keys, so the machine's own program does it.
+    let parts = ["usr", "lib", "lib64"];
+    let volumes: Vec<_> =
+        parts.iter().map(|name| json!({"name": name, "hostPath": {"path": format!("/{name}")}})).collect();
+    let mounts: Vec<_> = parts.iter().map(|name| json!({"name": name, "mountPath": format!("/{name}")})).collect();
+    let command = json!(["/usr/bin/python3", "-u", "-c", format!("{look}\nimport time\ntime.sleep(600)")]);
+    for (name, host_users) in [("keys", true), ("keys-users", false)] {
+        let more = json!({"volumes": volumes, "hostUsers": host_users, "restartPolicy": "Always"});
+        node.pod(name, with(one(json!({"command": command, "volumeMounts": mounts})), more));
+        assert_eq!(node.until_log(name, "main", "session:").trim(), "session: -1", "{name}");
+        assert_eq!(node.exec(name, "main", &["/usr/bin/python3", "-c", &look]).trim(), "session: -1", "{name}");
+        node.delete(name, Some(0));
+    }
+}

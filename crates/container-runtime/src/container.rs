@@ -140,6 +140,7 @@ impl Container {
                 windows: None,
             }),
             user: record.user.map(|user| v1::ContainerUser { linux: Some(user) }),
+            stop_signal: crate::create::named_signal(record.stop_signal) as i32,
         }
     }
 

@@ -173,7 +173,7 @@ async fn image_mounts(
     let mut images: Vec<ImageMount> = Vec::new();
     for mount in &mut config.mounts {
         let Some(image) = mount.image.as_ref().filter(|image| !image.image.is_empty()) else { continue };
-        let sub_path = image.annotations.get(cri::annotations::IMAGE_SUB_PATH).cloned().unwrap_or_default();
+        let sub_path = mount.image_sub_path.clone();
         let image = inner.images.get(&image.image).ok_or_else(|| {
             cri::Error::not_found(format!("failed to resolve image volume {:?}: image is not known here", image.image))
         })?;
@@ -260,13 +260,23 @@ fn log_path(sandbox: &v1::PodSandboxConfig, config: &v1::ContainerConfig) -> Opt
 }
 
 fn stop_signal(config: &v1::ContainerConfig, image: &Image) -> i32 {
-    config
-        .annotations
-        .get(cri::annotations::STOP_SIGNAL)
-        .map(String::as_str)
-        .or(image.config.stop_signal.as_deref())
-        .and_then(parse_signal)
-        .unwrap_or(Signal::SIGTERM as i32)
+    let asked = match config.stop_signal() {
+        v1::Signal::RuntimeDefault => image.config.stop_signal.clone(),
+        // Real-time signals are words there: `SIGRTMINPLUS3`.
+        signal => Some(signal.as_str_name().replace("PLUS", "+").replace("MINUS", "-")),
+    };
+    asked.as_deref().and_then(parse_signal).unwrap_or(Signal::SIGTERM as i32)
+}
+
+/// A signal as the interface calls it.
+pub fn named_signal(number: i32) -> v1::Signal {
+    let all =
+        (v1::Signal::Sigabrt as i32..=v1::Signal::Sigrtmax as i32).filter_map(|value| v1::Signal::try_from(value).ok());
+    let is_it = |signal: &v1::Signal| {
+        let name = signal.as_str_name().replace("PLUS", "+").replace("MINUS", "-");
+        parse_signal(&name) == Some(number)
+    };
+    all.into_iter().find(is_it).unwrap_or(v1::Signal::RuntimeDefault)
 }
 
 /// `SIGUSR1`, `USR1`, `SIGRTMIN+3` or a number.
@@ -274,7 +284,13 @@ fn parse_signal(text: &str) -> Option<i32> {
     const REAL_TIME_FIRST: i32 = 34;
     const LAST: i32 = 64;
     let name = text.trim().to_uppercase();
-    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let name = match name.strip_prefix("SIG").unwrap_or(&name) {
+        // Other names of the same.
+        "CLD" => "CHLD",
+        "IOT" => "ABRT",
+        "POLL" => "IO",
+        name => name,
+    };
     if let Some(offset) = name.strip_prefix("RTMIN") {
         let offset = if offset.is_empty() { 0 } else { offset.strip_prefix('+')?.parse().ok()? };
         return Some(REAL_TIME_FIRST + offset).filter(|signal| *signal <= LAST);
@@ -294,12 +310,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_signal_of_the_interface_is_one_of_the_kernel() {
+        for number in (1..=31).chain(34..=64) {
+            let name = named_signal(number).as_str_name().replace("PLUS", "+").replace("MINUS", "-");
+            assert_eq!(parse_signal(&name), Some(number), "{name}");
+        }
+        assert_eq!(named_signal(37), v1::Signal::Sigrtminplus3);
+        assert_eq!(named_signal(0), v1::Signal::RuntimeDefault);
+    }
+
+    #[test]
     fn signals_are_known_by_name_and_number() {
         for (text, signal) in [
             ("SIGTERM", Some(15)),
             ("usr1", Some(10)),
             ("9", Some(9)),
             ("SIGRTMIN+3", Some(37)),
+            ("SIGIOT", Some(6)),
+            ("SIGPOLL", Some(29)),
             ("RTMAX-1", Some(63)),
             ("SIGNOPE", None),
             ("99", None),

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 
 use cri::v1;
-use linux::cgroup::Stats;
+use linux::cgroup::{Psi, PsiLine, Stats};
 
 use crate::image::Usage;
 
@@ -34,6 +34,7 @@ pub fn container(
         attributes: Some(attributes),
         cpu: Some(cpu(stats, now_ns, before)),
         memory: Some(memory(stats, now_ns)),
+        io: io(stats, now_ns),
         swap: stats.memory.swap_usage_bytes.map(|usage| v1::SwapUsage {
             timestamp: now_ns,
             swap_usage_bytes: value(usage),
@@ -66,6 +67,7 @@ pub fn sandbox(
             network: net_dev.map(|text| network(text, now_ns)),
             process: Some(v1::ProcessUsage { timestamp: now_ns, process_count: value(stats.pids.current) }),
             containers,
+            io: io(stats, now_ns),
         }),
         windows: None,
     }
@@ -110,7 +112,24 @@ fn cpu(stats: &Stats, now_ns: i64, before: Option<CpuSample>) -> v1::CpuUsage {
         usage_nano_cores: before
             .and_then(|before| nano_cores(before, CpuSample { timestamp_ns: now_ns, usage_ns: stats.cpu.usage_ns }))
             .and_then(value),
+        psi: stats.pressure.as_ref().map(|pressure| psi(&pressure.cpu)),
     }
+}
+
+/// Only how long was waited for disks is told of them.
+fn io(stats: &Stats, now_ns: i64) -> Option<v1::IoUsage> {
+    let pressure = stats.pressure.as_ref()?;
+    Some(v1::IoUsage { timestamp: now_ns, psi: Some(psi(&pressure.io)) })
+}
+
+fn psi(waited: &Psi) -> v1::PsiStats {
+    let line = |line: &PsiLine| v1::PsiData {
+        total: line.total_us.saturating_mul(1000),
+        avg10: line.avg10,
+        avg60: line.avg60,
+        avg300: line.avg300,
+    };
+    v1::PsiStats { full: Some(line(&waited.full)), some: Some(line(&waited.some)) }
 }
 
 /// Billionths of a processor. Nothing when no time has passed, or when the group was made anew.
@@ -131,6 +150,7 @@ fn memory(stats: &Stats, now_ns: i64) -> v1::MemoryUsage {
         rss_bytes: value(memory.rss_bytes),
         page_faults: value(memory.page_faults),
         major_page_faults: value(memory.major_page_faults),
+        psi: stats.pressure.as_ref().map(|pressure| psi(&pressure.memory)),
     }
 }
 

@@ -114,7 +114,7 @@ async fn the_stop_signal_can_be_chosen() {
     let sandbox = world.sandbox("pod").await;
     let script = "trap 'exit 10' USR1; trap 'exit 15' TERM; echo ready; while :; do sleep 0.01; done";
     let mut config = world.container_config("main", &["sh", "-c", script]);
-    config.annotations.insert(cri::annotations::STOP_SIGNAL.into(), "SIGUSR1".into());
+    config.set_stop_signal(v1::Signal::Sigusr1);
     let container = world.create(&sandbox, "pod", config).await;
     world.runtime().start_container(&container).await.unwrap();
     wait("it listens", || async { world.log("pod", "main").contains("ready").then_some(()) }).await;

@@ -132,11 +132,3 @@ pub trait Runtime: Send + Sync {
     /// Where the pods' addresses come from (the node's `podCIDR`), once it is known or when it changes.
     async fn update_pod_cidr(&self, pod_cidr: &str) -> Result<()>;
 }
-
-/// Words that go through the CRI as annotations because its messages have no field for them. Foreign runtimes ignore them.
-pub mod annotations {
-    /// On a container: the signal that stops it instead of the image's.
-    pub const STOP_SIGNAL: &str = "knarr.dev/stop-signal";
-    /// On the image of a mount: the part of it to show. Stands in for `image_sub_path`, which our messages do not have.
-    pub const IMAGE_SUB_PATH: &str = "knarr.dev/image-sub-path";
-}

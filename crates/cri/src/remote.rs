@@ -176,11 +176,6 @@ impl Runtime for Remote {
         config: v1::ContainerConfig,
         sandbox_config: v1::PodSandboxConfig,
     ) -> Result<String> {
-        let parts = config.mounts.iter().filter_map(|mount| mount.image.as_ref());
-        if parts.into_iter().any(|image| image.annotations.contains_key(crate::annotations::IMAGE_SUB_PATH)) {
-            // It would show the whole image.
-            return Err(Error::unknown("the container runtime cannot show a part of an image"));
-        }
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox.to_owned(),
             config: Some(config),

@@ -60,6 +60,7 @@ pub struct Request {
     pub path: String,
     /// The bearer token that was sent along.
     pub token: Option<String>,
+    pub headers: http::HeaderMap,
 }
 
 pub struct Answer {
@@ -93,7 +94,7 @@ fn healthy(endpoint: &'static str, slis: &Slis) -> Answer {
 
 /// One request a connection: monitoring asks so seldom that this is enough.
 pub async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: impl AsyncFnOnce(Request) -> Answer) {
-    let mut request = Request { path: String::new(), token: None };
+    let mut request = Request { path: String::new(), token: None, headers: http::HeaderMap::new() };
     let mut is_head = false;
     let read = async {
         let mut reader = BufReader::new((&mut stream).take(REQUEST_MAX));
@@ -106,6 +107,9 @@ pub async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: imp
         line.clear();
         while reader.read_line(&mut line).await? > 2 {
             request.token = request.token.take().or_else(|| bearer(&line));
+            if let Some((name, value)) = header(&line) {
+                request.headers.append(name, value);
+            }
             line.clear();
         }
         std::io::Result::Ok(())
@@ -123,6 +127,12 @@ pub async fn answer(mut stream: impl AsyncRead + AsyncWrite + Unpin, answer: imp
     let body = if is_head { "" } else { &*body };
     let _ = stream.write_all(format!("{head}{body}").as_bytes()).await;
     let _ = stream.shutdown().await;
+}
+
+/// A header that can be one.
+fn header(line: &str) -> Option<(http::HeaderName, http::HeaderValue)> {
+    let (name, value) = line.split_once(':')?;
+    Some((name.parse().ok()?, value.trim().parse().ok()?))
 }
 
 fn bearer(line: &str) -> Option<String> {

@@ -1,5 +1,6 @@
 //! The proxy of Services: beside the node in the server's process, or alone against any Kubernetes API.
 
+mod connections;
 mod file;
 
 use std::net::{IpAddr, SocketAddr};
@@ -96,6 +97,8 @@ pub struct Flags {
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     cleanup: bool,
     #[command(flatten)]
+    connections: connections::Flags,
+    #[command(flatten)]
     options: Options,
 }
 
@@ -133,7 +136,8 @@ fn with_port(text: &str, port: u16) -> String {
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     let flags = flags.settle()?;
     let name = flags.hostname_override.unwrap_or_else(crate::server::host_name);
-    let config = flags.options.config(name, flags.cluster_cidr)?;
+    let conntrack = flags.connections.settings();
+    let config = Config { conntrack, ..flags.options.config(name, flags.cluster_cidr)? };
     if flags.cleanup {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         return runtime.block_on(kube_proxy::remove()).context("take the rules of Services away");

@@ -1,6 +1,9 @@
 //! What monitoring asks of a component that runs alone, as upstream answers it: by HTTPS, whether it lives to everyone, its
 //! metrics only to those whom the API server knows and allows to see them.
 
+mod proxies;
+
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,11 +15,13 @@ use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
+use kube_apiserver::authn::FrontProxy;
 use kube_apiserver::pki::{self, Authority, ClientAuthorities, Pair, Request, ServingCertificate, Signer, Usage};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use crate::health::{self, Answer, Page};
+use proxies::Proxies;
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -38,6 +43,8 @@ pub struct Flags {
     /// Whose client certificates are believed; the cluster's unless told otherwise.
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    proxies: proxies::Flags,
     /// How to ask whose a token is.
     #[arg(long)]
     authentication_kubeconfig: Option<PathBuf>,
@@ -62,18 +69,17 @@ impl Flags {
             let Some(file) = file else { return Ok(None) };
             Ok(Some(crate::alone::client(crate::alone::from_file(file).await?, agent)?))
         };
-        let authority = match &self.client_ca_file {
-            None => None,
-            Some(file) => {
-                let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-                Some(Arc::new(ClientAuthorities::new(Some(&text), None)?))
-            }
-        };
+        let read = |file: &PathBuf| std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()));
+        let client_authority = self.client_ca_file.as_ref().map(read).transpose()?;
+        let told = Told { client_authority, proxies: self.proxies.read()? };
+        // What cannot be used is said at the start.
+        Believed::new(&told)?;
         let access = Arc::new(Access {
             open: self.authorization_always_allow_paths.clone(),
             authentication: client_of(&self.authentication_kubeconfig).await?,
             authorization: client_of(&self.authorization_kubeconfig).await?,
-            authority: tokio::sync::OnceCell::new_with(authority),
+            told,
+            believed: tokio::sync::OnceCell::new(),
             page,
             slis: Slis::default(),
         });
@@ -131,15 +137,46 @@ struct Access {
     open: Vec<String>,
     authentication: Option<Client>,
     authorization: Option<Client>,
-    /// Asked for once, when somebody shows a certificate.
-    authority: tokio::sync::OnceCell<Arc<ClientAuthorities>>,
+    told: Told,
+    /// Found out once, when somebody shows a certificate.
+    believed: tokio::sync::OnceCell<Believed>,
     page: Page,
     slis: Slis,
+}
+
+/// Whose certificates are believed; what flags do not say, the cluster does.
+#[derive(Clone, Default)]
+struct Told {
+    client_authority: Option<String>,
+    proxies: Option<Proxies>,
+}
+
+struct Believed {
+    authorities: ClientAuthorities,
+    /// What proxies may say, and where.
+    rules: FrontProxy,
+}
+
+impl Believed {
+    fn new(told: &Told) -> anyhow::Result<Believed> {
+        let proxies = told.proxies.as_ref();
+        let authorities =
+            ClientAuthorities::new(told.client_authority.as_deref(), proxies.map(|proxies| proxies.authority.as_str()));
+        let rules = proxies.map(|proxies| proxies.rules.clone()).unwrap_or_default();
+        Ok(Believed { authorities: authorities?, rules })
+    }
 }
 
 struct User {
     name: String,
     groups: Vec<String>,
+}
+
+impl User {
+    fn authenticated(name: String, mut groups: Vec<String>) -> User {
+        groups.push("system:authenticated".into());
+        User { name, groups }
+    }
 }
 
 impl Access {
@@ -171,13 +208,15 @@ impl Access {
         chain: &[rustls::pki_types::CertificateDer<'static>],
     ) -> anyhow::Result<Option<User>> {
         if !chain.is_empty()
-            && let Ok(authority) = self.authority.get_or_try_init(|| self.find_authority()).await
-            && let Some(peer) = authority.identify(chain, Timestamp::now())
-            && peer.signer == Signer::Cluster
+            && let Ok(believed) = self.believed.get_or_try_init(|| self.find_believed()).await
+            && let Some(peer) = believed.authorities.identify(chain, Timestamp::now())
         {
-            let mut groups = peer.user.groups;
-            groups.push("system:authenticated".into());
-            return Ok(Some(User { name: peer.user.name, groups }));
+            if let Some(user) = believed.rules.user(&request.headers, &peer, Timestamp::now())? {
+                return Ok(Some(User::authenticated(user.name, user.groups)));
+            }
+            if peer.signer == Signer::Cluster {
+                return Ok(Some(User::authenticated(peer.user.name, peer.user.groups)));
+            }
         }
         let Some(token) = &request.token else { return Ok(None) };
         let client = self.authentication.as_ref().context("there is nobody to ask about tokens")?;
@@ -189,13 +228,27 @@ impl Access {
         Ok(Some(User { name: user.username.unwrap_or_default(), groups: user.groups.unwrap_or_default() }))
     }
 
-    /// What the API server tells everyone who has to know whom to believe.
-    async fn find_authority(&self) -> anyhow::Result<Arc<ClientAuthorities>> {
+    /// What the flags leave open is what the API server tells everyone who has to know whom to believe.
+    async fn find_believed(&self) -> anyhow::Result<Believed> {
+        let mut told = self.told.clone();
+        if told.client_authority.is_none() || told.proxies.is_none() {
+            match self.look_up().await {
+                Ok(data) => {
+                    told.proxies = told.proxies.or_else(|| Proxies::of_cluster(&data));
+                    told.client_authority = told.client_authority.or_else(|| data.get("client-ca-file").cloned());
+                }
+                // One of them is enough for those who show a certificate of it.
+                Err(_) if told.client_authority.is_some() || told.proxies.is_some() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Believed::new(&told)
+    }
+
+    async fn look_up(&self) -> anyhow::Result<BTreeMap<String, String>> {
         let client = self.authentication.as_ref().context("there is nobody to ask")?;
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-        let map = maps.get("extension-apiserver-authentication").await?;
-        let text = map.data.and_then(|mut data| data.remove("client-ca-file")).context("there is no authority")?;
-        Ok(Arc::new(ClientAuthorities::new(Some(&text), None)?))
+        maps.get("extension-apiserver-authentication").await?.data.context("there is no authority")
     }
 
     async fn may_see(&self, user: &User, path: &str) -> bool {

@@ -28,6 +28,7 @@ pub mod respond;
 pub mod table;
 pub mod filter;
 pub mod resources;
+pub mod reduced;
 mod stored;
 pub mod describe;
 pub mod custom;

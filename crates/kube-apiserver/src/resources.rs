@@ -16,7 +16,7 @@ use store::cache::{self, Cache, Item};
 use crate::app::App;
 use crate::custom::CustomRules;
 use crate::custom::convert::Converter;
-use crate::describe;
+use crate::{describe, reduced};
 
 /// A kind as it is served: its rules, its shape, and where its objects are.
 pub struct Resource {
@@ -250,11 +250,15 @@ pub struct Table {
     resources: Vec<Arc<Resource>>,
     /// Where the resources of a plural name stand; few share one.
     index: HashMap<Box<str>, Vec<usize>>,
+    /// What is served and shown nowhere; nothing takes its place.
+    hidden: Vec<Arc<Resource>>,
 }
 
 impl Table {
     pub fn get(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Resource>> {
-        self.position(group, version, plural).map(|index| &self.resources[index])
+        let is_it = |kind: &Kind| kind.plural == plural && kind.group == group && kind.version == version;
+        let hidden = self.hidden.iter().find(|resource| is_it(&resource.kind));
+        hidden.or_else(|| self.position(group, version, plural).map(|index| &self.resources[index]))
     }
 
     /// By kind rather than plural name.
@@ -292,7 +296,7 @@ impl Table {
     /// Without those, and with these instead; a kind that is built in stays what it is. One pass, however many change.
     pub fn changed(&self, gone: impl Fn(&Resource) -> bool, added: Vec<Arc<Resource>>) -> Table {
         let kept = self.resources.iter().filter(|resource| !gone(resource)).cloned();
-        let mut table = Table::default();
+        let mut table = Table { hidden: self.hidden.clone(), ..Table::default() };
         for resource in kept.chain(added) {
             let kind = &resource.kind;
             if table.position(kind.group, kind.version, kind.plural).is_none() {
@@ -308,22 +312,29 @@ impl Table {
 pub async fn built_in(cache: &Cache) -> Result<Table, store::StoreError> {
     let mut table = Table::default();
     for kind in api::KINDS.iter().copied() {
-        let stored = stored_kind(kind);
-        let state = match kind.storage {
-            "" => None,
-            storage => Some(cache.register(storage, describe::describe(KindRef::BuiltIn(stored))).await?),
-        };
-        let resource = Resource {
-            kind: KindRef::BuiltIn(kind),
-            stored: KindRef::BuiltIn(stored),
-            shape: Shape::BuiltIn(schema::type_of(kind)),
-            stored_shape: Shape::BuiltIn(schema::type_of(stored)),
-            state,
-            custom: None,
-        };
-        table = table.with(Arc::new(resource));
+        table = table.with(served(kind, kind, cache).await?);
+    }
+    for kind in reduced::KINDS {
+        // With fewer fields an object is still of the same type.
+        table.hidden.push(served(kind, stored_kind(kind), cache).await?);
     }
     Ok(table)
+}
+
+async fn served(kind: &'static Kind, typed: &'static Kind, cache: &Cache) -> Result<Arc<Resource>, store::StoreError> {
+    let stored = stored_kind(kind);
+    let state = match kind.storage {
+        "" => None,
+        storage => Some(cache.register(storage, describe::describe(KindRef::BuiltIn(stored))).await?),
+    };
+    Ok(Arc::new(Resource {
+        kind: KindRef::BuiltIn(kind),
+        stored: KindRef::BuiltIn(stored),
+        shape: Shape::BuiltIn(schema::type_of(typed)),
+        stored_shape: Shape::BuiltIn(schema::type_of(stored)),
+        state,
+        custom: None,
+    }))
 }
 
 fn stored_kind(kind: &'static Kind) -> &'static Kind {

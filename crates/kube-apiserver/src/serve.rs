@@ -240,6 +240,10 @@ async fn steps(
         record.request(call.target.verb, &call.headers, &body);
     }
     let heavy = offload::is_heavy(&call, &body);
+    let _memory = match heavy && mutating {
+        true => Some(app.offload.memory(offload::memory_of(&call, &body)).await?),
+        false => None,
+    };
     let dispatched = app.offload.run_if(heavy, dispatch(&call, body));
     let outcome = match long_running {
         true => dispatched.await,

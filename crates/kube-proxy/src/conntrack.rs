@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use nlink::netlink::netfilter::{ConntrackEntry, ConntrackFilter, IpProtocol};
 use nlink::netlink::types::AddressFamily;
@@ -14,39 +15,79 @@ use nlink::netlink::{Connection, Netfilter};
 use crate::model::Family;
 use crate::rules::Entrance;
 
-/// Room for connections, for each processor and at least, as upstream has it.
-const CONNECTIONS_PER_PROCESSOR: usize = 32768;
-const CONNECTIONS_MIN: usize = 131_072;
-/// How long connections are remembered on which nothing happens, and such as one side has closed.
-const TIMEOUTS: [(&str, usize); 2] =
-    [("nf_conntrack_tcp_timeout_established", 24 * 60 * 60), ("nf_conntrack_tcp_timeout_close_wait", 60 * 60)];
+/// What the kernel remembers of connections, and for how long. What is `None` or zero stays as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conntrack {
+    /// Room for connections for each processor, and at least.
+    pub max_per_core: u32,
+    pub min: u32,
+    /// Whether that room is meant exactly; otherwise a kernel that has more keeps it.
+    pub exact: bool,
+    /// Connections on which nothing happens, and such as one side has closed.
+    pub tcp_established: Option<Duration>,
+    pub tcp_close_wait: Option<Duration>,
+    /// Take packets that are outside of a connection's window.
+    pub tcp_be_liberal: bool,
+    /// Datagrams that were not answered, and such as were.
+    pub udp: Option<Duration>,
+    pub udp_stream: Option<Duration>,
+}
 
-/// Makes room for as many connections as a node has. What the kernel refuses stays as it is.
-pub fn make_room(namespace: Option<&Path>) {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let room = CONNECTIONS_MIN.max(processors * CONNECTIONS_PER_PROCESSOR);
-    let set = || {
-        let path = |name: &str| format!("/proc/sys/net/netfilter/{name}");
-        let read = |name: &str| std::fs::read_to_string(path(name)).ok()?.trim().parse::<usize>().ok();
-        let write = |name: &str, value: usize| {
-            if let Err(error) = std::fs::write(path(name), value.to_string()) {
-                tracing::info!(name, value, %error, "the kernel's memory of connections cannot be set");
+impl Default for Conntrack {
+    /// As upstream.
+    fn default() -> Conntrack {
+        Conntrack {
+            max_per_core: 32768,
+            min: 131_072,
+            exact: false,
+            tcp_established: Some(Duration::from_secs(24 * 60 * 60)),
+            tcp_close_wait: Some(Duration::from_secs(60 * 60)),
+            tcp_be_liberal: false,
+            udp: None,
+            udp_stream: None,
+        }
+    }
+}
+
+impl Conntrack {
+    /// The settings of the kernel, by name, on a machine with so many processors.
+    fn settings(&self, processors: u64) -> Vec<(&'static str, u64)> {
+        let room = u64::from(self.max_per_core) * processors;
+        let room = (room > 0).then(|| room.max(self.min.into()));
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs()).filter(|seconds| *seconds > 0);
+        let all = [
+            ("nf_conntrack_max", room),
+            ("nf_conntrack_tcp_timeout_established", seconds(self.tcp_established)),
+            ("nf_conntrack_tcp_timeout_close_wait", seconds(self.tcp_close_wait)),
+            ("nf_conntrack_tcp_be_liberal", self.tcp_be_liberal.then_some(1)),
+            ("nf_conntrack_udp_timeout", seconds(self.udp)),
+            ("nf_conntrack_udp_timeout_stream", seconds(self.udp_stream)),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// Tells the kernel. What it refuses stays as it is.
+    pub(crate) fn apply(&self, namespace: Option<&Path>) {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u64);
+        let set = || {
+            for (name, value) in self.settings(processors) {
+                let path = format!("/proc/sys/net/netfilter/{name}");
+                let now = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+                // Someone may have asked for more.
+                let has_room = name == "nf_conntrack_max" && !self.exact && now.is_some_and(|now| now > value);
+                if now.is_none() || now == Some(value) || has_room {
+                    continue;
+                }
+                if let Err(error) = std::fs::write(&path, value.to_string()) {
+                    tracing::info!(name, value, %error, "cannot set the kernel's memory of connections");
+                }
             }
         };
-        // Someone may have asked for more.
-        if read("nf_conntrack_max").is_some_and(|now| now < room) {
-            write("nf_conntrack_max", room);
+        match namespace {
+            // A path that is gone says so when the rules are written.
+            Some(path) => _ = linux::netns::run_in(path, set),
+            None => set(),
         }
-        for (name, seconds) in TIMEOUTS {
-            if read(name).is_some_and(|now| now != seconds) {
-                write(name, seconds);
-            }
-        }
-    };
-    match namespace {
-        // A path that is gone says so when the rules are written.
-        Some(path) => _ = linux::netns::run_in(path, set),
-        None => set(),
     }
 }
 
@@ -112,6 +153,18 @@ fn leads_nowhere(entry: &ConntrackEntry, family: Family, entrances: &HashMap<Ent
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_has_room_by_processor_and_at_least() {
+        let of = |max_per_core: u32, min: u32, processors: u64| {
+            let conntrack = Conntrack { max_per_core, min, udp: Some(Duration::ZERO), ..Conntrack::default() };
+            conntrack.settings(processors)
+        };
+        let times = [("nf_conntrack_tcp_timeout_established", 86_400), ("nf_conntrack_tcp_timeout_close_wait", 3600)];
+        assert_eq!(of(0, 500, 4), times);
+        assert_eq!(of(100, 500, 4)[0], ("nf_conntrack_max", 500));
+        assert_eq!(of(100, 500, 6)[0], ("nf_conntrack_max", 600));
+    }
 
     #[test]
     fn only_ways_that_lost_an_endpoint_or_got_their_first_are_looked_at() {

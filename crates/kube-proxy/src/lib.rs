@@ -23,6 +23,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
 
+pub use conntrack::Conntrack;
 pub use model::{Family, Protocol};
 pub use rules::NodePortAddresses;
 
@@ -40,6 +41,7 @@ pub struct Config {
     pub families: Vec<Family>,
     /// Ports of this machine that no Service gets, whether or not anybody listens at them right now.
     pub reserved_ports: Vec<(Protocol, u16)>,
+    pub conntrack: Conntrack,
     /// Where `/healthz` and `/livez` are answered.
     pub health_address: Option<SocketAddr>,
     /// Where `/metrics` is answered.
@@ -58,6 +60,7 @@ impl Config {
             external_ips: true,
             families: vec![Family::V4],
             reserved_ports: Vec::new(),
+            conntrack: Conntrack::default(),
             health_address: Some(SocketAddr::new(IpAddr::from([0, 0, 0, 0]), HEALTH_PORT)),
             metrics_address: Some(SocketAddr::new(IpAddr::from([127, 0, 0, 1]), METRICS_PORT)),
             node_namespace: None,

@@ -41,7 +41,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     let (services, slices, nodes) =
         (caches.start::<Service>(""), caches.start::<EndpointSlice>(""), caches.start::<Node>(""));
     let kernel = Kernel::open(&config.table, config.node_namespace.as_deref(), &config.families)?;
-    conntrack::make_room(config.node_namespace.as_deref());
+    config.conntrack.apply(config.node_namespace.as_deref());
     let mut watch = kernel.watch().map_err(Error::Watch)?;
     let synced = async { tokio::join!(services.synced(), slices.synced(), nodes.synced()) };
     tokio::select! {

@@ -49,6 +49,8 @@ impl<K> Kind for K where
 pub struct Caches {
     client: Client,
     shutdown: Shutdown,
+    /// Where all objects of a kind are read instead of at its own path.
+    instead: &'static [(&'static str, &'static str)],
     entries: Mutex<HashMap<Selected, Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -58,7 +60,20 @@ type Selected = (TypeId, &'static str);
 impl Caches {
     /// The client must be allowed to list and watch what the components read.
     pub fn new(client: Client, shutdown: Shutdown) -> Arc<Caches> {
-        Arc::new(Caches { client, shutdown, entries: Mutex::default() })
+        Caches::reading(client, shutdown, &[])
+    }
+
+    /// The same for a client that may not read every object of some kinds. Each of them is named by its path, with another
+    /// that serves all its objects as far as the client may see them. Who selects by fields reads the kind itself.
+    pub fn reading(client: Client, shutdown: Shutdown, instead: &'static [(&str, &str)]) -> Arc<Caches> {
+        Arc::new(Caches { client, shutdown, instead, entries: Mutex::default() })
+    }
+
+    /// Where those objects are read.
+    fn path<K: Kind>(&self, fields: &str) -> String {
+        let own = K::url_path(&(), None);
+        let instead = self.instead.iter().find(|(path, _)| fields.is_empty() && *path == own);
+        instead.map_or(own, |(_, path)| (*path).to_owned())
     }
 
     /// The cache of a kind, or of those objects of it that a field selector names. Its watch begins at the first call.
@@ -66,7 +81,13 @@ impl Caches {
         let mut entries = self.entries.lock();
         let entry = entries.entry((TypeId::of::<K>(), fields)).or_insert_with(|| {
             let cache = Arc::new(Cache::<K>::default());
-            tasks::spawn(follow(cache.clone(), self.client.clone(), fields, self.shutdown.clone()));
+            let watched = Watched {
+                kind: K::KIND.into(),
+                path: self.path::<K>(fields),
+                fields: fields.into(),
+                ..Watched::default()
+            };
+            tasks::spawn(follow(cache.clone(), self.client.clone(), watched, self.shutdown.clone()));
             cache
         });
         entry.clone().downcast().expect("a cache is kept under the type of its kind")
@@ -286,9 +307,7 @@ fn nobody(namespace: &str) -> String {
 const SEEN_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
 /// Keeps one cache up to date. The watch comes back after every failure, and lists again where it must.
-async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, fields: &'static str, shutdown: Shutdown) {
-    let path = K::url_path(&(), None);
-    let watched = Watched { kind: K::KIND.into(), path, fields: fields.into(), ..Watched::default() };
+async fn follow<K: Kind>(cache: Arc<Cache<K>>, client: Client, watched: Watched, shutdown: Shutdown) {
     let mut filling = Filling { cache, listed: BTreeMap::new(), newest: 0 };
     shutdown.run_until_cancelled(watch::follow(client, watched, &mut filling)).await;
 }

@@ -4,6 +4,9 @@
 //! shows. Go's clients take it, webpki does not (`CaUsedAsEndEntity`); users have such certificates in the `caBundle` of
 //! webhooks and APIServices, on kubelets and on registries.
 
+mod kubelet;
+mod no_verification;
+
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -14,6 +17,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+pub use kubelet::kubelet_verifier;
+pub use no_verification::client_without_verification;
 
 /// Where most systems keep the authorities that they trust.
 const SYSTEM_BUNDLES: &[&str] =
@@ -151,8 +157,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = tls_ring::default_provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+        verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -161,13 +166,35 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = tls_ring::default_provider().signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+        verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        tls_ring::default_provider().signature_verification_algorithms.supported_schemes()
+        supported_schemes()
     }
+}
+
+/// That the other side has the key of its certificate.
+fn verify_tls12_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let algorithms = tls_ring::default_provider().signature_verification_algorithms;
+    rustls::crypto::verify_tls12_signature(message, certificate, signature, &algorithms)
+}
+
+fn verify_tls13_signature(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let algorithms = tls_ring::default_provider().signature_verification_algorithms;
+    rustls::crypto::verify_tls13_signature(message, certificate, signature, &algorithms)
+}
+
+fn supported_schemes() -> Vec<SignatureScheme> {
+    tls_ring::default_provider().signature_verification_algorithms.supported_schemes()
 }
 
 #[cfg(test)]

@@ -69,6 +69,8 @@ fn join(init: &OwnedFd, groups: &Groups, process: &Process, own_users: bool) -> 
     // The container must not be able to look into this process before it has become harmless.
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .map_err(|error| error.to_string())?;
+    // Before the user namespace: there the few keys that a user may have would end with many commands at once.
+    linux::process::new_session_keyring().map_err(|error| format!("leave the keys of the host's session: {error}"))?;
     let mut all = flags::NEW_MOUNT | flags::NET | flags::IPC | flags::UTS | flags::PID | flags::CGROUP;
     if own_users {
         all |= flags::USER;
@@ -89,8 +91,6 @@ fn run(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) ->
 fn prepare(request: &Exec, process: &Process, own_users: bool, fds: Vec<OwnedFd>) -> Result<Vec<CString>, String> {
     let step = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     rustix::process::setsid().map_err(|error| format!("new session: {error}"))?;
-    // As for the container itself.
-    let _ = linux::process::new_session_keyring();
     streams(request, fds).map_err(step("set up streams"))?;
     for limit in &process.limits {
         linux::process::set_limit(limit.resource, limit.soft, limit.hard).map_err(step("set limit"))?;

@@ -94,8 +94,7 @@ fn create(
     linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("make mount namespace: {error}"))?;
     crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
         .map_err(|error| format!("mount root file system: {error}"))?;
-    // Those of the host are none of the container's business. A kernel without keys has none to hide.
-    let _ = linux::process::new_session_keyring();
+    linux::process::new_session_keyring().map_err(|error| format!("leave the keys of the host's session: {error}"))?;
     let rootfs = request.folder.join(ROOTFS);
     // Where it cannot be made, entering it fails, and that is what users know how to read.
     let _ = super::working_dir::make(&request.folder, &rootfs, &process.cwd, namespaces.users().as_ref());

@@ -61,6 +61,8 @@ pub struct Mount {
     pub recursive_read_only: bool,
     #[prost(message, optional, tag = "9")]
     pub image: ::core::option::Option<ImageSpec>,
+    #[prost(string, tag = "10")]
+    pub image_sub_path: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -459,6 +461,8 @@ pub struct LinuxPodSandboxStats {
     pub process: ::core::option::Option<ProcessUsage>,
     #[prost(message, repeated, tag = "5")]
     pub containers: ::prost::alloc::vec::Vec<ContainerStats>,
+    #[prost(message, optional, tag = "6")]
+    pub io: ::core::option::Option<IoUsage>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WindowsPodSandboxStats {
@@ -546,6 +550,8 @@ pub struct ImageSpec {
     pub user_specified_image: ::prost::alloc::string::String,
     #[prost(string, tag = "19")]
     pub runtime_handler: ::prost::alloc::string::String,
+    #[prost(string, tag = "20")]
+    pub image_ref: ::prost::alloc::string::String,
 }
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(default)]
@@ -824,6 +830,8 @@ pub struct ContainerConfig {
     pub windows: ::core::option::Option<WindowsContainerConfig>,
     #[prost(message, repeated, tag = "17")]
     pub cdi_devices: ::prost::alloc::vec::Vec<CdiDevice>,
+    #[prost(enumeration = "Signal", tag = "18")]
+    pub stop_signal: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateContainerRequest {
@@ -971,6 +979,8 @@ pub struct ContainerStatus {
     pub image_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "18")]
     pub user: ::core::option::Option<ContainerUser>,
+    #[prost(enumeration = "Signal", tag = "19")]
+    pub stop_signal: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerStatusResponse {
@@ -1221,6 +1231,8 @@ pub struct RuntimeHandler {
 pub struct RuntimeFeatures {
     #[prost(bool, tag = "1")]
     pub supplemental_groups_policy: bool,
+    #[prost(bool, tag = "2")]
+    pub user_namespaces_host_network: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StatusResponse {
@@ -1336,6 +1348,8 @@ pub struct ContainerStats {
     pub writable_layer: ::core::option::Option<FilesystemUsage>,
     #[prost(message, optional, tag = "5")]
     pub swap: ::core::option::Option<SwapUsage>,
+    #[prost(message, optional, tag = "6")]
+    pub io: ::core::option::Option<IoUsage>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WindowsContainerStats {
@@ -1348,7 +1362,25 @@ pub struct WindowsContainerStats {
     #[prost(message, optional, tag = "4")]
     pub writable_layer: ::core::option::Option<WindowsFilesystemUsage>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PsiStats {
+    #[prost(message, optional, tag = "1")]
+    pub full: ::core::option::Option<PsiData>,
+    #[prost(message, optional, tag = "2")]
+    pub some: ::core::option::Option<PsiData>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PsiData {
+    #[prost(uint64, tag = "1")]
+    pub total: u64,
+    #[prost(double, tag = "2")]
+    pub avg10: f64,
+    #[prost(double, tag = "3")]
+    pub avg60: f64,
+    #[prost(double, tag = "4")]
+    pub avg300: f64,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct CpuUsage {
     #[prost(int64, tag = "1")]
     pub timestamp: i64,
@@ -1356,6 +1388,15 @@ pub struct CpuUsage {
     pub usage_core_nano_seconds: ::core::option::Option<UInt64Value>,
     #[prost(message, optional, tag = "3")]
     pub usage_nano_cores: ::core::option::Option<UInt64Value>,
+    #[prost(message, optional, tag = "4")]
+    pub psi: ::core::option::Option<PsiStats>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct IoUsage {
+    #[prost(int64, tag = "1")]
+    pub timestamp: i64,
+    #[prost(message, optional, tag = "2")]
+    pub psi: ::core::option::Option<PsiStats>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WindowsCpuUsage {
@@ -1366,7 +1407,7 @@ pub struct WindowsCpuUsage {
     #[prost(message, optional, tag = "3")]
     pub usage_nano_cores: ::core::option::Option<UInt64Value>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct MemoryUsage {
     #[prost(int64, tag = "1")]
     pub timestamp: i64,
@@ -1382,6 +1423,8 @@ pub struct MemoryUsage {
     pub page_faults: ::core::option::Option<UInt64Value>,
     #[prost(message, optional, tag = "7")]
     pub major_page_faults: ::core::option::Option<UInt64Value>,
+    #[prost(message, optional, tag = "8")]
+    pub psi: ::core::option::Option<PsiStats>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SwapUsage {
@@ -1640,6 +1683,224 @@ impl PodSandboxState {
         match value {
             "SANDBOX_READY" => Some(Self::SandboxReady),
             "SANDBOX_NOTREADY" => Some(Self::SandboxNotready),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Signal {
+    RuntimeDefault = 0,
+    Sigabrt = 1,
+    Sigalrm = 2,
+    Sigbus = 3,
+    Sigchld = 4,
+    Sigcld = 5,
+    Sigcont = 6,
+    Sigfpe = 7,
+    Sighup = 8,
+    Sigill = 9,
+    Sigint = 10,
+    Sigio = 11,
+    Sigiot = 12,
+    Sigkill = 13,
+    Sigpipe = 14,
+    Sigpoll = 15,
+    Sigprof = 16,
+    Sigpwr = 17,
+    Sigquit = 18,
+    Sigsegv = 19,
+    Sigstkflt = 20,
+    Sigstop = 21,
+    Sigsys = 22,
+    Sigterm = 23,
+    Sigtrap = 24,
+    Sigtstp = 25,
+    Sigttin = 26,
+    Sigttou = 27,
+    Sigurg = 28,
+    Sigusr1 = 29,
+    Sigusr2 = 30,
+    Sigvtalrm = 31,
+    Sigwinch = 32,
+    Sigxcpu = 33,
+    Sigxfsz = 34,
+    Sigrtmin = 35,
+    Sigrtminplus1 = 36,
+    Sigrtminplus2 = 37,
+    Sigrtminplus3 = 38,
+    Sigrtminplus4 = 39,
+    Sigrtminplus5 = 40,
+    Sigrtminplus6 = 41,
+    Sigrtminplus7 = 42,
+    Sigrtminplus8 = 43,
+    Sigrtminplus9 = 44,
+    Sigrtminplus10 = 45,
+    Sigrtminplus11 = 46,
+    Sigrtminplus12 = 47,
+    Sigrtminplus13 = 48,
+    Sigrtminplus14 = 49,
+    Sigrtminplus15 = 50,
+    Sigrtmaxminus14 = 51,
+    Sigrtmaxminus13 = 52,
+    Sigrtmaxminus12 = 53,
+    Sigrtmaxminus11 = 54,
+    Sigrtmaxminus10 = 55,
+    Sigrtmaxminus9 = 56,
+    Sigrtmaxminus8 = 57,
+    Sigrtmaxminus7 = 58,
+    Sigrtmaxminus6 = 59,
+    Sigrtmaxminus5 = 60,
+    Sigrtmaxminus4 = 61,
+    Sigrtmaxminus3 = 62,
+    Sigrtmaxminus2 = 63,
+    Sigrtmaxminus1 = 64,
+    Sigrtmax = 65,
+}
+impl Signal {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::RuntimeDefault => "RUNTIME_DEFAULT",
+            Self::Sigabrt => "SIGABRT",
+            Self::Sigalrm => "SIGALRM",
+            Self::Sigbus => "SIGBUS",
+            Self::Sigchld => "SIGCHLD",
+            Self::Sigcld => "SIGCLD",
+            Self::Sigcont => "SIGCONT",
+            Self::Sigfpe => "SIGFPE",
+            Self::Sighup => "SIGHUP",
+            Self::Sigill => "SIGILL",
+            Self::Sigint => "SIGINT",
+            Self::Sigio => "SIGIO",
+            Self::Sigiot => "SIGIOT",
+            Self::Sigkill => "SIGKILL",
+            Self::Sigpipe => "SIGPIPE",
+            Self::Sigpoll => "SIGPOLL",
+            Self::Sigprof => "SIGPROF",
+            Self::Sigpwr => "SIGPWR",
+            Self::Sigquit => "SIGQUIT",
+            Self::Sigsegv => "SIGSEGV",
+            Self::Sigstkflt => "SIGSTKFLT",
+            Self::Sigstop => "SIGSTOP",
+            Self::Sigsys => "SIGSYS",
+            Self::Sigterm => "SIGTERM",
+            Self::Sigtrap => "SIGTRAP",
+            Self::Sigtstp => "SIGTSTP",
+            Self::Sigttin => "SIGTTIN",
+            Self::Sigttou => "SIGTTOU",
+            Self::Sigurg => "SIGURG",
+            Self::Sigusr1 => "SIGUSR1",
+            Self::Sigusr2 => "SIGUSR2",
+            Self::Sigvtalrm => "SIGVTALRM",
+            Self::Sigwinch => "SIGWINCH",
+            Self::Sigxcpu => "SIGXCPU",
+            Self::Sigxfsz => "SIGXFSZ",
+            Self::Sigrtmin => "SIGRTMIN",
+            Self::Sigrtminplus1 => "SIGRTMINPLUS1",
+            Self::Sigrtminplus2 => "SIGRTMINPLUS2",
+            Self::Sigrtminplus3 => "SIGRTMINPLUS3",
+            Self::Sigrtminplus4 => "SIGRTMINPLUS4",
+            Self::Sigrtminplus5 => "SIGRTMINPLUS5",
+            Self::Sigrtminplus6 => "SIGRTMINPLUS6",
+            Self::Sigrtminplus7 => "SIGRTMINPLUS7",
+            Self::Sigrtminplus8 => "SIGRTMINPLUS8",
+            Self::Sigrtminplus9 => "SIGRTMINPLUS9",
+            Self::Sigrtminplus10 => "SIGRTMINPLUS10",
+            Self::Sigrtminplus11 => "SIGRTMINPLUS11",
+            Self::Sigrtminplus12 => "SIGRTMINPLUS12",
+            Self::Sigrtminplus13 => "SIGRTMINPLUS13",
+            Self::Sigrtminplus14 => "SIGRTMINPLUS14",
+            Self::Sigrtminplus15 => "SIGRTMINPLUS15",
+            Self::Sigrtmaxminus14 => "SIGRTMAXMINUS14",
+            Self::Sigrtmaxminus13 => "SIGRTMAXMINUS13",
+            Self::Sigrtmaxminus12 => "SIGRTMAXMINUS12",
+            Self::Sigrtmaxminus11 => "SIGRTMAXMINUS11",
+            Self::Sigrtmaxminus10 => "SIGRTMAXMINUS10",
+            Self::Sigrtmaxminus9 => "SIGRTMAXMINUS9",
+            Self::Sigrtmaxminus8 => "SIGRTMAXMINUS8",
+            Self::Sigrtmaxminus7 => "SIGRTMAXMINUS7",
+            Self::Sigrtmaxminus6 => "SIGRTMAXMINUS6",
+            Self::Sigrtmaxminus5 => "SIGRTMAXMINUS5",
+            Self::Sigrtmaxminus4 => "SIGRTMAXMINUS4",
+            Self::Sigrtmaxminus3 => "SIGRTMAXMINUS3",
+            Self::Sigrtmaxminus2 => "SIGRTMAXMINUS2",
+            Self::Sigrtmaxminus1 => "SIGRTMAXMINUS1",
+            Self::Sigrtmax => "SIGRTMAX",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RUNTIME_DEFAULT" => Some(Self::RuntimeDefault),
+            "SIGABRT" => Some(Self::Sigabrt),
+            "SIGALRM" => Some(Self::Sigalrm),
+            "SIGBUS" => Some(Self::Sigbus),
+            "SIGCHLD" => Some(Self::Sigchld),
+            "SIGCLD" => Some(Self::Sigcld),
+            "SIGCONT" => Some(Self::Sigcont),
+            "SIGFPE" => Some(Self::Sigfpe),
+            "SIGHUP" => Some(Self::Sighup),
+            "SIGILL" => Some(Self::Sigill),
+            "SIGINT" => Some(Self::Sigint),
+            "SIGIO" => Some(Self::Sigio),
+            "SIGIOT" => Some(Self::Sigiot),
+            "SIGKILL" => Some(Self::Sigkill),
+            "SIGPIPE" => Some(Self::Sigpipe),
+            "SIGPOLL" => Some(Self::Sigpoll),
+            "SIGPROF" => Some(Self::Sigprof),
+            "SIGPWR" => Some(Self::Sigpwr),
+            "SIGQUIT" => Some(Self::Sigquit),
+            "SIGSEGV" => Some(Self::Sigsegv),
+            "SIGSTKFLT" => Some(Self::Sigstkflt),
+            "SIGSTOP" => Some(Self::Sigstop),
+            "SIGSYS" => Some(Self::Sigsys),
+            "SIGTERM" => Some(Self::Sigterm),
+            "SIGTRAP" => Some(Self::Sigtrap),
+            "SIGTSTP" => Some(Self::Sigtstp),
+            "SIGTTIN" => Some(Self::Sigttin),
+            "SIGTTOU" => Some(Self::Sigttou),
+            "SIGURG" => Some(Self::Sigurg),
+            "SIGUSR1" => Some(Self::Sigusr1),
+            "SIGUSR2" => Some(Self::Sigusr2),
+            "SIGVTALRM" => Some(Self::Sigvtalrm),
+            "SIGWINCH" => Some(Self::Sigwinch),
+            "SIGXCPU" => Some(Self::Sigxcpu),
+            "SIGXFSZ" => Some(Self::Sigxfsz),
+            "SIGRTMIN" => Some(Self::Sigrtmin),
+            "SIGRTMINPLUS1" => Some(Self::Sigrtminplus1),
+            "SIGRTMINPLUS2" => Some(Self::Sigrtminplus2),
+            "SIGRTMINPLUS3" => Some(Self::Sigrtminplus3),
+            "SIGRTMINPLUS4" => Some(Self::Sigrtminplus4),
+            "SIGRTMINPLUS5" => Some(Self::Sigrtminplus5),
+            "SIGRTMINPLUS6" => Some(Self::Sigrtminplus6),
+            "SIGRTMINPLUS7" => Some(Self::Sigrtminplus7),
+            "SIGRTMINPLUS8" => Some(Self::Sigrtminplus8),
+            "SIGRTMINPLUS9" => Some(Self::Sigrtminplus9),
+            "SIGRTMINPLUS10" => Some(Self::Sigrtminplus10),
+            "SIGRTMINPLUS11" => Some(Self::Sigrtminplus11),
+            "SIGRTMINPLUS12" => Some(Self::Sigrtminplus12),
+            "SIGRTMINPLUS13" => Some(Self::Sigrtminplus13),
+            "SIGRTMINPLUS14" => Some(Self::Sigrtminplus14),
+            "SIGRTMINPLUS15" => Some(Self::Sigrtminplus15),
+            "SIGRTMAXMINUS14" => Some(Self::Sigrtmaxminus14),
+            "SIGRTMAXMINUS13" => Some(Self::Sigrtmaxminus13),
+            "SIGRTMAXMINUS12" => Some(Self::Sigrtmaxminus12),
+            "SIGRTMAXMINUS11" => Some(Self::Sigrtmaxminus11),
+            "SIGRTMAXMINUS10" => Some(Self::Sigrtmaxminus10),
+            "SIGRTMAXMINUS9" => Some(Self::Sigrtmaxminus9),
+            "SIGRTMAXMINUS8" => Some(Self::Sigrtmaxminus8),
+            "SIGRTMAXMINUS7" => Some(Self::Sigrtmaxminus7),
+            "SIGRTMAXMINUS6" => Some(Self::Sigrtmaxminus6),
+            "SIGRTMAXMINUS5" => Some(Self::Sigrtmaxminus5),
+            "SIGRTMAXMINUS4" => Some(Self::Sigrtmaxminus4),
+            "SIGRTMAXMINUS3" => Some(Self::Sigrtmaxminus3),
+            "SIGRTMAXMINUS2" => Some(Self::Sigrtmaxminus2),
+            "SIGRTMAXMINUS1" => Some(Self::Sigrtmaxminus1),
+            "SIGRTMAX" => Some(Self::Sigrtmax),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@ use anyhow::Context;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
@@ -118,7 +119,28 @@ pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Re
         made.map_err(|status| anyhow::anyhow!("make {name}: {}", status.message))?;
     }
     let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
+    forget_old_role(&client).await?;
     tokens::publish(&client, &publication).await
+}
+
+/// Older versions let nodes read every pod, by a role and a binding of this name.
+const OLD_ROLE: &str = "knarr:node";
+
+async fn forget_old_role(client: &kube::Client) -> anyhow::Result<()> {
+    let parameters = kube::api::DeleteParams::default();
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let roles: Api<ClusterRole> = Api::all(client.clone());
+    let binding = bindings.delete(OLD_ROLE, &parameters).await.map(drop);
+    let role = roles.delete(OLD_ROLE, &parameters).await.map(drop);
+    for deleted in [binding, role] {
+        match deleted {
+            Err(error) if !reconcile::is_not_found(&error) => {
+                return Err(error).with_context(|| format!("delete role {OLD_ROLE}"));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The name of a server's own node belongs to that server, whoever asked for it before.
@@ -215,16 +237,18 @@ fn permissions() -> Vec<Value> {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "knarr:node-keys"},
             "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": "certificate-controller"}],
         }),
-        // What the parts of a node other than the kubelet look at: the proxy, DNS, the pod network and its policies.
+        // What the parts of a node other than the kubelet look at: the proxy, DNS, the pod network and its policies. Pods and
+        // nodes other than its own a node sees in their reduced form only.
         cluster_role(
-            "knarr:node",
+            "knarr:node-network",
             json!([
-                {"apiGroups": [""], "resources": ["nodes", "services", "pods", "namespaces"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": [kube_apiserver::reduced::GROUP], "resources": ["podaddresses", "nodeaddresses"], "verbs": ["list", "watch"]},
                 {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
                 {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies", "servicecidrs"], "verbs": ["get", "list", "watch"]},
             ]),
         ),
-        bind_all("knarr:node", "knarr:node", NODES),
+        bind_all("knarr:node-network", "knarr:node-network", NODES),
     ];
     let anyone = json!([
         {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "system:anonymous"},

@@ -17,6 +17,7 @@ pub struct File {
     client_connection: Connection,
     #[serde(rename = "clusterCIDR")]
     cluster_cidr: String,
+    conntrack: super::connections::Fields,
     hostname_override: String,
     healthz_bind_address: String,
     metrics_bind_address: String,
@@ -29,10 +30,11 @@ struct Connection {
     kubeconfig: String,
 }
 
-const OWN: [&str; 7] = [
+const OWN: [&str; 8] = [
     "bindAddress",
     "clientConnection",
     "clusterCIDR",
+    "conntrack",
     "hostnameOverride",
     "healthzBindAddress",
     "metricsBindAddress",
@@ -44,7 +46,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("mode", &["nftables"]),
     ("bindAddressHardFail", &["*"]),
     ("configSyncPeriod", &["*"]),
-    ("conntrack", &["*"]),
     ("detectLocal", &[]),
     ("detectLocalMode", &["ClusterCIDR"]),
     ("enableProfiling", &[]),
@@ -86,6 +87,7 @@ impl File {
         if let Some(path) = said(self.client_connection.kubeconfig) {
             flags.cluster.kubeconfig = Some(PathBuf::from(path));
         }
+        self.conntrack.apply(&mut flags.connections);
         flags.hostname_override = said(self.hostname_override).or(flags.hostname_override.take());
         if let Some(text) = said(self.healthz_bind_address) {
             flags.options.proxy_healthz_address = with_port(&text, HEALTH_PORT);

@@ -10,13 +10,6 @@ pub(super) const LEADERS: Table = &[
     ("authentication-token-webhook-cache-ttl", Taken),
     ("authorization-webhook-cache-authorized-ttl", Taken),
     ("authorization-webhook-cache-unauthorized-ttl", Taken),
-    // A front proxy shows its own certificate, and gets what that allows.
-    ("requestheader-client-ca-file", Taken),
-    ("requestheader-allowed-names", Taken),
-    ("requestheader-username-headers", Taken),
-    ("requestheader-uid-headers", Taken),
-    ("requestheader-group-headers", Taken),
-    ("requestheader-extra-headers-prefix", Taken),
     // The authority is looked up when somebody shows a certificate, and a failure only refuses that one.
     ("authentication-skip-lookup", Switch),
     ("authentication-tolerate-lookup-failure", Switch),

@@ -129,8 +129,6 @@ pub const KUBELET: Table = &[
     ("storage-driver-buffer-duration", Only(&["1m", "1m0s", ""], NO_DRIVER)),
 ];
 
-const CONNTRACK: &str =
-    "knarr leaves the kernel's times of connections as they are: set net.netfilter.nf_conntrack_* by sysctl";
 const BY_RANGE: &str = "knarr knows pods by --cluster-cidr";
 
 pub const PROXY: Table = &[
@@ -146,13 +144,6 @@ pub const PROXY: Table = &[
     ("pod-interface-name-prefix", Only(&[""], BY_RANGE)),
     ("healthz-port", Refused("give --healthz-bind-address")),
     ("metrics-port", Refused("give --metrics-bind-address")),
-    ("conntrack-max-per-core", Taken),
-    ("conntrack-min", Taken),
-    ("conntrack-tcp-timeout-established", Only(&["0", "0s"], CONNTRACK)),
-    ("conntrack-tcp-timeout-close-wait", Only(&["0", "0s"], CONNTRACK)),
-    ("conntrack-tcp-be-liberal", Only(&["false"], CONNTRACK)),
-    ("conntrack-udp-timeout", Only(&["0", "0s"], CONNTRACK)),
-    ("conntrack-udp-timeout-stream", Only(&["0", "0s"], CONNTRACK)),
     // For modes that are not used: upstream does not look at them either.
     ("iptables-masquerade-bit", Taken),
     ("iptables-localhost-nodeports", Switch),

@@ -12,8 +12,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
-use crate::subresources::kubelet::dial;
-
 /// Where events are sent to.
 pub struct Place {
     pub host: String,
@@ -71,7 +69,7 @@ fn data(value: &Value, field: &str, folder: &Path) -> Result<Option<Vec<u8>>, St
 fn tls(cluster: &Value, user: &Value, folder: &Path) -> Result<Arc<ClientConfig>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("TLS: {error}");
     let builder = match cluster["insecure-skip-tls-verify"].as_bool() {
-        Some(true) => dial::builder().map_err(|error| failed(&error))?,
+        Some(true) => trust::client_without_verification().map_err(|error| failed(&error))?,
         _ => {
             let bundle = data(cluster, "certificate-authority", folder)?;
             let bundle = bundle.ok_or("it names no certificate-authority for its https server")?;

@@ -31,6 +31,27 @@ impl Default for FrontProxy {
     }
 }
 
+/// A certificate of the proxies' authority that may not speak for others.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongProxy(String);
+
+impl FrontProxy {
+    /// Who asks through that proxy; nothing where it is none, or says nothing.
+    pub fn user(
+        &self,
+        headers: &HeaderMap,
+        peer: &PeerCertificate,
+        now: Timestamp,
+    ) -> Result<Option<User>, WrongProxy> {
+        match authenticate(headers, peer, self, now) {
+            Outcome::User(user) => Ok(Some(user)),
+            Outcome::NotShown => Ok(None),
+            Outcome::Wrong(why) => Err(WrongProxy(why)),
+        }
+    }
+}
+
 pub fn authenticate(headers: &HeaderMap, peer: &PeerCertificate, proxy: &FrontProxy, now: Timestamp) -> Outcome {
     let first = |names: &[String]| {
         let mut found = names.iter().filter_map(|name| texts(headers, name).find(|text| !text.is_empty()));

@@ -30,7 +30,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 pub use crate::pki::PeerCertificate;
-pub use front_proxy::FrontProxy;
+pub use front_proxy::{FrontProxy, WrongProxy};
 pub use impersonation::impersonate;
 pub use jwt::KeyError;
 pub use service_account::{

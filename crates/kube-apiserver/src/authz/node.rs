@@ -7,6 +7,7 @@
 use std::sync::{Arc, LazyLock};
 
 use machinery::node::Node;
+use machinery::selector::{FieldOperator, FieldSelector};
 use serde_json::{Value, json};
 
 use super::rule::{Rule, rules_of};
@@ -172,9 +173,10 @@ fn pod(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), String> 
 
 /// Whether the selector demands exactly this value.
 fn selects(selector: &str, field: &str, value: &str) -> bool {
-    selector.split(',').any(|term| {
-        term.split_once('=').is_some_and(|(key, rest)| key == field && rest.strip_prefix('=').unwrap_or(rest) == value)
-    })
+    let demands = |(key, operator, text): &(String, FieldOperator, String)| {
+        key == field && *operator == FieldOperator::Equals && text == value
+    };
+    FieldSelector::parse(selector).is_ok_and(|parsed| parsed.requirements().iter().any(demands))
 }
 
 /// Whether a pod on the node leads to the object.

@@ -363,6 +363,8 @@ fn nodes_reach_what_their_pods_use() {
     check("list core/pods - - spec.nodeName=n1", true, false);
     check("watch core/pods - - status.phase!=Failed,spec.nodeName==n1", true, false);
     check("watch core/pods - - spec.nodeName!=n1", false, false);
+    // One requirement, whose value has an escaped comma.
+    check(r"list core/pods - - metadata.name!=a\,spec.nodeName=n1", false, false);
     check("update core/pods shop web", false, false);
     check("patch core/pods/status shop web", true, true);
     check("create core/pods/eviction shop web", true, true);

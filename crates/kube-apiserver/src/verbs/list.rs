@@ -10,7 +10,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures::StreamExt;
 use http::HeaderValue;
-use machinery::codec::DecodeError;
+use machinery::codec::{self, DecodeError};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::status::Status;
 use serde_json::{Map, Value, json};
@@ -262,22 +262,30 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
         false => Box::new(decoded.map(|object| resource.from_storage(object))),
     };
     let version = call.answer.meta_version;
-    let value = match call.answer.form {
-        Form::Table => {
-            let (include, now) = (Include::from(&call.query), call.app.clock.now());
-            let rows = objects.map(|object| table::row(resource, &object, include, version, now)).collect();
-            table::whole(resource, meta, rows, version, true)
-        }
+    let (include, now) = (Include::from(&call.query), call.app.clock.now());
+    let (mut shell, field) = match call.answer.form {
+        Form::Table => (table::whole(resource, meta, Vec::new(), version, true), "rows"),
         Form::Metadata => {
-            let items: Vec<Value> = objects.map(|object| table::partial_metadata(object, version)).collect();
-            json!({"kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta, "items": items})
+            let kind = "PartialObjectMetadataList";
+            (
+                json!({"kind": kind, "apiVersion": format!("meta.k8s.io/{version}"), "metadata": meta, "items": []}),
+                "items",
+            )
         }
-        Form::Object => {
-            let items: Vec<Value> = objects.by_ref().map(|object| list_item(resource, object)).collect();
-            json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": items})
+        Form::Object => (json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": []}), "items"),
+    };
+    let items = objects.by_ref().map(|object| match call.answer.form {
+        Form::Table => table::row(resource, &object, include, version, now),
+        Form::Metadata => table::partial_metadata(object, version),
+        Form::Object => list_item(resource, object),
+    });
+    let mut reply = match call.answer.media == Media::Json && !call.answer.pretty {
+        true => respond::bytes_reply(200, "application/json", written(&shell, field, items)),
+        false => {
+            shell[field] = items.collect();
+            respond::value(200, &call.answer, &shell)
         }
     };
-    let mut reply = respond::value(200, &call.answer, &value);
     if let Body::Full(Some(bytes)) = reply.body_mut()
         && call.answer.gzip
         && bytes.len() >= GZIP_BYTES_MIN
@@ -288,6 +296,22 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
         mark_gzip(&mut reply);
     }
     Ok(reply)
+}
+
+/// The text of a list, each item written as soon as it is made: decoded, all of them would take many times the memory.
+fn written(shell: &Value, field: &str, items: impl Iterator<Item = Value>) -> Vec<u8> {
+    let (text, mark) = (codec::encode(shell), format!("\"{field}\":["));
+    let at = text.windows(mark.len()).position(|part| part == mark.as_bytes()).map_or(text.len(), |at| at + mark.len());
+    let mut out = text[..at].to_vec();
+    for (number, item) in items.enumerate() {
+        if number > 0 {
+            out.push(b',');
+        }
+        out.extend(codec::encode(&item));
+    }
+    out.extend_from_slice(&text[at..]);
+    out.push(b'\n');
+    out
 }
 
 /// Items of a built-in list do not repeat kind and apiVersion.

@@ -61,6 +61,7 @@ pub fn config(parts: Parts) -> v1::ContainerConfig {
         stdin_once: container.stdin_once == Some(true),
         tty: container.tty == Some(true),
         linux: Some(v1::LinuxContainerConfig { resources: Some(parts.resources), security_context: Some(security) }),
+        stop_signal: stop_signal(container) as i32,
         ..Default::default()
     }
 }
@@ -95,10 +96,15 @@ fn notes(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, Stri
     if let Some(ports) = container.ports.as_ref().filter(|ports| !ports.is_empty()) {
         note(labels::CONTAINER_PORTS, serde_json::to_string(ports).unwrap_or_default());
     }
-    if let Some(signal) = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_ref()) {
-        note(cri::annotations::STOP_SIGNAL, signal.clone());
-    }
     notes
+}
+
+/// The signal that stops the container instead of the image's.
+fn stop_signal(container: &Container) -> v1::Signal {
+    let name = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.stop_signal.as_deref());
+    // The interface writes `SIGRTMIN+3` and `SIGRTMAX-3` as words.
+    let word = name.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
+    word.and_then(|word| v1::Signal::from_str_name(&word)).unwrap_or(v1::Signal::RuntimeDefault)
 }
 
 pub fn message_path(container: &Container) -> &str {

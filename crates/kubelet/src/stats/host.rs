@@ -2,7 +2,7 @@
 
 use crate::node::machine::meminfo;
 
-use super::types::{InterfaceStats, NetworkStats};
+use super::types::{InterfaceStats, NetworkStats, PsiData, PsiStats};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -28,6 +28,18 @@ pub fn memory(text: &str) -> Memory {
         swap_total: field("SwapTotal"),
         swap_free: field("SwapFree"),
     }
+}
+
+/// How long was waited for a resource, from `/proc/pressure`; nothing where the kernel does not measure it.
+pub fn pressure(text: &str) -> Option<PsiStats> {
+    let linux::cgroup::Psi { some, full } = linux::cgroup::Psi::parse(text)?;
+    let data = |line: linux::cgroup::PsiLine| PsiData {
+        total: line.total_us.saturating_mul(1000),
+        avg10: line.avg10,
+        avg60: line.avg60,
+        avg300: line.avg300,
+    };
+    Some(PsiStats { full: data(full), some: data(some) })
 }
 
 /// Nanoseconds of all processors since boot, from `/proc/stat`, which counts in hundredths of a second.
@@ -74,6 +86,15 @@ pub fn boot_time(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_is_told_in_nanoseconds() {
+        let text =
+            "some avg10=1.50 avg60=0.25 avg300=0.00 total=1234\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
+        let psi = pressure(text).unwrap();
+        assert_eq!((psi.some.avg10, psi.some.avg60, psi.some.total, psi.full.total), (1.5, 0.25, 1_234_000, 5_000));
+        assert_eq!(pressure(""), None);
+    }
 
     #[test]
     fn memory_as_the_eviction_manager_counts() {

@@ -83,6 +83,7 @@ impl Stats {
             cpu: CpuStats {
                 usage_nano_cores: cpu.and_then(|usage| self.rate("node", nanos(now), usage)),
                 usage_core_nano_seconds: cpu,
+                psi: host::pressure(&text("/proc/pressure/cpu")),
                 time: time.clone(),
             },
             memory: MemoryStats {
@@ -90,8 +91,10 @@ impl Stats {
                 available_bytes: Some(memory.available),
                 usage_bytes: Some(memory.usage),
                 working_set_bytes: Some(memory.working_set),
+                psi: host::pressure(&text("/proc/pressure/memory")),
                 ..MemoryStats::default()
             },
+            io: host::pressure(&text("/proc/pressure/io")).map(|psi| IoStats { time: time.clone(), psi: Some(psi) }),
             network: host::network(&text("/proc/net/dev"), &text("/proc/net/route"), &time),
             runtime: RuntimeStats {
                 image_fs: usage_of(&info.image_filesystems),
@@ -148,6 +151,7 @@ impl Stats {
                 Some(memory) => memory_stats(memory),
                 None => sum_memory(&containers, &time),
             },
+            io: linux.and_then(|linux| linux.io.as_ref()).map(io_stats),
             network: linux.and_then(|linux| linux.network.as_ref()).and_then(network_stats),
             process_stats: linux
                 .and_then(|linux| Some(ProcessStats { count: linux.process.as_ref()?.process_count.as_ref()?.value })),
@@ -183,6 +187,7 @@ impl Stats {
             start_time: known.map(|known| stamp(from_nanos(known.created_at))).unwrap_or_default(),
             cpu: stats.cpu.as_ref().map(|cpu| self.cpu(&id, cpu)).unwrap_or_default(),
             memory: stats.memory.as_ref().map(memory_stats).unwrap_or_default(),
+            io: stats.io.as_ref().map(io_stats),
             rootfs: FsStats {
                 used_bytes: layer.and_then(|layer| value(&layer.used_bytes)),
                 inodes_used: layer.and_then(|layer| value(&layer.inodes_used)),
@@ -243,6 +248,7 @@ impl Stats {
             time: stamp(from_nanos(cpu.timestamp)),
             usage_nano_cores: told.or_else(|| self.rate(id, cpu.timestamp, usage?)),
             usage_core_nano_seconds: usage,
+            psi: cpu.psi.as_ref().map(psi_stats),
         }
     }
 
@@ -348,7 +354,20 @@ fn memory_stats(memory: &v1::MemoryUsage) -> MemoryStats {
         rss_bytes: value(&memory.rss_bytes),
         page_faults: value(&memory.page_faults),
         major_page_faults: value(&memory.major_page_faults),
+        psi: memory.psi.as_ref().map(psi_stats),
     }
+}
+
+fn io_stats(io: &v1::IoUsage) -> IoStats {
+    IoStats { time: stamp(from_nanos(io.timestamp)), psi: io.psi.as_ref().map(psi_stats) }
+}
+
+fn psi_stats(psi: &v1::PsiStats) -> PsiStats {
+    let data = |data: &Option<v1::PsiData>| {
+        let data = data.unwrap_or_default();
+        PsiData { total: data.total, avg10: data.avg10, avg60: data.avg60, avg300: data.avg300 }
+    };
+    PsiStats { full: data(&psi.full), some: data(&psi.some) }
 }
 
 fn network_stats(network: &v1::NetworkUsage) -> Option<NetworkStats> {
@@ -371,6 +390,8 @@ fn sum_cpu(containers: &[ContainerStats], time: &str) -> CpuStats {
         time: time.to_owned(),
         usage_nano_cores: sum(containers.iter().map(|it| it.cpu.usage_nano_cores)),
         usage_core_nano_seconds: sum(containers.iter().map(|it| it.cpu.usage_core_nano_seconds)),
+        // What several waited for is no sum.
+        psi: None,
     }
 }
 
@@ -384,6 +405,7 @@ fn sum_memory(containers: &[ContainerStats], time: &str) -> MemoryStats {
         rss_bytes: total(|it| it.rss_bytes),
         page_faults: total(|it| it.page_faults),
         major_page_faults: total(|it| it.major_page_faults),
+        psi: None,
     }
 }
 

@@ -19,7 +19,7 @@ fn container_stats(seconds: i64, usage: u64) -> v1::ContainerStats {
     let timestamp = (1_800_000_000 + seconds) * 1_000_000_000;
     v1::ContainerStats {
         attributes: Some(v1::ContainerAttributes { id: "id1".into(), ..Default::default() }),
-        cpu: Some(v1::CpuUsage { timestamp, usage_core_nano_seconds: value(usage), usage_nano_cores: None }),
+        cpu: Some(v1::CpuUsage { timestamp, usage_core_nano_seconds: value(usage), ..Default::default() }),
         memory: Some(v1::MemoryUsage {
             timestamp,
             working_set_bytes: value(5000),
@@ -31,7 +31,7 @@ fn container_stats(seconds: i64, usage: u64) -> v1::ContainerStats {
             inodes_used: value(3),
             ..Default::default()
         }),
-        swap: None,
+        ..Default::default()
     }
 }
 

@@ -17,6 +17,8 @@ pub struct NodeStats {
     pub cpu: CpuStats,
     pub memory: MemoryStats,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<IoStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStats>,
     pub fs: FsStats,
     pub runtime: RuntimeStats,
@@ -48,6 +50,8 @@ pub struct PodStats {
     pub cpu: CpuStats,
     pub memory: MemoryStats,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<IoStats>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStats>,
     #[serde(rename = "volume", skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeStats>,
@@ -72,6 +76,8 @@ pub struct ContainerStats {
     pub start_time: String,
     pub cpu: CpuStats,
     pub memory: MemoryStats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io: Option<IoStats>,
     pub rootfs: FsStats,
     pub logs: FsStats,
     pub swap: SwapStats,
@@ -90,6 +96,32 @@ pub struct CpuStats {
     pub usage_nano_cores: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage_core_nano_seconds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub psi: Option<PsiStats>,
+}
+
+/// How long was waited for a resource: by all tasks at once, and by some.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PsiStats {
+    pub full: PsiData,
+    pub some: PsiData,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PsiData {
+    /// In nanoseconds.
+    pub total: u64,
+    /// The share of the last seconds, in percent.
+    pub avg10: f64,
+    pub avg60: f64,
+    pub avg300: f64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct IoStats {
+    pub time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub psi: Option<PsiStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -108,6 +140,8 @@ pub struct MemoryStats {
     pub page_faults: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major_page_faults: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub psi: Option<PsiStats>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -107,12 +107,15 @@ fn of_path(mount: &VolumeMount, host_path: PathBuf, volume_read_only: bool) -> R
 }
 
 fn of_image(mount: &VolumeMount, reference: &str, sub_path: &str) -> v1::Mount {
-    let mut image =
+    let image =
         v1::ImageSpec { image: reference.to_owned(), user_specified_image: reference.to_owned(), ..Default::default() };
-    if !sub_path.is_empty() {
-        image.annotations.insert(cri::annotations::IMAGE_SUB_PATH.to_owned(), sub_path.to_owned());
+    v1::Mount {
+        container_path: container_path(mount),
+        readonly: true,
+        image: Some(image),
+        image_sub_path: sub_path.to_owned(),
+        ..Default::default()
     }
-    v1::Mount { container_path: container_path(mount), readonly: true, image: Some(image), ..Default::default() }
 }
 
 fn container_path(mount: &VolumeMount) -> String {

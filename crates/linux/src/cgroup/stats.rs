@@ -152,7 +152,7 @@ impl Group {
     }
 
     fn pressure(&self) -> Option<Pressure> {
-        let read = |file: &str| self.read("", file).map(|text| psi(&text));
+        let read = |file: &str| self.read("", file).and_then(|text| Psi::parse(&text));
         let pressure = Pressure {
             cpu: read("cpu.pressure")?,
             memory: read("memory.pressure").unwrap_or_default(),
@@ -197,17 +197,20 @@ fn io_v2(text: &str) -> Io {
 }
 
 /// Lines are `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
-fn psi(text: &str) -> Psi {
-    let line = |kind: &str| {
-        let words = text.lines().find_map(|line| line.strip_prefix(kind)).unwrap_or_default();
-        let value = |key: &str| words.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-        let average = |key: &str| value(key).and_then(|text| text.parse().ok()).unwrap_or(0.0);
-        PsiLine {
-            avg10: average("avg10"),
-            avg60: average("avg60"),
-            avg300: average("avg300"),
-            total_us: value("total").and_then(|text| text.parse().ok()).unwrap_or(0),
-        }
-    };
-    Psi { some: line("some"), full: line("full") }
+impl Psi {
+    /// As the kernel writes it, for a group or the whole machine; nothing where it does not measure it.
+    pub fn parse(text: &str) -> Option<Psi> {
+        let line = |kind: &str| {
+            let words = text.lines().find_map(|line| line.strip_prefix(kind)).unwrap_or_default();
+            let value = |key: &str| words.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            let average = |key: &str| value(key).and_then(|text| text.parse().ok()).unwrap_or(0.0);
+            PsiLine {
+                avg10: average("avg10"),
+                avg60: average("avg60"),
+                avg300: average("avg300"),
+                total_us: value("total").and_then(|text| text.parse().ok()).unwrap_or(0),
+            }
+        };
+        (!text.is_empty()).then(|| Psi { some: line("some"), full: line("full") })
+    }
 }

@@ -9,7 +9,7 @@ use super::authorizer;
 use super::functions;
 use super::parser::{Macro, Node};
 use super::value::Val;
-use super::{DEPTH_MAX, EvalError};
+use super::{DEPTH_MAX, EvalError, texts};
 
 type Outcome<'a> = Result<Val<'a>, EvalError>;
 
@@ -284,7 +284,7 @@ impl Evaluator<'_> {
                 }
                 Ok(Val::list(kept))
             }
-            Macro::Map | Macro::TransformList | Macro::TransformMap => {
+            Macro::Map | Macro::TransformList | Macro::TransformMap | Macro::TransformMapEntry => {
                 let (condition, body) = match bodies {
                     [condition, body] => (Some(condition), body),
                     [body, ..] => (None, body),
@@ -300,10 +300,12 @@ impl Evaluator<'_> {
                     let made = run(body, &pair)?;
                     match kind {
                         Macro::TransformMap => map.push((pair.0, made)),
+                        Macro::TransformMapEntry => self.insert_all(&mut map, &made)?,
                         _ => list.push(made),
                     }
                 }
-                Ok(if kind == Macro::TransformMap { Val::Map(Rc::new(map)) } else { Val::list(list) })
+                let is_map = matches!(kind, Macro::TransformMap | Macro::TransformMapEntry);
+                Ok(if is_map { Val::Map(Rc::new(map)) } else { Val::list(list) })
             }
             Macro::SortBy => {
                 let mut keyed = Vec::new();
@@ -315,6 +317,22 @@ impl Evaluator<'_> {
             }
             Macro::OptMap | Macro::OptFlatMap => Err(EvalError::overload("optMap", &[&target])),
         }
+    }
+}
+
+impl Evaluator<'_> {
+    /// Adds the entries of a map to those so far, none of which may have the same key.
+    fn insert_all<'a>(&self, map: &mut Vec<(Val<'a>, Val<'a>)>, made: &Val<'a>) -> Result<(), EvalError> {
+        let entries = made.pairs().filter(|_| made.is_map());
+        let Some(entries) = entries else { return Err(EvalError::overload("cel.@mapInsert", &[made])) };
+        for (key, value) in entries {
+            self.pay(map.len() as u64)?;
+            if map.iter().any(|(known, _)| known.equals(&key)) {
+                return Err(EvalError::Failed(format!("insert failed: key {} already exists", texts::shown(&key))));
+            }
+            map.push((key, value));
+        }
+        Ok(())
     }
 }
 

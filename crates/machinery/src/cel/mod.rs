@@ -15,6 +15,7 @@ mod semver;
 mod declared;
 mod time;
 mod authorizer;
+mod cost;
 
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ mod tests;
 use std::cell::Cell;
 
 pub use authorizer::{Asked, Oracle, Verdict};
+pub use cost::Declaration;
 pub use declared::Answer;
 use declared::Unknown;
 use eval::{Evaluator, Scope};
@@ -107,6 +109,11 @@ impl Program {
     /// What kind of value the expression answers with, where that can be told without running it.
     pub fn answers(text: &str, variables: &[(&str, Option<&Value>)]) -> Option<Answer> {
         declared::answer(&Program::parse(text).ok()?.root, variables)
+    }
+
+    /// What a rule about values of that declaration can cost at most, as far as the schema bounds them.
+    pub fn cost(text: &str, own: &Declaration, optional_old: bool) -> Option<u64> {
+        Some(cost::estimate(&Program::parse(text).ok()?.root, own, optional_old))
     }
 
     /// Whether the expression names that variable.

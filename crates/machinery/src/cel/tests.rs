@@ -90,6 +90,7 @@ fn macros() {
     check("self.tags.map(t, self.ports.map(p, p.name + t).size())", "[2, 2]");
     check("optional.of(1).optMap(x, x + 1).value()", "2");
     check("[3, 1, 2].sortBy(x, -x)", "[3, 2, 1]");
+    check("{'a': 1, 'b': 2}.transformMapEntry(k, v, v > 1, {v: k})[2]", "b");
 }
 
 #[test]

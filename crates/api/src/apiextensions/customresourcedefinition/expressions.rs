@@ -1,11 +1,12 @@
 //! `x-kubernetes-validations`: expressions must parse, name only what there is, and answer what is asked of them; the types
 //! of their parts show when they run.
 
-use machinery::cel::{Answer, Program};
+use machinery::cel::{Answer, Declaration, Program};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
 use serde_json::{Value, json};
 
+use super::expression_cost::Costs;
 use super::list_types::field_at;
 use super::schema::Around;
 
@@ -46,7 +47,7 @@ pub(super) fn texts(schema: &Node, errors: &mut Errors) {
     }
 }
 
-pub(super) fn compile(schema: &Node, around: &Around, errors: &mut Errors) {
+pub(super) fn compile(schema: &Node, around: &Around, costs: &mut Costs, errors: &mut Errors) {
     let list = schema.at("x-kubernetes-validations");
     if list.is_empty() {
         return;
@@ -55,10 +56,12 @@ pub(super) fn compile(schema: &Node, around: &Around, errors: &mut Errors) {
     let is_object = around.is_root() || schema.flag("x-kubernetes-embedded-resource");
     let own = is_object.then(|| with_object_fields(schema.value));
     let own = own.as_ref().unwrap_or(schema.value);
+    let declaration = if is_object { Declaration::of_object(own) } else { Declaration::of(own) };
     for rule in list.items() {
-        compiles(&rule, "rule", own, errors);
-        if rule.has("messageExpression") {
-            compiles(&rule, "messageExpression", own, errors);
+        for field in ["rule", "messageExpression"] {
+            if (field == "rule" || rule.has(field)) && compiles(&rule, field, own, errors) {
+                costs.add(&rule, field, declaration.as_ref(), around.repeats, errors);
+            }
         }
         let is_transition = Program::parse(rule.text("rule")).is_ok_and(|program| program.mentions("oldSelf"));
         let optional = rule.at("optionalOldSelf");
@@ -75,7 +78,7 @@ pub(super) fn compile(schema: &Node, around: &Around, errors: &mut Errors) {
     }
 }
 
-fn compiles(rule: &Node, field: &'static str, own: &Value, errors: &mut Errors) {
+fn compiles(rule: &Node, field: &'static str, own: &Value, errors: &mut Errors) -> bool {
     // Where the old value is optional, it is reached through functions alone.
     let old = (!rule.flag("optionalOldSelf")).then_some(own);
     let variables = [("self", Some(own)), ("oldSelf", old)];
@@ -87,9 +90,10 @@ fn compiles(rule: &Node, field: &'static str, own: &Value, errors: &mut Errors) 
     let detail = match Program::check(text, &variables) {
         Err(why) => format!("{failed}: {why}"),
         Ok(()) if Program::answers(text, &variables).is_some_and(|answer| answer != wanted) => wrong.into(),
-        Ok(()) => return,
+        Ok(()) => return true,
     };
     errors.push(FieldError::new(Problem::Invalid, &rule.at(field).path, shown(rule), detail));
+    false
 }
 
 fn with_object_fields(schema: &Value) -> Value {
@@ -130,7 +134,7 @@ mod tests {
         let text = json!({"type": "string"});
         let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": rule}], "properties": {"s": text}});
         let mut errors = Errors::default();
-        compile(&Node::new(&schema, Path::new("schema")), &Around::default(), &mut errors);
+        compile(&Node::new(&schema, Path::new("schema")), &Around::default(), &mut Costs::new(false), &mut errors);
         let told: Vec<String> = errors.0.iter().map(|error| format!("{}: {}", error.field, error.message())).collect();
         assert_eq!(told.join("; "), expected, "{rule}");
     }
@@ -150,11 +154,11 @@ mod tests {
     fn rules_answer_what_they_are_asked() {
         let told = |rule: Value| {
             let text = json!({"type": "string"});
-            let list = json!({"type": "array", "items": {"type": "object", "properties": {"s": text, "n": {"type": "integer"}},
+            let list = json!({"type": "array", "maxItems": 10, "items": {"type": "object", "properties": {"s": text, "n": {"type": "integer"}},
                 "x-kubernetes-validations": [rule]}});
             let schema = json!({"type": "object", "properties": {"list": list}});
             let mut errors = Errors::default();
-            super::super::schema::validate(&Node::new(&schema, Path::new("schema")), &mut errors);
+            super::super::schema::validate(&Node::new(&schema, Path::new("schema")), false, &mut errors);
             let own = errors.0.iter().filter(|error| error.field.contains("validations"));
             own.map(|error| error.detail.clone()).collect::<Vec<_>>().join("; ")
         };

@@ -2,6 +2,7 @@
 
 mod defaults;
 mod expressions;
+mod expression_cost;
 mod list_types;
 mod schema;
 mod schema_defaults;

@@ -4,6 +4,7 @@
 use machinery::field::{Errors, Path};
 use machinery::node::Node;
 
+use super::expression_cost::{Costs, Repeats};
 use super::{expressions, list_types, schema_defaults, structural};
 use crate::check;
 
@@ -15,18 +16,20 @@ pub(super) const META_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 /// A schema deeper than this is refused rather than walked.
 pub(super) const DEPTH_MAX: usize = 64;
 
-/// Adds what is wrong. Expressions are looked at only where the schema they speak of is in order.
-pub(super) fn validate(schema: &Node, errors: &mut Errors) {
+/// Adds what is wrong. Expressions are looked at only where the schema they speak of is in order. In an unchanged schema an
+/// expression may cost more than it may in a new one.
+pub(super) fn validate(schema: &Node, unchanged: bool, errors: &mut Errors) {
     let found_before = errors.0.len();
     structural::validate(schema, errors);
     if errors.0.len() == found_before {
         schema_defaults::validate(schema, errors);
     }
     let has_expressions = errors.0.len() == found_before;
-    let mut walk = Walk { errors, of_expressions: Errors::default(), has_expressions };
+    let mut walk = Walk { errors, of_expressions: Errors::default(), costs: Costs::new(unchanged), has_expressions };
     walk.schema(schema, &Around::default());
-    let Walk { of_expressions, .. } = walk;
+    let Walk { of_expressions, costs, .. } = walk;
     errors.0.extend(of_expressions.0);
+    costs.refuse_total(&schema.path, errors);
 }
 
 /// What surrounds a schema.
@@ -41,11 +44,14 @@ pub(super) struct Around {
     pub uncorrelated: Option<Path>,
     /// Within allOf, anyOf, oneOf or not.
     in_condition: bool,
+    /// How many values of the schema one object can have.
+    pub repeats: Repeats,
 }
 
 impl Around {
-    fn below(&self) -> Around {
-        Around { depth: self.depth + 1, ..self.clone() }
+    /// For a part of that schema.
+    fn below(&self, schema: &Node) -> Around {
+        Around { depth: self.depth + 1, repeats: self.repeats.below(schema), ..self.clone() }
     }
 
     pub fn is_root(&self) -> bool {
@@ -61,6 +67,7 @@ impl Around {
 struct Walk<'e> {
     errors: &'e mut Errors,
     of_expressions: Errors,
+    costs: Costs,
     has_expressions: bool,
 }
 
@@ -77,14 +84,14 @@ impl Walk<'_> {
         list_types::validate(schema, self.errors);
         expressions::texts(schema, self.errors);
         if self.has_expressions && !around.in_condition && self.errors.0.len() == found_before {
-            expressions::compile(schema, around, &mut self.of_expressions);
+            expressions::compile(schema, around, &mut self.costs, &mut self.of_expressions);
         }
     }
 
     fn nested(&mut self, schema: &Node, around: &Around) {
         let additional = schema.at("additionalProperties");
         if additional.value.is_object() {
-            let mut below = around.below();
+            let mut below = around.below(schema);
             if around.in_meta {
                 below.no_defaults = Some("inside additionalProperties applying to object metadata".into());
             }
@@ -92,7 +99,7 @@ impl Walk<'_> {
         }
         let is_object = around.is_root() || schema.flag("x-kubernetes-embedded-resource");
         for (name, property) in schema.at("properties").entries() {
-            let mut below = around.below();
+            let mut below = around.below(schema);
             if schema.text("x-kubernetes-map-type") == "atomic" {
                 below = below.uncorrelated_at(&schema.path);
             }
@@ -104,7 +111,7 @@ impl Walk<'_> {
             }
             self.schema(&property, &below);
         }
-        let condition = Around { in_condition: true, ..around.below() };
+        let condition = Around { in_condition: true, ..around.below(schema) };
         if schema.at("not").value.is_object() {
             self.schema(&schema.at("not"), &condition);
         }
@@ -113,8 +120,8 @@ impl Walk<'_> {
         }
         if schema.at("items").value.is_object() {
             let below = match schema.text("x-kubernetes-list-type") {
-                "map" => around.below(),
-                _ => around.below().uncorrelated_at(&schema.path),
+                "map" => around.below(schema),
+                _ => around.below(schema).uncorrelated_at(&schema.path),
             };
             self.schema(&schema.at("items"), &below);
         }

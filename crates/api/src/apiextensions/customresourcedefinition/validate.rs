@@ -25,7 +25,7 @@ pub(super) fn validate(definition: &Node, errors: &mut Errors) {
     if name.str() != wanted {
         errors.invalid(&name, "must be spec.names.plural+\".\"+spec.group");
     }
-    validate_spec(&spec, errors);
+    validate_spec(&spec, None, errors);
     stored_versions(definition, errors);
     approval(definition, errors);
     preserve_unknown_fields(&spec, errors);
@@ -35,7 +35,7 @@ pub(super) fn validate(definition: &Node, errors: &mut Errors) {
 pub(super) fn validate_update(new: &Node, old: &Node, errors: &mut Errors) {
     let (new_spec, old_spec) = (new.at("spec"), old.at("spec"));
     let (new_names, old_names) = (new_spec.at("names"), old_spec.at("names"));
-    validate_spec(&new_spec, errors);
+    validate_spec(&new_spec, Some(&old_spec), errors);
     let is_established =
         |condition: Node| condition.text("type") == "Established" && condition.text("status") == "True";
     if old.at("status").each("conditions").any(is_established) {
@@ -67,7 +67,7 @@ pub(super) fn validate_status(new: &Node, _old: &Node, errors: &mut Errors) {
     stored_versions(new, errors);
 }
 
-fn validate_spec(spec: &Node, errors: &mut Errors) {
+fn validate_spec(spec: &Node, old: Option<&Node>, errors: &mut Errors) {
     let group = spec.at("group");
     let problems = names::dns_subdomain(group.str());
     if group.str().is_empty() {
@@ -84,21 +84,29 @@ fn validate_spec(spec: &Node, errors: &mut Errors) {
         }
     }
     let common: Vec<Option<Node>> = PARTS.iter().map(|part| common_part(spec, part)).collect();
-    versions(spec, &common, errors);
+    versions(spec, old, &common, errors);
     let entry = spec.at("names");
     for field in ["plural", "singular", "kind", "listKind"] {
         check::required(&entry.at(field), "", errors);
     }
     validate_names(&entry, errors);
+    let unchanged = spec.each("versions").next().is_some_and(|first| has_same_schema(&first, old));
     for (part, common) in PARTS.iter().zip(&common) {
         if let Some(common) = common {
-            (part.rule)(common, errors);
+            (part.rule)(common, unchanged, errors);
         }
     }
     conversion(&spec.at("conversion"), errors);
 }
 
-fn versions(spec: &Node, common: &[Option<Node>], errors: &mut Errors) {
+/// Whether the version was there before with the same schema.
+fn has_same_schema(version: &Node, old: Option<&Node>) -> bool {
+    let mut before = old.into_iter().flat_map(|old| old.each("versions"));
+    let before = before.find(|before| before.text("name") == version.text("name"));
+    before.is_some_and(|before| check::same(before.at("schema").value, version.at("schema").value))
+}
+
+fn versions(spec: &Node, old: Option<&Node>, common: &[Option<Node>], errors: &mut Errors) {
     let list = spec.at("versions");
     let mut seen: Vec<&str> = Vec::new();
     let mut is_unique = true;
@@ -110,7 +118,7 @@ fn versions(spec: &Node, common: &[Option<Node>], errors: &mut Errors) {
             errors.invalid_value(&version.at("name").path, &version.text("name").into(), problems.join(","));
         }
         for (part, _) in PARTS.iter().zip(common).filter(|(_, common)| common.is_none()) {
-            (part.rule)(&version.at(part.field), errors);
+            (part.rule)(&version.at(part.field), has_same_schema(&version, old), errors);
         }
         deprecation_warning(&version, errors);
         selectable_fields(&version, errors);
@@ -185,13 +193,18 @@ fn selectable_fields(version: &Node, errors: &mut Errors) {
 struct Part {
     field: &'static str,
     common: &'static str,
-    rule: fn(&Node, &mut Errors),
+    /// Told whether the schema of the version is as it was.
+    rule: fn(&Node, bool, &mut Errors),
 }
 
 const PARTS: &[Part] = &[
     Part { field: "schema", common: "validation", rule: validation },
-    Part { field: "subresources", common: "subresources", rule: subresources },
-    Part { field: "additionalPrinterColumns", common: "additionalPrinterColumns", rule: columns },
+    Part { field: "subresources", common: "subresources", rule: |part, _, errors| subresources(part, errors) },
+    Part {
+        field: "additionalPrinterColumns",
+        common: "additionalPrinterColumns",
+        rule: |part, _, errors| columns(part, errors),
+    },
 ];
 
 fn common_part<'a>(spec: &Node<'a>, part: &Part) -> Option<Node<'a>> {
@@ -200,9 +213,9 @@ fn common_part<'a>(spec: &Node<'a>, part: &Part) -> Option<Node<'a>> {
     all.all(|one| check::same(one, first)).then(|| Node::new(first, spec.path.child(part.common)))
 }
 
-fn validation(validation: &Node, errors: &mut Errors) {
+fn validation(validation: &Node, unchanged: bool, errors: &mut Errors) {
     if validation.has("openAPIV3Schema") {
-        schema::validate(&validation.at("openAPIV3Schema"), errors);
+        schema::validate(&validation.at("openAPIV3Schema"), unchanged, errors);
     }
 }
 

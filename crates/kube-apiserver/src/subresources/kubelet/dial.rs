@@ -6,18 +6,15 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use machinery::status::Status;
+use rustls::ClientConfig;
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring as tls_ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsConnector;
-
-use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::pki::{Credentials, Error};
 
@@ -97,7 +94,7 @@ impl Nodes {
             local,
             kubelet: ArcSwap::from_pointee(kubelet_config(credentials, credentials.kubelet_ca.as_deref())?),
             kubelet_unverified: ArcSwap::from_pointee(kubelet_config(credentials, None)?),
-            anyone: Arc::new(builder()?.with_no_client_auth()),
+            anyone: Arc::new(trust::client_without_verification().map_err(failed)?.with_no_client_auth()),
             running: Arc::new(Semaphore::new(RUNNING_MAX)),
         })
     }
@@ -150,11 +147,11 @@ impl Nodes {
     /// The node may have any address, so its certificate may name the node or the address; but never another node or a server.
     fn expecting(&self, place: &Place) -> Arc<ClientConfig> {
         let config = self.kubelet.load_full();
-        let Some(inner) = self.verifier.clone() else { return config };
+        let Some(verifier) = self.verifier.clone() else { return config };
         let mut config = ClientConfig::clone(&config);
         // A session that is taken up again would not be looked at.
         config.resumption = Resumption::disabled();
-        config.dangerous().set_certificate_verifier(Arc::new(KubeletOf { node: place.node.clone(), inner }));
+        config.dangerous().set_certificate_verifier(trust::kubelet_verifier(place.node.clone(), verifier));
         Arc::new(config)
     }
 }
@@ -216,21 +213,10 @@ fn in_go_words(error: &std::io::Error) -> String {
     }
 }
 
-type Builder = rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert>;
-
-/// A client that believes everyone.
-pub fn builder() -> Result<Builder, Error> {
-    let provider = Arc::new(tls_ring::default_provider());
-    let algorithms = provider.signature_verification_algorithms;
-    let builder =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Believer(algorithms))))
-}
-
 /// Without an authority it believes whatever kubelets show, as upstream does by default.
 fn kubelet_config(credentials: &Credentials, authority: Option<&str>) -> Result<ClientConfig, Error> {
     let builder = match authority {
-        None => builder()?,
+        None => trust::client_without_verification().map_err(failed)?,
         Some(authority) => trust::client(trust::bundle(authority.as_bytes()).map_err(failed)?).map_err(failed)?,
     };
     let Some(pair) = &credentials.kubelet_client else { return Ok(builder.with_no_client_auth()) };
@@ -245,128 +231,4 @@ fn failed(error: impl std::fmt::Display) -> Error {
 
 fn verifier(authority: &str) -> Result<Arc<dyn ServerCertVerifier>, Error> {
     trust::verifier(trust::bundle(authority.as_bytes()).map_err(failed)?).map_err(failed)
-}
-
-/// What API servers are called in their certificates, here and by kubeadm.
-const API_SERVER: &str = "kube-apiserver";
-const NODE_PREFIX: &str = "system:node:";
-
-/// Takes the certificate of one node's kubelet. Servers and other nodes have certificates of the same authority, and a node can
-/// announce their addresses as its own.
-#[derive(Debug)]
-struct KubeletOf {
-    node: String,
-    inner: Arc<dyn ServerCertVerifier>,
-}
-
-/// Whether a certificate of that subject can be the node's. Those of other makes may have any name.
-fn may_be_of(common_name: &str, node: &str) -> bool {
-    common_name != API_SERVER && common_name.strip_prefix(NODE_PREFIX).is_none_or(|name| name == node)
-}
-
-impl ServerCertVerifier for KubeletOf {
-    fn verify_server_cert(
-        &self,
-        leaf: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let (_, certificate) =
-            X509Certificate::from_der(leaf).map_err(|_| rustls::Error::from(rustls::CertificateError::BadEncoding))?;
-        let common_name = certificate.subject().iter_common_name().filter_map(|name| name.as_str().ok()).next();
-        if !may_be_of(common_name.unwrap_or_default(), &self.node) {
-            return Err(rustls::CertificateError::NotValidForName.into());
-        }
-        let by_address = self.inner.verify_server_cert(leaf, intermediates, name, ocsp, now);
-        match ServerName::try_from(self.node.as_str()) {
-            Ok(node) if by_address.is_err() => {
-                let by_name = self.inner.verify_server_cert(leaf, intermediates, &node, ocsp, now);
-                by_name.or(by_address)
-            }
-            _ => by_address,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// Takes any certificate whose key the other side has.
-#[derive(Debug)]
-struct Believer(WebPkiSupportedAlgorithms);
-
-impl ServerCertVerifier for Believer {
-    fn verify_server_cert(
-        &self,
-        _leaf: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _name: &ServerName<'_>,
-        _ocsp: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_schemes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_certificate_of_a_server_or_of_another_node_is_not_the_nodes() {
-        for (common_name, expected) in [
-            ("system:node:n1", true),
-            ("system:node:n2", false),
-            ("kube-apiserver", false),
-            ("n1.example.com", true),
-            ("", true),
-        ] {
-            assert_eq!(may_be_of(common_name, "n1"), expected, "{common_name}");
-        }
-        // Also for a node that is called as every server is.
-        assert!(!may_be_of("kube-apiserver", "localhost"));
-    }
 }
