@@ -6,6 +6,8 @@
 
 mod compile;
 mod facts;
+mod walk;
+mod explain;
 mod nftables;
 mod ranges;
 #[cfg(test)]
@@ -26,6 +28,8 @@ use reconcile::{Cluster, Key, Kind, Shutdown};
 use tokio::sync::{Notify, watch};
 
 use crate::{Error, Result};
+pub use explain::{Explained, Side, explain};
+
 use compile::Table;
 use facts::{Facts, Local};
 use nftables::Writer;

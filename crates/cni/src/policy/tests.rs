@@ -4,18 +4,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use super::compile::{Direction, Family, Match, Set, Table, Verdict, compile};
+use super::compile::{Direction, Match, Set, Table, Verdict, compile};
 use super::facts::{Facts, Local, SCTP, TCP, UDP};
+use super::walk::{Packet, walk};
 use super::*;
-
-/// A packet that opens a connection.
-#[derive(Clone, Copy)]
-pub struct Packet {
-    pub source: IpAddr,
-    pub target: IpAddr,
-    pub protocol: u8,
-    pub port: u16,
-}
 
 pub fn passes(table: &Table, packet: Packet) -> bool {
     if packet.source == packet.target {
@@ -26,42 +18,6 @@ pub fn passes(table: &Table, packet: Packet) -> bool {
         None => true,
         Some(chain) => walk(table, chain, packet).expect("a pod's chain decides"),
     })
-}
-
-fn walk(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
-    for rule in &table.chains[chain] {
-        if rule.matches.iter().all(|one| matches_packet(table, one, packet)) {
-            match &rule.verdict {
-                Verdict::Accept => return Some(true),
-                Verdict::Drop => return Some(false),
-                Verdict::Jump(chain) => {
-                    if let Some(decided) = walk(table, chain, packet) {
-                        return Some(decided);
-                    }
-                }
-            }
-        }
-    }
-    None
-}
-
-fn matches_packet(table: &Table, one: &Match, packet: Packet) -> bool {
-    let has = |set: &str, address: IpAddr| match &table.sets[set] {
-        Set::Addresses(_, members) => members.contains(&address),
-        Set::Ranges(_, ranges) => ranges.iter().any(|(first, last)| (*first..=*last).contains(&address)),
-        Set::Ports(_, members) => members.contains(&(address, packet.protocol, packet.port)),
-    };
-    match one {
-        Match::Peer { direction, family, set } => {
-            let other = if *direction == Direction::Ingress { packet.source } else { packet.target };
-            Family::of(&other) == *family && has(set, other)
-        }
-        Match::Target { family, set } => Family::of(&packet.target) == *family && has(set, packet.target),
-        Match::Protocol(protocol) => packet.protocol == *protocol,
-        Match::Port { protocol, first, last } => {
-            packet.protocol == *protocol && (*first..=*last).contains(&packet.port)
-        }
-    }
 }
 
 fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
