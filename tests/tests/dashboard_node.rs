@@ -8,7 +8,7 @@ mod on_node;
 use std::time::{Duration, Instant};
 
 use dashboard::{Live, Page};
-use futures::{SinkExt, StreamExt};
+use futures::StreamExt;
 use on_node::{IMAGE, Node};
 use serde_json::json;
 use tokio_tungstenite::tungstenite::Message;
@@ -41,7 +41,7 @@ fn terminals_and_measurements() {
             }
         }
         assert!(String::from_utf8_lossy(&said).contains("hello-"), "{said:?}");
-        let _ = terminal.close().await;
+        let _ = terminal.close(None).await;
 
         // A minute later what it used is known.
         let (began, mut last) = (Instant::now(), json!(null));

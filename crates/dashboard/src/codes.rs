@@ -10,7 +10,9 @@ use parking_lot::Mutex;
 use crate::access::Credential;
 
 pub(crate) const CODE_LIFETIME: SignedDuration = SignedDuration::from_mins(5);
-const CODES_MAX: usize = 64;
+const CODES_MAX: usize = 1024;
+/// Of one user, so that nobody takes away those of others.
+const CODES_PER_USER_MAX: usize = 8;
 /// So many attempts may fail from one address within a window.
 const FAILURES_MAX: u32 = 10;
 const WINDOW: SignedDuration = SignedDuration::from_mins(1);
@@ -23,6 +25,7 @@ pub(crate) struct Codes {
 }
 
 struct Code {
+    user: String,
     credential: Credential,
     /// When the credential itself ends.
     until: Option<Timestamp>,
@@ -32,6 +35,7 @@ struct Code {
 impl Codes {
     pub fn put(
         &self,
+        user: &str,
         code: &str,
         credential: Credential,
         until: Option<Timestamp>,
@@ -39,10 +43,11 @@ impl Codes {
     ) -> Result<(), Status> {
         let mut codes = self.codes.lock();
         codes.retain(|_, code| code.expires > now);
-        if codes.len() >= CODES_MAX {
+        let own = codes.values().filter(|code| code.user == user).count();
+        if own >= CODES_PER_USER_MAX || codes.len() >= CODES_MAX {
             return Err(Status::too_many_requests("too many codes wait to be used", 60));
         }
-        codes.insert(hash(code), Code { credential, until, expires: now + CODE_LIFETIME });
+        codes.insert(hash(code), Code { user: user.into(), credential, until, expires: now + CODE_LIFETIME });
         Ok(())
     }
 
@@ -101,17 +106,18 @@ mod tests {
     #[test]
     fn a_code_is_good_once_and_not_for_long() {
         let codes = Codes::default();
-        codes.put("one", Credential::Kubeconfig, None, at(0)).unwrap();
-        codes.put("two", Credential::Kubeconfig, None, at(0)).unwrap();
+        codes.put("ann", "one", Credential::Kubeconfig, None, at(0)).unwrap();
+        codes.put("ann", "two", Credential::Kubeconfig, None, at(0)).unwrap();
         assert!(codes.take("three", at(1)).is_none());
         assert!(codes.take("one", at(1)).is_some());
         assert!(codes.take("one", at(1)).is_none());
         assert!(codes.take("two", at(300)).is_none());
-        for number in 0..CODES_MAX {
-            codes.put(&number.to_string(), Credential::Kubeconfig, None, at(0)).unwrap();
+        for number in 0..CODES_PER_USER_MAX {
+            codes.put("ann", &number.to_string(), Credential::Kubeconfig, None, at(0)).unwrap();
         }
-        assert_eq!(codes.put("more", Credential::Kubeconfig, None, at(0)).unwrap_err().code, 429);
-        codes.put("later", Credential::Kubeconfig, None, at(301)).unwrap();
+        assert_eq!(codes.put("ann", "more", Credential::Kubeconfig, None, at(0)).unwrap_err().code, 429);
+        codes.put("ben", "other", Credential::Kubeconfig, None, at(0)).unwrap();
+        codes.put("ann", "later", Credential::Kubeconfig, None, at(301)).unwrap();
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Dashboard {
         match assets::file(name, &parts.headers) {
             Some(file) if name != "index.html" => Ok(Page::Answer(file)),
             // A route of the page; names of files have a dot in them.
-            _ if name == "index.html" || !name.contains('.') => Ok(Page::Index),
+            _ if name == "index.html" || !(name.contains('.') || name.starts_with("assets/")) => Ok(Page::Index),
             _ => Err(Status::new(404, "NotFound", "the dashboard has no such file")),
         }
     }
@@ -215,16 +215,16 @@ impl Dashboard {
             (None, Some((user, until))) => (Credential::Identity(user.clone()), Some(*until)),
             (None, None) => return Err(Status::unauthorized()),
         };
-        self.access.identify(&credential).await?;
-        let code = self.new_code(credential, until)?;
+        let user = self.access.identify(&credential).await?;
+        let code = self.new_code(&user.name, credential, until)?;
         let expires = (now + CODE_LIFETIME).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         Ok(answered(StatusCode::CREATED, &json!({"code": code, "expires": expires})))
     }
 
     /// A code that signs in once with that credential.
-    pub fn new_code(&self, credential: Credential, until: Option<Timestamp>) -> Result<String, Status> {
+    pub fn new_code(&self, user: &str, credential: Credential, until: Option<Timestamp>) -> Result<String, Status> {
         let code = self.sessions.random_text()?;
-        self.codes.put(&code, credential, until, Timestamp::now())?;
+        self.codes.put(user, &code, credential, until, Timestamp::now())?;
         Ok(code)
     }
 

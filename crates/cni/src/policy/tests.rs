@@ -1,10 +1,8 @@
 //! Packets walked through the rules, as the kernel would.
 
-use std::net::IpAddr;
-
 use serde_json::{Value, json};
 
-use super::compile::{Direction, Match, Set, Table, Verdict, compile};
+use super::compile::{Direction, Table, compile};
 use super::facts::{Facts, Local, SCTP, TCP, UDP};
 use super::walk::{Packet, walk};
 use super::*;

@@ -35,7 +35,8 @@ impl AsyncTell for Told {
             Change::Put(event) => _ = self.events.insert(name(&event), event),
             // Events end by themselves after a while; the page may still say what was.
             Change::Gone(event) => _ = self.events.remove(&name(&event)),
-            Change::Failed(status) => return self.context.fail(&status).await,
+            // A right that is missing is asked for again when the page looks again.
+            Change::Failed(status) => return self.context.fail(&status).await && status.code != 403,
         }
         let mut newest: Vec<&Value> = self.events.values().collect();
         newest.sort_by(|one, other| time(other).cmp(time(one)));

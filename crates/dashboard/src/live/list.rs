@@ -125,10 +125,11 @@ impl Said {
             });
             self.problem = problem;
         }
-        if !look.is_synced() {
+        let complete = look.is_synced();
+        let (columns, rows) = look.rows();
+        if !complete && rows.is_empty() {
             return frames;
         }
-        let (columns, rows) = look.rows();
         let usages = usages(usage);
         let wanted = Wanted {
             labels,
@@ -139,7 +140,9 @@ impl Said {
         };
         let window = view(&rows, &columns, &usages, &wanted);
         let shown: Vec<Value> = window.rows.iter().map(|row| row.shown(usages.get(&row.key()).copied())).collect();
-        let mut frame = json!({"total": rows.len(), "matching": window.matching, "from": window.from, "rows": shown});
+        let mut frame = json!({
+            "total": rows.len(), "matching": window.matching, "from": window.from, "rows": shown, "complete": complete,
+        });
         let columns = json!(*columns);
         let other_columns = self.columns.as_ref() != Some(&columns);
         if !other_columns && self.window.as_ref() == Some(&frame) {

@@ -29,7 +29,7 @@ pub(super) async fn run(context: Context, asked: Asked) {
         .finish();
     let list = format!("{}?{selector}", crate::ask::path(&asked.resource, &asked.namespace, ""));
     let shown = first.unwrap_or_default();
-    let mut told = Told { context: context.clone(), shown, path, polls: false };
+    let mut told = Told { context: context.clone(), shown, path, polls: false, disconnected: false };
     raw::follow(&context.signed_in.client, &list, &mut told).await;
     if told.polls {
         told.poll().await;
@@ -42,9 +42,19 @@ struct Told {
     shown: Value,
     path: String,
     polls: bool,
+    /// What the page was told last.
+    disconnected: bool,
 }
 
 impl Told {
+    async fn state(&mut self, disconnected: bool) -> bool {
+        if std::mem::replace(&mut self.disconnected, disconnected) == disconnected {
+            return true;
+        }
+        let state = if disconnected { "disconnected" } else { "connected" };
+        self.context.tell(json!({"state": state})).await
+    }
+
     async fn show(&mut self, object: Value) -> bool {
         let same = |field: &str| self.shown["metadata"][field] == object["metadata"][field];
         if same("uid") && same("resourceVersion") {
@@ -78,6 +88,9 @@ impl Told {
 #[async_trait::async_trait]
 impl AsyncTell for Told {
     async fn tell(&mut self, change: Change) -> bool {
+        if !matches!(change, Change::Failed(_)) && !self.state(false).await {
+            return false;
+        }
         match change {
             Change::All(mut objects) => {
                 // Items of a list do not say what they are; what was got does, and so does the next change.
@@ -97,7 +110,7 @@ impl AsyncTell for Told {
                 self.polls = true;
                 false
             }
-            Change::Failed(_) => self.context.tell(json!({"state": "disconnected"})).await,
+            Change::Failed(_) => self.state(true).await,
         }
     }
 }

@@ -15,6 +15,8 @@ use super::{ROWS_MAX, Table};
 use crate::kinds::Kind;
 
 const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
+/// What nobody can watch.
+const MEASUREMENTS: &str = "metrics.k8s.io";
 const PAGE: usize = 500;
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
@@ -25,7 +27,7 @@ const EVENT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Measurements are printed for people; here their numbers are wanted.
 fn accept(table: &Table) -> HeaderValue {
-    match table.kind.group == "metrics.k8s.io" {
+    match table.kind.group == MEASUREMENTS {
         true => HeaderValue::from_static("application/json"),
         false => TABLE,
     }
@@ -50,6 +52,10 @@ pub(super) async fn follow(client: &kube::Client, table: &Table) {
 
 async fn list_and_watch(client: &kube::Client, table: &Table) -> Result<(), Status> {
     let mut revision = list(client, table).await?;
+    if table.kind.group == MEASUREMENTS {
+        tokio::time::sleep(POLL).await;
+        return Ok(());
+    }
     loop {
         match watch(client, table, &mut revision).await {
             Err(status) if matches!(status.code, 404 | 405) => {
@@ -78,11 +84,16 @@ async fn list(client: &kube::Client, table: &Table) -> Result<String, Status> {
         if columns.is_empty() {
             columns = columns_of(&page);
         }
-        rows.extend(rows_of(&table.kind, &page).map(|row| (row.key(), Arc::new(row))));
+        let page_rows: Vec<(String, Arc<Row>)> =
+            rows_of(&table.kind, &page).map(|row| (row.key(), Arc::new(row))).collect();
+        next = page["metadata"]["continue"].as_str().unwrap_or_default().to_string();
+        if !next.is_empty() {
+            table.show_first(&columns, &page_rows);
+        }
+        rows.extend(page_rows);
         if rows.len() > ROWS_MAX {
             return Err(Status::too_large(format!("this list has more than {ROWS_MAX} objects: choose a namespace")));
         }
-        next = page["metadata"]["continue"].as_str().unwrap_or_default().to_string();
         if next.is_empty() {
             let revision = page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
             table.change(|state| {
@@ -128,8 +139,11 @@ fn apply(table: &Table, event: &Value, revision: &mut String) -> Result<(), Stat
     if let Some(seen) = first.and_then(newest).or_else(|| newest(object)).filter(|seen| !seen.is_empty()) {
         *revision = seen;
     }
-    if kind == "BOOKMARK" {
-        return Ok(());
+    match kind {
+        "BOOKMARK" => return Ok(()),
+        "ADDED" | "MODIFIED" | "DELETED" => {}
+        // A server that answers a watch with a list cannot watch.
+        _ => return Err(Status::method_not_allowed()),
     }
     let rows: Vec<Row> = match object["kind"] == "Table" {
         true => rows_of(&table.kind, object).collect(),

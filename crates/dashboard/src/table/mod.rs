@@ -135,6 +135,19 @@ impl Table {
         outcome
     }
 
+    /// A long list is looked at while it is still read for the first time.
+    fn show_first(&self, columns: &[Column], rows: &[(String, Arc<Row>)]) {
+        if self.state.lock().synced {
+            return;
+        }
+        self.change(|state| {
+            if state.columns.is_empty() {
+                state.columns = Arc::new(columns.to_vec());
+            }
+            state.rows.extend(rows.iter().cloned());
+        });
+    }
+
     fn fail(&self, status: Status) {
         self.change(|state| state.problem = Some(status));
     }

@@ -70,7 +70,7 @@ async fn serve(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
         history: None,
     };
     let page = Dashboard::new(page, access, shutdown.clone());
-    let code = page.new_code(Credential::Kubeconfig, None);
+    let code = page.new_code(&user.name, Credential::Kubeconfig, None);
     let code = code.map_err(|status| anyhow::anyhow!("make a code: {}", status.message))?;
     println!("the dashboard of {} as {}: http://{address}/dashboard/signin#code={code}", page.name(), user.name);
     accept(listener, page, shutdown).await;

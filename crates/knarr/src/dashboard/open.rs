@@ -1,10 +1,14 @@
 //! `knarr dashboard open`: an address that signs whoever has the kubeconfig in, once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
+
+/// By then a browser has read its file.
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 #[group(skip)]
@@ -24,14 +28,35 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let address = runtime.block_on(address(&flags))?;
     println!("{address}");
-    let desktop = ["WAYLAND_DISPLAY", "DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
-    if desktop && !flags.print {
-        let opened = Command::new("xdg-open").arg(&address).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        if let Err(error) = opened {
-            eprintln!("cannot open a browser with xdg-open: {error}; open the address yourself");
-        }
+    if !flags.print
+        && let Some(folder) = desktop_folder()
+        && let Err(error) = open_browser(&folder, &address)
+    {
+        eprintln!("cannot open a browser: {error:#}; open the address yourself");
     }
     Ok(())
+}
+
+/// A folder of this user's alone, on a machine with a desktop.
+fn desktop_folder() -> Option<PathBuf> {
+    let has = |name: &&str| std::env::var_os(name).is_some();
+    ["WAYLAND_DISPLAY", "DISPLAY"].iter().find(has)?;
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+}
+
+/// Everybody on the machine sees command lines, and the code in one would sign them in before the browser: it is told by a
+/// file that only this user can read, which is taken away again.
+fn open_browser(folder: &Path, address: &str) -> anyhow::Result<()> {
+    let file = folder.join(format!("knarr-dashboard-{}.html", std::process::id()));
+    let page =
+        format!("<!doctype html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url={address}\">");
+    kube_apiserver::pki::write_private_file(&file, &page)?;
+    let opened = Command::new("xdg-open").arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    if opened.is_ok() {
+        std::thread::sleep(READ_WITHIN);
+    }
+    std::fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?;
+    opened.map(|_| ()).context("run xdg-open")
 }
 
 /// The server makes the code; it is good for one sign-in within a few minutes, at that very server.
