@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use dashboard::{Live, Page};
 use futures::StreamExt;
 use on_node::{IMAGE, Node};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 #[test]
@@ -22,6 +22,9 @@ fn terminals_and_measurements() {
             "resources": {"limits": {"cpu": "100m", "memory": "32Mi"}}}]}});
     kubectl.ok_with(&["apply", "-f", "-"], &pod.to_string());
     kubectl.ok(&["wait", "--for=condition=Ready", "pod/busy", "--timeout=100s"]);
+    let ended = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "ended"}, "spec": {"restartPolicy": "Never",
+        "containers": [{"name": "c", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sh", "-c", "echo my last words; exit 3"]}]}});
+    kubectl.ok_with(&["apply", "-f", "-"], &ended.to_string());
     let tokio = tokio::runtime::Runtime::new().unwrap();
     tokio.block_on(async {
         let admin = Page::sign_in(&node.server.client().unwrap(), &json!({"clientCertificate": true})).await;
@@ -42,6 +45,25 @@ fn terminals_and_measurements() {
         }
         assert!(String::from_utf8_lossy(&said).contains("hello-"), "{said:?}");
         let _ = terminal.close(None).await;
+
+        // Usage stands in the row, and a pod that ended says why with its last words.
+        let mut live = admin.live().await;
+        let pods = json!({"group": "", "version": "v1", "resource": "pods"});
+        live.say(json!({"id": 1, "op": "list", "resource": pods, "namespace": "default", "text": "busy", "count": 5})).await;
+        live.until(1, "usage in the row", |frame| frame["rows"][0]["usage"]["cpu"].as_f64().is_some_and(|cpu| cpu > 0.0)).await;
+        live.say(json!({"id": 2, "op": "overview"})).await;
+        let used = |frame: &Value| frame["nodes"][0]["memory"]["usage"].as_f64().is_some_and(|used| used > 0.0);
+        let overview = live.until(2, "usage of the node", used).await;
+        assert_eq!(overview["nodes"][0]["ready"], true, "{overview}");
+        let why = dashboard::until("the end is explained", async || {
+            let why = admin.ok("api/why?version=v1&resource=pods&namespace=default&name=ended").await;
+            match why["verdict"] == "Container c ended: exit code 3" {
+                true => Ok(why),
+                false => Err(why.to_string()),
+            }
+        })
+        .await;
+        assert!(why["findings"].to_string().contains("my last words"), "{why}");
 
         // A minute later what it used is known.
         let (began, mut last) = (Instant::now(), json!(null));

@@ -57,7 +57,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
         certificates: Some(certificates(config.data_dir.join("tls"))),
         history: Some(dashboard::HistoryConfig {
             folder: config.data_dir.join("dashboard"),
-            client: kube::Client::new(Loopback::service_account(app.clone(), "kube-system", ACCOUNT, AGENT), "default"),
+            client: kube::Client::new(Loopback::component(app.clone(), USER, AGENT), "default"),
         }),
     };
     let page = Dashboard::new(page, Arc::new(Local { app: app.clone() }), shutdown);
@@ -84,8 +84,9 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
     Ok(())
 }
 
-/// As whom measurements are read; nothing else is done without a user.
-const ACCOUNT: &str = "knarr-dashboard";
+/// As whom measurements are read; nothing else is done without somebody who signed in. It is no service account, because
+/// whoever may make tokens in kube-system would have its rights.
+const USER: &str = "system:knarr:dashboard";
 const ROLE: &str = "system:knarr:dashboard";
 
 /// What it may read to measure.
@@ -104,7 +105,7 @@ pub fn permissions() -> [Value; 2] {
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
             "metadata": {"name": ROLE},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "kube-system"}],
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
         }),
     ]
 }

@@ -39,9 +39,8 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 
 /// A folder of this user's alone, on a machine with a desktop.
 fn desktop_folder() -> Option<PathBuf> {
-    let has = |name: &&str| std::env::var_os(name).is_some();
-    ["WAYLAND_DISPLAY", "DISPLAY"].iter().find(has)?;
-    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+    let desktop = ["WAYLAND_DISPLAY", "DISPLAY"].iter().any(|name| std::env::var_os(name).is_some());
+    std::env::var_os("XDG_RUNTIME_DIR").filter(|_| desktop).map(PathBuf::from)
 }
 
 /// Everybody on the machine sees command lines, and the code in one would sign them in before the browser: it is told by a
