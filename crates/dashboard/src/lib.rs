@@ -25,6 +25,7 @@ mod why;
 mod history;
 mod revisions;
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -56,7 +57,11 @@ pub type Certificates = Arc<dyn Fn() -> Vec<(String, jiff::Timestamp)> + Send + 
 pub struct HistoryConfig {
     pub folder: PathBuf,
     pub client: kube::Client,
+    pub restarts: Restarts,
 }
+
+/// How often the containers of each pod were started again, by `namespace/name`, as far as it is known without asking anybody.
+pub type Restarts = Arc<dyn Fn() -> HashMap<String, u8> + Send + Sync>;
 
 pub struct Dashboard {
     config: Config,

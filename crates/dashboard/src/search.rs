@@ -36,10 +36,13 @@ const LEFT_OUT: [(&str, &str); 6] = [
     ("apps", "controllerrevisions"),
 ];
 
+/// What discovery said, and when.
+type Known = (Arc<Vec<Described>>, Instant);
+
 /// Which kinds there are, by session.
 #[derive(Default)]
 pub(crate) struct Kinds {
-    known: Mutex<HashMap<String, (Arc<Vec<Described>>, Instant)>>,
+    known: Mutex<HashMap<String, Known>>,
 }
 
 impl Kinds {

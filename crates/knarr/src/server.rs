@@ -261,6 +261,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     if !flags.disables("metrics-server") {
         crate::metrics::start(&server.app, stop_components.clone()).await?;
     }
+    // The copies outlive the components: what these have begun ends when it has seen its own last write.
+    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd.servers.is_empty(), shutdown.clone());
     if !flags.disables(crate::disable::DASHBOARD) {
         let config = crate::dashboard::LocalConfig {
             data_dir: &flags.data_dir,
@@ -268,11 +270,10 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
             hosts: flags.tls_san.clone(),
             cluster_domain: &flags.node.cluster_domain,
             profiles: scheduling.profiles.clone(),
+            caches: local.caches(),
         };
         crate::dashboard::start(&server.app, config, stop_components.clone()).await.context("start the dashboard")?;
     }
-    // The copies outlive the components: what these have begun ends when it has seen its own last write.
-    let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd.servers.is_empty(), shutdown.clone());
     crate::disable::remove(&local.administrator(AGENT), &flags.disable).await;
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,

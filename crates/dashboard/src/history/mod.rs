@@ -30,10 +30,10 @@ pub(crate) struct History {
 /// Measures from now on, until told to stop.
 pub(crate) fn start(config: &HistoryConfig, shutdown: CancellationToken) -> Arc<History> {
     let ring = Arc::new(Mutex::new(Ring::new(config.folder.clone())));
-    let (client, kept) = (config.client.clone(), ring.clone());
+    let (client, kept, restarts) = (config.client.clone(), ring.clone(), config.restarts.clone());
     tasks::spawn(async move {
         tokio::select! {
-            () = sample::run(&client, &kept) => {}
+            () = sample::run(&client, &kept, &restarts) => {}
             () = shutdown.cancelled() => {}
         }
     });
@@ -84,7 +84,7 @@ fn shown(samples: &BTreeMap<i64, Sample>, start: i64, end: i64) -> Value {
         "series": {
             "cpu": series(|sample| Some(sample.cpu)), "memory": series(|sample| Some(sample.memory)),
             "rx": series(|sample| sample.rx), "tx": series(|sample| sample.tx),
-            "restarts": series(|sample| Some(f64::from(sample.restarts))),
+            "restarts": series(|sample| sample.restarts.map(f64::from)),
         },
     })
 }

@@ -26,7 +26,8 @@ pub(super) struct Sample {
     /// Bytes a second, where they are known.
     pub rx: Option<f64>,
     pub tx: Option<f64>,
-    pub restarts: u8,
+    /// Where somebody counts them.
+    pub restarts: Option<u8>,
 }
 
 pub(super) struct Ring {
@@ -61,7 +62,7 @@ impl Ring {
             for value in [Some(sample.cpu * 1e6), Some(sample.memory), sample.rx, sample.tx] {
                 body.extend_from_slice(&pack(value).to_le_bytes());
             }
-            body.push(sample.restarts);
+            body.push(sample.restarts.map_or(u8::MAX, |count| count.min(u8::MAX - 1)));
             count += 1;
         }
         bytes.push(b'M');
@@ -182,7 +183,7 @@ fn read_minute<'a>(
                 memory: value(4).unwrap_or(0.0),
                 rx: value(6),
                 tx: value(8),
-                restarts: own[10],
+                restarts: Some(own[10]).filter(|count| *count != u8::MAX),
             };
             found.insert(minute, sample);
         }
@@ -224,14 +225,14 @@ mod tests {
     fn what_is_put_is_read_even_behind_a_crash() {
         let folder = tempfile::tempdir().unwrap();
         let mut ring = Ring::new(folder.path().join("history"));
-        let sample = |cpu| Sample { cpu, memory: 1024.0, rx: Some(10.0), tx: None, restarts: 3 };
+        let sample = |cpu| Sample { cpu, memory: 1024.0, rx: Some(10.0), tx: None, restarts: Some(3) };
         for minute in 100..110 {
             let both = [("pod/a/p".to_string(), sample(0.25)), ("node/n".to_string(), sample(1.5))].into();
             ring.put(minute, &both).unwrap();
         }
         let found = read(&ring.files(), "node/n", 105);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [105, 106, 107, 108, 109]);
-        assert_eq!((found[&105].rx, found[&105].tx, found[&105].restarts), (Some(10.0), None, 3));
+        assert_eq!((found[&105].rx, found[&105].tx, found[&105].restarts), (Some(10.0), None, Some(3)));
         assert!((found[&105].cpu - 1.5).abs() < 0.01, "{:?}", found[&105]);
         assert!(read(&ring.files(), "node/other", 0).is_empty());
         let file = &ring.files()[0];

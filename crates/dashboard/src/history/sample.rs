@@ -12,21 +12,20 @@ use serde_json::Value;
 
 use super::STEP_SECONDS;
 use super::ring::{Ring, Sample};
+use crate::Restarts;
 use crate::kinds::Kind;
 use crate::table::row::each;
 
 const PARALLEL: usize = 8;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Objects of one page of a list.
-const PAGE: usize = 500;
 
-pub(super) async fn run(client: &kube::Client, ring: &Arc<Mutex<Ring>>) {
+pub(super) async fn run(client: &kube::Client, ring: &Arc<Mutex<Ring>>, restarts: &Restarts) {
     let mut counters = Counters::default();
     loop {
         let now = Timestamp::now().as_second();
         tokio::time::sleep(Duration::from_secs((STEP_SECONDS - now.rem_euclid(STEP_SECONDS)) as u64)).await;
         let minute = Timestamp::now().as_second() / STEP_SECONDS;
-        let samples = measure(client, &mut counters, minute).await;
+        let samples = measure(client, restarts, &mut counters, minute).await;
         if samples.is_empty() {
             continue;
         }
@@ -38,7 +37,12 @@ pub(super) async fn run(client: &kube::Client, ring: &Arc<Mutex<Ring>>) {
     }
 }
 
-async fn measure(client: &kube::Client, counters: &mut Counters, minute: i64) -> BTreeMap<String, Sample> {
+async fn measure(
+    client: &kube::Client,
+    restarts: &Restarts,
+    counters: &mut Counters,
+    minute: i64,
+) -> BTreeMap<String, Sample> {
     let nodes = match names(client, "nodes").await {
         Ok(nodes) => nodes,
         Err(status) => {
@@ -55,7 +59,7 @@ async fn measure(client: &kube::Client, counters: &mut Counters, minute: i64) ->
         }
     });
     let answers: Vec<(String, Value)> = asked.buffer_unordered(PARALLEL).filter_map(std::future::ready).collect().await;
-    let restarts = restarts(client).await;
+    let restarts = restarts();
     let mut samples = BTreeMap::new();
     for (node, summary) in &answers {
         read(node, summary, &restarts, counters, minute, &mut samples);
@@ -69,41 +73,6 @@ async fn names(client: &kube::Client, resource: &str) -> Result<Vec<String>, mac
     let path = crate::ask::path(&Kind::new("", "v1", resource), "", "");
     let list = crate::ask::ask(client, Method::GET, &path, accept, None).await?;
     Ok(each(&list["items"]).filter_map(|item| item["metadata"]["name"].as_str()).map(str::to_owned).collect())
-}
-
-/// How often the containers of each pod were started again; read off the server's own table, which is small.
-async fn restarts(client: &kube::Client) -> HashMap<String, u8> {
-    let accept = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
-    let (mut found, mut next) = (HashMap::new(), String::new());
-    loop {
-        let path = format!(
-            "/api/v1/pods?includeObject=Metadata&resourceVersion=0&limit={PAGE}&continue={}",
-            crate::ask::segment(&next)
-        );
-        let path = if next.is_empty() { path } else { path.replace("&resourceVersion=0", "") };
-        let Ok(page) = crate::ask::ask(client, Method::GET, &path, accept.clone(), None).await else { return found };
-        let column = each(&page["columnDefinitions"]).position(|one| one["name"] == "Restarts");
-        for row in each(&page["rows"]) {
-            let meta = &row["object"]["metadata"];
-            let cell = column.map(|column| &row["cells"][column]);
-            // `3`, or `3 (5m ago)`.
-            let count = cell.and_then(|cell| match cell {
-                Value::Number(number) => number.as_u64(),
-                Value::String(text) => text.split(' ').next().and_then(|count| count.parse().ok()),
-                _ => None,
-            });
-            let key = format!(
-                "pod/{}/{}",
-                meta["namespace"].as_str().unwrap_or_default(),
-                meta["name"].as_str().unwrap_or_default()
-            );
-            found.insert(key, u8::try_from(count.unwrap_or(0)).unwrap_or(u8::MAX));
-        }
-        next = page["metadata"]["continue"].as_str().unwrap_or_default().to_string();
-        if next.is_empty() {
-            return found;
-        }
-    }
 }
 
 /// The last counts of bytes, which only grow.
@@ -141,7 +110,7 @@ fn read(
     minute: i64,
     samples: &mut BTreeMap<String, Sample>,
 ) {
-    let mut put = |key: String, stats: &Value, restarts: u8| {
+    let mut put = |key: String, stats: &Value, restarts: Option<u8>| {
         let (Some(cpu), Some(memory)) =
             (stats["cpu"]["usageNanoCores"].as_f64(), stats["memory"]["workingSetBytes"].as_f64())
         else {
@@ -150,11 +119,11 @@ fn read(
         let (rx, tx) = counters.rates(&key, minute, &stats["network"]);
         samples.insert(key, Sample { cpu: cpu / 1e9, memory, rx, tx, restarts });
     };
-    put(format!("node/{node}"), &summary["node"], 0);
+    put(format!("node/{node}"), &summary["node"], None);
     for pod in each(&summary["pods"]) {
         let text = |field: &str| pod["podRef"][field].as_str().unwrap_or_default();
         let key = format!("pod/{}/{}", text("namespace"), text("name"));
-        let restarts = restarts.get(&key).copied().unwrap_or(0);
+        let restarts = restarts.get(&key["pod/".len()..]).copied();
         put(key, pod, restarts);
     }
 }
@@ -173,7 +142,7 @@ mod tests {
             pod["podRef"] = json!({"namespace": "a", "name": "p"});
             json!({"node": stats, "pods": [pod, {"podRef": {"namespace": "a", "name": "unknown"}}]})
         };
-        let (mut counters, restarts) = (Counters::default(), [("pod/a/p".to_string(), 4)].into());
+        let (mut counters, restarts) = (Counters::default(), [("a/p".to_string(), 4)].into());
         let mut at = |minute, rx| {
             let mut samples = BTreeMap::new();
             read("n", &summary(rx), &restarts, &mut counters, minute, &mut samples);
@@ -181,7 +150,7 @@ mod tests {
         };
         let first = at(1, 600);
         assert_eq!(first.keys().collect::<Vec<_>>(), ["node/n", "pod/a/p"]);
-        assert_eq!(first["pod/a/p"], Sample { cpu: 0.5, memory: 2048.0, rx: None, tx: None, restarts: 4 });
+        assert_eq!(first["pod/a/p"], Sample { cpu: 0.5, memory: 2048.0, rx: None, tx: None, restarts: Some(4) });
         assert_eq!(at(2, 1200)["node/n"].rx, Some(10.0));
         assert_eq!(at(3, 5)["node/n"].rx, None, "the counter began anew");
     }

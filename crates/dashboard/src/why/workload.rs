@@ -26,9 +26,11 @@ fn judge(kind: &Kind, object: &Value, pods: &[Value]) -> Report {
         pods.iter().filter(|pod| !selector.matches_everything() && selector.matches_object(pod)).collect();
     let (health, problem) = judge_health(kind, object);
     for condition in each(&object["status"]["conditions"]) {
-        let bad = (condition["type"] == "ReplicaFailure" && condition["status"] == "True")
-            || (condition["type"] == "Failed" && condition["status"] == "True")
-            || (matches!(text(condition, "type"), "Progressing" | "Available") && condition["status"] == "False");
+        let bad = match text(condition, "type") {
+            "ReplicaFailure" | "Failed" => condition["status"] == "True",
+            "Progressing" | "Available" => condition["status"] == "False",
+            _ => false,
+        };
         if bad {
             report.find(Finding::new(
                 format!("{}: {}", text(condition, "type"), text(condition, "reason")),

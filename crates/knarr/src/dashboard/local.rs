@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube_apiserver::app::App;
 use kube_apiserver::authn::{ANONYMOUS, User};
 use kube_apiserver::body::Sent;
@@ -19,7 +20,7 @@ use kube_apiserver::loopback::Loopback;
 use kube_apiserver::respond::Reply;
 use kube_apiserver::serve::Peer;
 use machinery::status::Status;
-use reconcile::Shutdown;
+use reconcile::{Caches, Shutdown};
 use serde_json::{Value, json};
 
 use super::AGENT;
@@ -36,6 +37,8 @@ pub struct Config<'a> {
     pub cluster_domain: &'a str,
     /// With what the scheduler decides here.
     pub profiles: Vec<kube_scheduler::profile::Profile>,
+    /// What the components of this process have read anyway.
+    pub caches: Arc<Caches>,
 }
 
 /// Serves it from now on.
@@ -58,6 +61,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
         history: Some(dashboard::HistoryConfig {
             folder: config.data_dir.join("dashboard"),
             client: kube::Client::new(Loopback::component(app.clone(), USER, AGENT), "default"),
+            restarts: restarts(config.caches),
         }),
     };
     let page = Dashboard::new(page, Arc::new(Local { app: app.clone() }), shutdown);
@@ -98,7 +102,7 @@ pub fn permissions() -> [Value; 2] {
             "metadata": {"name": ROLE, "annotations": annotations},
             "rules": [
                 {"apiGroups": [""], "resources": ["nodes/proxy", "nodes/stats"], "verbs": ["get"]},
-                {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["list"]},
+                {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]},
             ],
         }),
         json!({
@@ -108,6 +112,25 @@ pub fn permissions() -> [Value; 2] {
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
         }),
     ]
+}
+
+/// Read off the copy that the scheduler and the controllers keep; without them nothing is known.
+fn restarts(caches: Arc<Caches>) -> dashboard::Restarts {
+    Arc::new(move || {
+        let pods = caches.get::<Pod>("").map(|cache| cache.list()).unwrap_or_default();
+        let count = |pod: Arc<Pod>| {
+            let containers = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+            let count: i32 = containers.into_iter().flatten().map(|container| container.restart_count).sum();
+            let meta = &pod.metadata;
+            let key = format!(
+                "{}/{}",
+                meta.namespace.as_deref().unwrap_or_default(),
+                meta.name.as_deref().unwrap_or_default()
+            );
+            (key, u8::try_from(count).unwrap_or(u8::MAX))
+        };
+        pods.into_iter().map(count).collect()
+    })
 }
 
 /// Of the certificates that this server made for itself.
