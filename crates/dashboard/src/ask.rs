@@ -132,9 +132,16 @@ pub(crate) fn failed(error: &kube::Error) -> Status {
     Status::unavailable(format!("cannot reach the Kubernetes API: {text}"))
 }
 
-/// A name as one segment of a path.
+/// What a segment of a path may hold as it is.
+const PLAIN: percent_encoding::AsciiSet =
+    percent_encoding::NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
+/// A name as one segment of a path. Groups stand there as they are: whoever serves them is found by them.
 pub(crate) fn segment(name: &str) -> String {
-    percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC).to_string()
+    match name {
+        "." | ".." => name.replace('.', "%2E"),
+        _ => percent_encoding::utf8_percent_encode(name, &PLAIN).to_string(),
+    }
 }
 
 /// The path of a kind's objects, or of one of them.
@@ -158,4 +165,25 @@ pub(crate) fn query(pairs: &[(&str, &str)]) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     pairs.iter().filter(|(_, value)| !value.is_empty()).for_each(|(name, value)| _ = query.append_pair(name, value));
     query.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::kinds::Kind;
+
+    #[test]
+    fn paths_lead_nowhere_else() {
+        let check = |kind: Kind, namespace: &str, name: &str, expected: &str| {
+            assert_eq!(super::path(&kind, namespace, name), expected);
+        };
+        check(
+            Kind::new("metrics.k8s.io", "v1beta1", "pods"),
+            "a",
+            "",
+            "/apis/metrics.k8s.io/v1beta1/namespaces/a/pods",
+        );
+        check(Kind::new("", "v1", "pods"), "a", "../x?y#z", "/api/v1/namespaces/a/pods/..%2Fx%3Fy%23z");
+        check(Kind::new("", "v1", "nodes"), "", "..", "/api/v1/nodes/%2E%2E");
+        check(Kind::new("", "v1", "clusterroles"), "", "system:node", "/api/v1/clusterroles/system:node");
+    }
 }
