@@ -35,6 +35,7 @@ mod parts;
 mod dns;
 mod kube_proxy;
 mod ingress;
+mod dashboard;
 mod power_off;
 mod hollow_nodes;
 mod snapshot;
@@ -98,6 +99,8 @@ enum Command {
     KubeProxy(Box<kube_proxy::Flags>),
     /// Run the ingress controller alone, against any Kubernetes API.
     Ingress(ingress::AloneFlags),
+    /// Serve the dashboard alone, against any Kubernetes API, or open that of a server.
+    Dashboard(dashboard::Flags),
     /// End all pods of this machine's node, because the machine goes down.
     PowerOff(power_off::Flags),
     /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
@@ -180,6 +183,7 @@ fn main() -> anyhow::Result<()> {
         Command::Dns(flags) => dns::run(flags),
         Command::KubeProxy(flags) => kube_proxy::run(*flags),
         Command::Ingress(flags) => ingress::run(flags),
+        Command::Dashboard(flags) => dashboard::run(flags),
         Command::PowerOff(flags) => power_off::run(flags),
         Command::HollowNodes(flags) => hollow_nodes::run(flags),
         Command::Snapshot(command) => snapshot::run(command),

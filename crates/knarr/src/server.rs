@@ -70,7 +70,8 @@ pub struct Flags {
     #[arg(long, env = "KNARR_EVENT_TTL", default_value = "1h", value_parser = crate::options::seconds_or_duration)]
     event_ttl: Duration,
     /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager (servicelb),
-    /// local-storage, kube-proxy, dns (coredns), ingress (traefik), metrics-server, network-policy; or a file of manifests.
+    /// local-storage, kube-proxy, dns (coredns), ingress (traefik), metrics-server, network-policy, dashboard; or a file
+    /// of manifests.
     /// What an earlier start made for them is removed.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
@@ -273,6 +274,17 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     }
     // The copies outlive the components: what these have begun ends when it has seen its own last write.
     let local = crate::controllers::Local::new(server.app.clone(), !flags.etcd.servers.is_empty(), shutdown.clone());
+    if !flags.disables(crate::disable::DASHBOARD) {
+        let config = crate::dashboard::LocalConfig {
+            data_dir: &flags.data_dir,
+            name: host_name(),
+            hosts: flags.tls_san.clone(),
+            cluster_domain: &flags.node.cluster_domain,
+            profiles: scheduling.profiles.clone(),
+            caches: local.caches(),
+        };
+        crate::dashboard::start(&server.app, config, stop_components.clone()).await.context("start the dashboard")?;
+    }
     crate::disable::remove(&local.administrator(AGENT), &flags.disable).await;
     let controllers_config = match flags.disables("kube-controller-manager") {
         true => None,

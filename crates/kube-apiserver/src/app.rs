@@ -16,6 +16,7 @@ use crate::flowcontrol::FlowControl;
 use crate::health::Health;
 use crate::key_locks::KeyLocks;
 use crate::metrics::Metrics;
+use crate::mount::Mounts;
 use crate::offload::Offload;
 use crate::openapi::Documents;
 use crate::resources::Table;
@@ -46,6 +47,8 @@ pub struct App {
     pub webhooks: Pool,
     /// Where long pure work runs.
     pub offload: Offload,
+    /// Pages beside the API.
+    pub mounts: Mounts,
     pub settings: Settings,
     /// What `/flagz` shows.
     pub flags: crate::flagz::Flags,

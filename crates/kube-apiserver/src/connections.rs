@@ -66,7 +66,13 @@ pub async fn accept(
             let Some(Some((stream, peer))) = shaken else { return };
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                 let (app, peer) = (app.clone(), peer.clone());
-                async move { Ok::<_, Infallible>(serve(app, peer, request.map(Sent::Pieces)).await) }
+                async move {
+                    let request = request.map(Sent::Pieces);
+                    Ok::<_, Infallible>(match app.mounts.of(request.uri().path()) {
+                        Some(page) => page(peer, request).await,
+                        None => serve(app, peer, request).await,
+                    })
+                }
             });
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
             if let Err(error) = watcher.watch(connection).await {

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 pub mod serve;
 pub mod connections;
+pub mod mount;
 pub mod loopback;
 pub mod target;
 pub mod query;
@@ -55,6 +56,7 @@ pub mod app;
 pub mod options;
 pub mod given;
 pub mod views;
+pub mod revisions;
 pub mod key_locks;
 pub mod names;
 
@@ -241,6 +243,7 @@ async fn serve_with(
         aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
         webhooks: Default::default(),
         offload: Default::default(),
+        mounts: Default::default(),
         settings,
         flags: flagz::flags(config, options),
         clock,

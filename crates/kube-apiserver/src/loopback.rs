@@ -4,6 +4,7 @@
 //! authorization, admission, limits, metrics.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -48,6 +49,12 @@ impl Loopback {
     /// Someone who may do everything.
     pub fn administrator(app: Arc<App>, agent: &'static str) -> Loopback {
         Loopback::new(app, "kubernetes-admin".into(), vec!["system:masters".into()], agent)
+    }
+
+    /// A user who has proven to a part of this process who they are, from that address.
+    pub fn user(app: Arc<App>, user: User, address: Option<SocketAddr>, agent: &'static str) -> Loopback {
+        let peer = Peer { address, certificate: None, identity: Some(Arc::new(user)) };
+        Loopback { app, peer, agent: HeaderValue::from_static(agent) }
     }
 
     fn new(app: Arc<App>, name: String, mut groups: Vec<String>, agent: &'static str) -> Loopback {

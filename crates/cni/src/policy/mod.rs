@@ -6,9 +6,10 @@
 
 mod compile;
 mod facts;
+mod walk;
+mod explain;
 mod nftables;
 mod cut;
-mod walk;
 mod ranges;
 #[cfg(test)]
 mod kernel_tests;
@@ -28,6 +29,8 @@ use reconcile::{Cluster, Key, Kind, Shutdown};
 use tokio::sync::{Notify, watch};
 
 use crate::{Error, Result};
+pub use explain::{Explained, Side, explain};
+
 use compile::Table;
 use facts::{Facts, Local};
 use nftables::Writer;

@@ -25,7 +25,8 @@ pub fn passes(table: &Table, packet: Packet) -> bool {
     })
 }
 
-fn walk(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
+/// None where no rule of the chain decides.
+pub fn walk(table: &Table, chain: &str, packet: Packet) -> Option<bool> {
     for rule in table.chains.get(chain)? {
         if rule.matches.iter().all(|one| matches_packet(table, one, packet)) {
             match &rule.verdict {

@@ -17,7 +17,7 @@ const fn part(name: &'static str, others: &'static [&'static str], on_agents: bo
     Part { name, others, on_agents }
 }
 
-static PARTS: [Part; 9] = [
+static PARTS: [Part; 10] = [
     part("kube-controller-manager", &[], false),
     part("kube-scheduler", &[], false),
     part(CLOUD, &["servicelb"], false),
@@ -27,6 +27,7 @@ static PARTS: [Part; 9] = [
     part(INGRESS, &["traefik"], false),
     part(METRICS_SERVER, &[], false),
     part(NETWORK_POLICY, &[], true),
+    part(DASHBOARD, &[], false),
 ];
 
 const CLOUD: &str = "cloud-controller-manager";
@@ -35,6 +36,7 @@ const DNS: &str = "dns";
 const INGRESS: &str = "ingress";
 const METRICS_SERVER: &str = "metrics-server";
 pub const NETWORK_POLICY: &str = "network-policy";
+pub const DASHBOARD: &str = "dashboard";
 
 /// What `--disable` means.
 #[derive(Debug, Default, PartialEq, Eq)]

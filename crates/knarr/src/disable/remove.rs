@@ -3,7 +3,7 @@
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{CLOUD, DNS, INGRESS, LOCAL_STORAGE, METRICS_SERVER};
+use super::{CLOUD, DASHBOARD, DNS, INGRESS, LOCAL_STORAGE, METRICS_SERVER};
 
 /// Who writes what is ours: the server's first objects, the ingress, and controllers about any object.
 const MANAGERS: [&str; 5] =
@@ -44,6 +44,7 @@ fn objects(part: &str) -> Vec<Value> {
         DNS => crate::dns::objects(&[]),
         LOCAL_STORAGE => vec![crate::local_storage::class()],
         METRICS_SERVER => crate::metrics::permissions().into(),
+        DASHBOARD => crate::dashboard::permissions().into(),
         INGRESS => {
             let mut objects = vec![
                 object("v1", "Service", system, "knarr-ingress"),
