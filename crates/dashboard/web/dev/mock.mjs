@@ -203,6 +203,7 @@ function live(socket, found) {
     const { resource } = op.resource;
     if (!allowed(found, { verb: 'list', resource })) return send({ id: op.id, error: status(403, 'Forbidden', `${resource} is forbidden: User "${found.user}" cannot list resource "${resource}" in API group "" at the cluster scope`) });
     const kind = kinds.find((one) => one.resource === resource);
+    if (!kind) return send({ id: op.id, error: status(404, 'NotFound', 'the server could not find the requested resource') });
     const node = /spec\.nodeName=(.*)/.exec(op.fields ?? '')?.[1];
     const all = [...store.get(resource).values()].filter((item) => !op.namespace || item.metadata.namespace === op.namespace);
     let some = all.filter((item) => matches(item.metadata.labels, op.labels) && (!op.text || item.metadata.name.includes(op.text)) && (!node || item.spec?.nodeName === node));

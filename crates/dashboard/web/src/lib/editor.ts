@@ -64,7 +64,7 @@ export class Editor {
         extensions: [
           EditorView.cspNonce.of(nonce), lineNumbers(), foldGutter(), highlightSpecialChars(), history(), drawSelection(), indentOnInput(), bracketMatching(), closeBrackets(),
           highlightActiveLine(), highlightSelectionMatches(), search({ top: true }), yaml(), indentUnit.of('  '), syntaxHighlighting(colours), look,
-          autocompletion({ override: [complete(schema)], icons: false }), EditorView.contentAttributes.of({ 'aria-label': label }),
+          autocompletion({ override: [complete(schema)], icons: false }), EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }),
           keymap.of([{ key: 'Mod-s', run: () => { save(); return true; } }, ...completionKeymap, ...defaultKeymap, ...searchKeymap, ...historyKeymap, ...foldKeymap, indentWithTab]),
           EditorView.updateListener.of((update) => { if (update.docChanged) changed(update.state.doc.toString()); }),
           this.only.of([]),
