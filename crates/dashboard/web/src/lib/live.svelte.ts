@@ -4,9 +4,11 @@ import { ask, BASE, Refused } from './api';
 
 const RETRY_FIRST_MS = 500;
 const RETRY_MAX_MS = 10_000;
+/** The server closes with this code when it no longer knows the session. */
+const SESSION_ENDED = 4401;
 
 export type Message = Record<string, any>;
-interface Subscription { id: number; op: Message; hear: (message: Message) => void; failed?: (why: string) => void }
+interface Subscription { id: number; op: Message; hear: (message: Message) => void }
 
 export const live = $state<{ state: 'connecting' | 'open' | 'lost'; lostAt: number; retryAt: number }>({ state: 'connecting', lostAt: 0, retryAt: 0 });
 
@@ -34,14 +36,15 @@ export function connect() {
     const message = JSON.parse(event.data) as Message;
     subscriptions.get(message.id)?.hear(message);
   };
-  opened.onclose = () => {
+  opened.onclose = (event) => {
     if (socket !== opened) return;
     socket = null;
-    if (wanted) void lost();
+    if (wanted && event.code === SESSION_ENDED) ended();
+    else if (wanted) lost();
   };
 }
 
-async function lost() {
+function lost() {
   if (live.state !== 'lost') live.lostAt = Date.now();
   live.state = 'lost';
   live.retryAt = Date.now() + retry;
@@ -56,7 +59,7 @@ async function again() {
     if (wanted) connect();
   } catch (error) {
     if (error instanceof Refused && error.code === 401) ended();
-    else if (wanted) void lost();
+    else if (wanted) lost();
   }
 }
 

@@ -29,12 +29,12 @@ export interface ListOp {
 export interface Amounts { capacity: number; allocatable: number; requests: number; usage: number | null }
 export interface OverviewNode {
   name: string; ready: boolean; roles: string[]; cpu: Amounts; memory: Amounts;
-  pods: { allocatable: number; running: number }; pressure: string[]; version: string;
+  pods: { allocatable: number; running: number }; pressure: string[]; version: string; unschedulable?: boolean;
 }
-export interface Unhealthy extends Ref { reason: string; message: string; since: string | null }
+export interface Unhealthy extends Ref { reason: string; message: string; since: string | null; health?: Health }
 export interface Overview {
   nodes: OverviewNode[]; unhealthy: Unhealthy[]; warnings: Obj[]; certificates: { name: string; expires: string }[];
-  counts: Record<string, number>; version: string;
+  counts: Record<string, number>; version: string; forbidden?: string[];
 }
 
 export interface MapNode extends Ref { id: string; kind: string; health: Health; summary: string }
