@@ -34,3 +34,24 @@ export function intent(object: Obj): Obj {
   const { managedFields: _1, resourceVersion: _2, generation: _3, uid: _4, creationTimestamp: _5, selfLink: _6, ...metadata } = rest.metadata ?? {};
   return { ...rest, metadata };
 }
+
+const FIRST = ['apiVersion', 'kind', 'metadata'];
+const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
+
+/** YAML for comparing two states: keys in one order, without the copy that kubectl keeps of what it applied. */
+export function forDiff(object: Obj, status = false): string {
+  const own = status ? withoutManagedFields(object) : intent(object);
+  const { [LAST_APPLIED]: _, ...annotations } = own.metadata?.annotations ?? {};
+  const metadata = { ...own.metadata };
+  if (Object.keys(annotations).length) metadata.annotations = annotations;
+  else delete metadata.annotations;
+  return toYaml(ordered({ ...own, metadata }, FIRST));
+}
+
+function ordered(value: unknown, first: string[] = ['name']): unknown {
+  if (Array.isArray(value)) return value.map((item) => ordered(item));
+  if (typeof value !== 'object' || value === null) return value;
+  const rank = (key: string) => (first.includes(key) ? first.indexOf(key) : first.length);
+  const keys = Object.keys(value).sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
+  return Object.fromEntries(keys.map((key) => [key, ordered((value as Obj)[key])]));
+}
