@@ -18,19 +18,29 @@ const { browser, faults, visitor, shot, accessible } = await start(options);
 const page = await visitor();
 const began = Date.now();
 
+// Pods come and go on the browser's own machine, and chromium gives up what it was loading when an interface does.
+async function steadily(act) {
+  for (let tries = 5; ; tries--) {
+    try { return await act(); } catch (error) {
+      if (tries === 0 || !/ERR_NETWORK_CHANGED|Failed to fetch/.test(error.message)) throw error;
+      await new Promise((done) => setTimeout(done, 500));
+    }
+  }
+}
+const visit = (where, address) => steadily(() => where.goto(address));
 const see = (text, where = page) => where.getByText(text).first().waitFor();
-const open = async (path) => { await page.goto(base + path); };
+const open = (path) => visit(page, base + path);
 const object = (resource, name, tab = '', namespace = 'shop') => `object?r=${resource}&${namespace ? `ns=${namespace}&` : ''}name=${name}${tab && `&tab=${tab}`}`;
 const FRONTEND = ['apps/v1/deployments', 'frontend'];
 const button = (name, where = page) => where.getByRole('button', { name, exact: true }).first();
 
 /** A request as the page itself makes it. */
 async function api(path, init = {}) {
-  return page.evaluate(async ([path, init]) => {
+  return steadily(() => page.evaluate(async ([path, init]) => {
     const session = await (await fetch('/dashboard/api/session')).json();
     const response = await fetch(`/dashboard/k8s${path}`, { ...init, headers: { 'Content-Type': 'application/merge-patch+json', 'X-Knarr-Csrf': session.csrf, ...init.headers } });
     return response.json();
-  }, [path, init]);
+  }, [path, init]));
 }
 const DEPLOYMENT = '/apis/apps/v1/namespaces/shop/deployments/frontend';
 async function until(what, check) {
@@ -40,7 +50,7 @@ async function until(what, check) {
 
 const steps = {
   async 'sign in'() {
-    await page.goto(`${base}signin`);
+    await visit(page, `${base}signin`);
     await see('See the whole cluster');
     await accessible(page, 'sign in');
     await shot(page, 'signin');
@@ -82,7 +92,10 @@ const steps = {
     await scroll(rows);
     await page.keyboard.press('/');
     await page.keyboard.type('frontend');
-    await until('the search leaves out the rest', async () => Number(await table.getAttribute('aria-rowcount')) - 1 <= 10);
+    await until('the search leaves out the rest', () => page.evaluate(() => {
+      const names = [...document.querySelectorAll('.body .row a')].map((link) => link.textContent);
+      return location.search.includes('q=frontend') && names.length > 0 && names.every((name) => name.includes('frontend'));
+    }));
     await page.keyboard.press('Escape');
     await page.keyboard.press('j');
     await page.locator('.row.cursor').waitFor();
@@ -272,16 +285,20 @@ const steps = {
     await page.locator('.uplot, .state.empty').first().waitFor();
     await accessible(page, 'history');
     await shot(page, 'history');
+    const step = (text) => api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ metadata: { annotations: { 'example.com/step': text } } }) });
+    await step('one');
+    await step('two');
     await open(object(...FRONTEND, 'revisions'));
     const revisions = page.getByLabel('Revisions', { exact: true }).getByRole('button');
-    await revisions.nth(1).click();
-    await page.locator('.diff, .none').first().waitFor();
+    await revisions.first().waitFor();
+    for (let at = 0; !(await page.locator('.diff .new', { hasText: 'step: one' }).count()); at++) {
+      assert(at < (await revisions.count()), 'the first step is among the revisions');
+      await revisions.nth(at).click();
+    }
     await accessible(page, 'revisions');
     await shot(page, 'revisions');
-    const before = (await api(DEPLOYMENT)).metadata.resourceVersion;
     await button('Put this back').click();
-    await until('an earlier state is put back', async () => (await api(DEPLOYMENT)).metadata.resourceVersion !== before);
-    await api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ spec: { replicas: 3 } }) });
+    await until('an earlier state is put back', async () => (await api(DEPLOYMENT)).metadata.annotations['example.com/step'] === 'one');
   },
 
   async search() {
@@ -327,7 +344,7 @@ const steps = {
     // While the line is down, nothing gets through.
     let down = false;
     await other.routeWebSocket(/api\/live/, (socket) => { if (down) socket.close(); else { socket.connectToServer(); end = () => socket.close(); } });
-    await other.goto(`${base}list?r=apps/v1/deployments&ns=shop`);
+    await visit(other, `${base}list?r=apps/v1/deployments&ns=shop`);
     await other.locator('.body .row a').first().waitFor();
     down = true;
     await end();
@@ -362,7 +379,7 @@ const steps = {
   async 'who may only look'() {
     if (!options.viewer) return;
     const other = await visitor();
-    await other.goto(`${base}signin`);
+    await visit(other, `${base}signin`);
     await other.fill('input[name=token]', 'not a token');
     await other.getByRole('button', { name: 'Sign in', exact: true }).click();
     // The mock takes any token.
@@ -370,15 +387,15 @@ const steps = {
     await other.fill('input[name=token]', options.viewer);
     await other.getByRole('button', { name: 'Sign in', exact: true }).click();
     await other.getByRole('navigation').first().waitFor();
-    await other.goto(`${base}list?r=/v1/secrets&ns=shop`);
+    await visit(other, `${base}list?r=/v1/secrets&ns=shop`);
     await see('You may not see this', other);
     await accessible(other, 'forbidden');
     await shot(other, 'forbidden');
-    await other.goto(base + object(...FRONTEND));
+    await visit(other, base + object(...FRONTEND));
     await see('Rollout', other);
     await other.waitForTimeout(800);
     for (const name of ['Scale', 'Restart', 'Delete', 'Roll back']) assert.equal(await other.getByRole('button', { name, exact: true }).count(), 0, `who may only look has no button ${name}`);
-    await other.goto(base + object(...FRONTEND, 'yaml'));
+    await visit(other, base + object(...FRONTEND, 'yaml'));
     await see('read only', other);
     await other.locator('.who button').first().click();
     await button('Sign out', other).click();

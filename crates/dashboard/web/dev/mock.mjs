@@ -10,7 +10,7 @@ import { world, table, healthOf, hostile } from './world.mjs';
 const PORT = Number(process.env.PORT ?? 8099);
 const dist = new URL('../dist/', import.meta.url);
 const sessions = new Map();
-const { kinds, store, put, drop, listeners } = world(Number(process.env.PODS ?? 30_000));
+const { kinds, store, put, drop, listeners, history } = world(Number(process.env.PODS ?? 30_000));
 const status = (code, reason, message, more = {}) => ({ kind: 'Status', apiVersion: 'v1', status: 'Failure', code, reason, message, ...more });
 const types = { js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml', woff2: 'font/woff2', html: 'text/html; charset=utf-8' };
 
@@ -88,8 +88,7 @@ async function questions(request, response, url, query, found) {
     case 'revisions': {
       const object = store.get(get('resource'))?.get(`${get('namespace')}/${get('name')}`);
       if (!object) return json(response, 404, status(404, 'NotFound', 'no such object'));
-      const earlier = (n) => ({ ...object, spec: { ...object.spec, replicas: Math.max(0, (object.spec?.replicas ?? 3) - n) }, metadata: { ...object.metadata, resourceVersion: String(Number(object.metadata.resourceVersion) - n), labels: { ...object.metadata.labels, step: `v${9 - n}` } } });
-      return json(response, 200, { complete: false, revisions: [0, 1, 2, 3].map((n) => ({ revision: earlier(n).metadata.resourceVersion, time: new Date(Date.now() - n * 42e5).toISOString(), manager: ['kubectl-client-side-apply', 'kube-controller-manager', 'kubectl-edit', 'helm'][n], object: n ? earlier(n) : object })) });
+      return json(response, 200, { complete: false, revisions: history.get(`${get('resource')} ${get('namespace')}/${get('name')}`) ?? [{ revision: object.metadata.resourceVersion, time: null, manager: '', object }] });
     }
     default: return json(response, 404, status(404, 'NotFound', 'no such path'));
   }

@@ -44,10 +44,14 @@ export function world(podCount) {
   let revision = 1000;
   const store = new Map(KINDS.map((one) => [one.resource, new Map()]));
   const listeners = new Set();
+  // Earlier states of what is not made in thousands.
+  const history = new Map();
   const put = (resource, object) => {
     const own = KINDS.find((one) => one.resource === resource);
     const full = { apiVersion: own.group ? `${own.group}/${own.version}` : own.version, kind: own.kind, ...object, metadata: { creationTimestamp: new Date(Date.now() - ((revision * 7919) % 900_000) * 1000).toISOString(), uid: randomUUID(), ...object.metadata, resourceVersion: String(++revision) } };
     store.get(resource).set(`${full.metadata.namespace ?? ''}/${full.metadata.name}`, full);
+    const key = `${resource} ${full.metadata.namespace ?? ''}/${full.metadata.name}`;
+    if (resource !== 'pods') history.set(key, [{ revision: full.metadata.resourceVersion, time: new Date().toISOString(), manager: 'knarr-dashboard', object: structuredClone(full) }, ...(history.get(key) ?? [])].slice(0, 100));
     for (const told of listeners) told();
     return full;
   };
@@ -82,5 +86,5 @@ export function world(podCount) {
   put('cronjobs', { metadata: { namespace: 'billing', name: 'close-books' }, spec: { schedule: '0 3 * * *', concurrencyPolicy: 'Forbid', jobTemplate: { spec: { template: template('books', 'registry.example/books:2') } } }, status: {} });
   for (const [type, reason, message] of [['Warning', 'BackOff', 'Back-off restarting failed container app in pod payments'], ['Warning', 'FailedScheduling', '0/6 nodes are available: 6 Insufficient cpu.'], ['Normal', 'Pulled', 'Container image "registry.example/cart:1.4.2" already present on machine'], ['Warning', 'Unhealthy', `Readiness probe failed: ${hostile.markup} ${hostile.escape}`], ['Normal', 'Started', 'Container started']]) put('events', { metadata: { namespace: 'shop', name: `e-${reason}` }, type, reason, message, count: 4, lastTimestamp: new Date(Date.now() - 2e5).toISOString(), involvedObject: { apiVersion: 'v1', kind: 'Pod', namespace: 'shop', name: 'train-model-0' } });
   for (let at = 0; at < podCount; at++) pod('load', `hollow-${String(at).padStart(5, '0')}-${(at * 7919).toString(36)}`, 'hollow', at);
-  return { kinds: KINDS, store, put, drop, listeners };
+  return { kinds: KINDS, store, put, drop, listeners, history };
 }

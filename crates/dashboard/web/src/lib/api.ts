@@ -4,6 +4,8 @@ import type { Obj, Ref, Resource } from './types';
 
 export const BASE = '/dashboard';
 const REQUEST_TIMEOUT_MS = 30_000;
+const GET_TRIES = 3;
+const RETRY_MS = 400;
 
 export class Refused extends Error {
   constructor(readonly code: number, readonly reason: string, message: string, readonly status: Obj | null = null) {
@@ -26,15 +28,22 @@ export async function send(path: string, request: Request = {}): Promise<Respons
   if (method !== 'GET') headers['X-Knarr-Csrf'] = csrf;
   if (request.body !== undefined) headers['Content-Type'] = request.type ?? 'application/json';
   const body = request.body === undefined ? undefined : typeof request.body === 'string' ? request.body : JSON.stringify(request.body);
-  let response: Response;
-  try {
-    response = await fetch(BASE + path, { method, headers, body, credentials: 'same-origin', signal: request.signal ?? AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
-  } catch (error) {
-    if ((error as Error).name === 'AbortError') throw error;
-    throw new Refused(0, 'Unreachable', 'the server cannot be reached');
-  }
+  const response = await fetched(BASE + path, { method, headers, body, credentials: 'same-origin', signal: request.signal ?? AbortSignal.timeout(REQUEST_TIMEOUT_MS) });
   if (!response.ok) throw await refusal(response, path);
   return response;
+}
+
+/** Who changes networks loses what is under way; what only reads is asked again. */
+async function fetched(address: string, init: RequestInit): Promise<Response> {
+  for (let tries = init.method === 'GET' ? GET_TRIES : 1; ; tries--) {
+    try {
+      return await fetch(address, init);
+    } catch (error) {
+      if (['AbortError', 'TimeoutError'].includes((error as Error).name) && init.signal?.aborted) throw error;
+      if (tries <= 1) throw new Refused(0, 'Unreachable', 'the server cannot be reached');
+      await new Promise((done) => setTimeout(done, RETRY_MS));
+    }
+  }
 }
 
 async function refusal(response: Response, path: string): Promise<Refused> {
