@@ -188,7 +188,8 @@ const steps = {
     await type('replicas:', 'replicas: 2');
     await see('The server accepts this');
     await shot(page, 'yaml');
-    await api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ metadata: { annotations: { 'example.com/owner': 'somebody else' } } }) });
+    const other = `somebody else at ${Date.now()}`;
+    await api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ metadata: { annotations: { 'example.com/owner': other } } }) });
     await see('Somebody changed this object');
     await button('Review Ctrl S').click();
     const dialog = page.getByRole('dialog');
@@ -197,11 +198,11 @@ const steps = {
     await shot(page, 'diff');
     await button('Apply', dialog).click();
     await see('Somebody else was faster');
-    await see('somebody else', page.getByRole('dialog'));
+    await see(other, page.getByRole('dialog'));
     await accessible(page, 'conflict');
     await shot(page, 'conflict');
     await button('Apply mine on top', page.getByRole('dialog')).click();
-    await until('both changes are made', async () => { const now = await api(DEPLOYMENT); return now.spec.replicas === 2 && now.metadata.annotations['example.com/owner'] === 'somebody else'; });
+    await until('both changes are made', async () => { const now = await api(DEPLOYMENT); return now.spec.replicas === 2 && now.metadata.annotations['example.com/owner'] === other; });
     await api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ spec: { replicas: 3 } }) });
   },
 
@@ -286,6 +287,7 @@ const steps = {
     await accessible(page, 'history');
     await shot(page, 'history');
     const step = (text) => api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ metadata: { annotations: { 'example.com/step': text } } }) });
+    await step('none');
     await step('one');
     await step('two');
     await open(object(...FRONTEND, 'revisions'));
