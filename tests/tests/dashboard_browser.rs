@@ -60,10 +60,18 @@ fn furnish(node: &Node) {
     kubectl.ok(&["create", "namespace", "shop"]);
     node.server.default_account("shop").expect("the account of the pods");
     for object in shop() {
-        kubectl.ok_with(&["apply", "-n", "shop", "-f", "-"], &object.to_string());
+        kubectl.ok_with(&["create", "-n", "shop", "-f", "-"], &object.to_string());
     }
     kubectl.ok(&["create", "serviceaccount", "viewer", "-n", "shop"]);
-    kubectl.ok(&["create", "rolebinding", "viewers", "-n", "shop", "--clusterrole=view", "--serviceaccount=shop:viewer"]);
+    kubectl.ok(&[
+        "create",
+        "rolebinding",
+        "viewers",
+        "-n",
+        "shop",
+        "--clusterrole=view",
+        "--serviceaccount=shop:viewer",
+    ]);
     kubectl.ok(&["rollout", "status", "deployment/frontend", "-n", "shop", "--timeout=120s"]);
     // The second revision, so that there is one to go back to.
     kubectl.ok(&["set", "env", "deployment/frontend", "-n", "shop", "COLOUR=blue"]);
