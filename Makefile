@@ -32,6 +32,7 @@ before-run:
 
 build: ## Build the program for speed, as `make bench` measures it; target/bin has it as knarr and as kubectl.
 	@scripts/install-tools build
+	@scripts/build-page
 	@test -e $(PROGRAM) || echo "building knarr (profile $(PROFILE)): on two cores the first build takes about $(MINUTES) minutes"
 	$(CARGO) build --profile $(PROFILE) --locked $(PACKAGES)
 	@mkdir -p target/bin
@@ -40,10 +41,13 @@ build: ## Build the program for speed, as `make bench` measures it; target/bin h
 
 release: ## Build the static program that is given to others, into target/dist, with its bill of materials and checksums.
 	@scripts/install-tools build
+	@scripts/build-page required
 	@scripts/release
 
-test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries.
+test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries, a real browser.
 	@scripts/install-tools test
+	@scripts/build-page
+	@scripts/test-page
 	$(CARGO) build --locked --workspace
 	$(CARGO) $(TEST_RUNNER) --locked --workspace $(TESTS)
 
@@ -73,6 +77,7 @@ advisories:
 
 bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
+	@scripts/build-page
 	$(CARGO) build --release --locked -p knarr
 	$(CARGO) build --release --locked -p benches
 	KNARR_BINARY=$(CURDIR)/target/release/knarr target/release/benches all
