@@ -193,13 +193,13 @@ mod tests {
     async fn heavy_writes_wait_for_memory_and_then_come_back_later() {
         let offload = Offload::default();
         let half = (MEMORY_KIB_MAX as usize) * 512;
-        let (first, _second) = (offload.memory(half).await.unwrap(), offload.memory(half).await.unwrap());
+        let (first, second) = (offload.memory(half).await.unwrap(), offload.memory(half).await.unwrap());
         let refused = offload.memory(1).await.unwrap_err();
         assert_eq!(refused.code, 429);
         drop(first);
-        offload.memory(half).await.unwrap();
+        drop(offload.memory(half).await.unwrap());
         // More than all there is means alone, not never.
-        drop(_second);
-        offload.memory(usize::MAX).await.unwrap();
+        drop(second);
+        drop(offload.memory(usize::MAX).await.unwrap());
     }
 }
