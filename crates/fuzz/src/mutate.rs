@@ -30,7 +30,7 @@ fn change(random: &mut Random, input: &mut Vec<u8>, examples: &[Vec<u8>], words:
             let copied = other[piece(random, other.len())].to_vec();
             put(input, at, &copied);
         }
-        6 if !words.is_empty() => put(input, at, *random.pick::<&[u8]>(words)),
+        6 if !words.is_empty() => put(input, at, random.pick::<&[u8]>(words)),
         7 => {
             let number = random.pick(&LIMITS).to_be_bytes();
             let width = *random.pick(&[1, 2, 4, 8]);
