@@ -137,6 +137,8 @@ async fn steps(
     if is_served(app, &target) {
         noted.target = target.clone();
     }
+    noted.long_running = is_long_running(&target);
+    let timeout = if noted.long_running { REQUEST_TIMEOUT } else { request_timeout(query.get("timeout"))? };
     let user = match &peer.identity {
         Some(user) => User::clone(user),
         None => {
@@ -144,7 +146,6 @@ async fn steps(
             proven.inspect_err(|_| record(app, peer, parts, &target, None, noted))?
         }
     };
-    noted.long_running = is_long_running(&target);
     record(app, peer, parts, &target, Some(&user), noted);
     let attributes = attributes_of(&user, &target, path, &query);
     let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
@@ -184,7 +185,7 @@ async fn steps(
         return match long_running {
             // A watch there ends as one here does.
             true => Ok(passed.await?.map(|body| body.until(app.health.stopping.child_token()))),
-            false => tokio::time::timeout(REQUEST_TIMEOUT, passed).await.unwrap_or_else(|_| Err(too_late())),
+            false => tokio::time::timeout(timeout, passed).await.unwrap_or_else(|_| Err(too_late())),
         };
     }
     let elsewhere = target.is_resource && subresources::kubelet::is_elsewhere(&target.subresource);
@@ -247,13 +248,28 @@ async fn steps(
     let dispatched = app.offload.run_if(heavy, dispatch(&call, body));
     let outcome = match long_running {
         true => dispatched.await,
-        false => match tokio::time::timeout(REQUEST_TIMEOUT, dispatched).await {
+        false => match tokio::time::timeout(timeout, dispatched).await {
             Ok(outcome) => outcome,
             Err(_) => Err(too_late()),
         },
     };
     noted.take_from(&call);
     outcome
+}
+
+/// How long a request may take: as long as it says, and never longer than all may.
+fn request_timeout(text: &str) -> Result<Duration, Status> {
+    if text.is_empty() {
+        return Ok(REQUEST_TIMEOUT);
+    }
+    // What Go writes is a part of what jiff reads: without words and spaces.
+    let plain = text.chars().all(|sign| sign.is_ascii_digit() || "+-.nuµmsh".contains(sign));
+    let asked = plain.then(|| text.parse::<jiff::SignedDuration>().ok()).flatten().ok_or_else(|| {
+        let why = format!("invalid timeout specified in the request URL - time: invalid duration {text:?}");
+        Status::bad_request(why)
+    })?;
+    let asked = Duration::try_from(asked).unwrap_or_default();
+    Ok(if asked.is_zero() { REQUEST_TIMEOUT } else { asked.min(REQUEST_TIMEOUT) })
 }
 
 fn too_late() -> Status {
@@ -437,5 +453,22 @@ fn add_headers(reply: &mut Reply, noted: &Noted) {
     }
     if let Some(id) = &noted.id {
         headers.insert(AUDIT_ID, id.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_say_how_long_they_may_take() {
+        let seconds =
+            |text: &str| request_timeout(text).map(|time| time.as_secs_f64()).map_err(|status| status.message);
+        assert_eq!(
+            [seconds(""), seconds("0s"), seconds("3m"), seconds("1.5s")],
+            [Ok(60.0), Ok(60.0), Ok(60.0), Ok(1.5)]
+        );
+        let why = "invalid timeout specified in the request URL - time: invalid duration \"invalid\"";
+        assert_eq!(seconds("invalid"), Err(why.into()));
     }
 }

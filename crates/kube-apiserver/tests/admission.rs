@@ -310,6 +310,42 @@ async fn quotas_of_pods_count_what_containers_ask_for() {
     assert_eq!(full, (403, sentence.into()));
 }
 
+/// A pod that gets a deadline is of the scope Terminating from then on, and the next one finds the quota full at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_changes_its_scope_is_counted_by_the_new_one() {
+    let cluster = Cluster::new();
+    let server = cluster.server("a").await;
+    server.namespace("scopes").await;
+    let mut terminating = quota("scopes", "terminating", json!({"pods": "1"}));
+    terminating["spec"]["scopes"] = json!(["Terminating"]);
+    server.create(terminating).await.expect("a quota");
+    server.create(quota("scopes", "all", json!({"pods": "5"}))).await.expect("a quota of all pods");
+    let first = server.create(pod("scopes", "x")).await.expect("a pod that does not end by itself");
+    server.update(None, &first, |pod| pod["spec"]["activeDeadlineSeconds"] = json!(60)).await.expect("a deadline");
+    assert_eq!(server.used("scopes", "terminating").await, json!({"pods": "1"}));
+    assert_eq!(server.used("scopes", "all").await, json!({"pods": "1"}));
+    let mut second = pod("scopes", "y");
+    second["spec"]["activeDeadlineSeconds"] = json!(60);
+    let sentence =
+        "pods \"y\" is forbidden: exceeded quota: terminating, requested: pods=1, used: pods=1, limited: pods=1";
+    assert_eq!(refused(server.create(second).await), (403, sentence.into()));
+}
+
+/// What admission and validation say comes before the store says that an object has been stored before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_revision_of_a_new_object_is_refused_last() {
+    let cluster = Cluster::new();
+    let server = cluster.server("a").await;
+    server.namespace("again").await;
+    let mut again = config_map("again", "c");
+    again["metadata"]["resourceVersion"] = json!("7");
+    let sentence = "resourceVersion should not be set on objects to be created";
+    assert_eq!(refused(server.create(again.clone()).await), (400, sentence.into()));
+    server.create(quota("again", "none", json!({"configmaps": "0"}))).await.expect("a quota");
+    let (code, why) = refused(server.create(again).await);
+    assert!(code == 403 && why.contains("exceeded quota"), "{code} {why}");
+}
+
 fn node_user(name: &str) -> User {
     let groups = vec!["system:nodes".into(), "system:authenticated".into()];
     User { name: format!("system:node:{name}"), groups, ..User::default() }

@@ -184,3 +184,31 @@ async fn ports_that_upstream_has_given_away_are_not_given_again() {
     // The second and the third.
     assert_eq!((&value["range"], &value["data"]), (&json!("30000-32767"), &json!("Bg==")));
 }
+
+/// Whoever deletes a Service may give its port and its address to another in the next moment.
+#[tokio::test]
+async fn what_a_deleted_service_held_is_free_when_the_deletion_is_answered() {
+    let bed = Bed::start(&[]).await.unwrap();
+    let services = "/api/v1/namespaces/default/services";
+    for round in 0..20 {
+        let name = format!("s{round}");
+        let spec = json!({"type": "NodePort", "clusterIP": "10.43.0.77", "ports": [{"port": 80, "nodePort": 30077}]});
+        let (code, made) = bed.send("POST", services, json!({"metadata": {"name": name}, "spec": spec})).await;
+        assert_eq!(code, 201, "{round}: {made}");
+        let (code, gone) = bed.send("DELETE", &format!("{services}/{name}"), json!({})).await;
+        assert_eq!(code, 200, "{gone}");
+    }
+    // An update that gives a port up frees it as well.
+    let spec = |kind: &str| json!({"type": kind, "ports": [{"port": 80}]});
+    let (_, held) = bed.send("POST", services, json!({"metadata": {"name": "held"}, "spec": spec("NodePort")})).await;
+    let port = held["spec"]["ports"][0]["nodePort"].clone();
+    let mut plain = held.clone();
+    plain["spec"]["type"] = json!("ClusterIP");
+    plain["spec"]["ports"] = json!([{"port": 80}]);
+    let (code, changed) = bed.send("PUT", &format!("{services}/held"), plain).await;
+    assert_eq!(code, 200, "{changed}");
+    let next =
+        json!({"metadata": {"name": "next"}, "spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": port}]}});
+    let (code, made) = bed.send("POST", services, next).await;
+    assert_eq!(code, 201, "{made}");
+}

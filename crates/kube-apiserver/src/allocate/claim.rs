@@ -7,6 +7,7 @@ use std::sync::Arc;
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Change, Expect, Written};
+use tokio::task::JoinHandle;
 
 use super::ports;
 use crate::app::App;
@@ -31,7 +32,10 @@ pub async fn is_taken(app: &Arc<App>, claim: &Claim) -> Result<bool, Status> {
         Claim::Address(address) => {
             let table = app.table.load();
             let resource = table.get("networking.k8s.io", "v1", "ipaddresses").ok_or_else(Status::no_such_resource)?;
-            Ok(resource.state()?.get(&resource.key("", &address.to_string())?).is_some())
+            let key = resource.key("", &address.to_string())?;
+            // The cache may not have seen yet that it was given back.
+            Ok(resource.state()?.get(&key).is_some()
+                && app.cache.store().get(&key).await.map_err(store_status)?.is_some())
         }
         Claim::Port(port) => Ok(!ports::current(app).await?.is_free(*port)),
     }
@@ -67,11 +71,19 @@ pub fn ip_address(address: IpAddr, holder: &Holder) -> Value {
     })
 }
 
-/// Gives claims back. Nobody waits for it; what a crash leaves behind is found by the repair at the next start.
-pub fn release_later(app: &Arc<App>, claims: Vec<Claim>) {
+/// Gives claims back. Who waits for it is answered when others can have them; it goes on when nobody waits any more, and what a
+/// crash leaves behind is found by the repair at the next start.
+pub async fn release_all(app: &Arc<App>, claims: Vec<Claim>) {
     if claims.is_empty() {
         return;
     }
+    if let Err(error) = release_later(app, claims).await {
+        tracing::warn!(%error, "the task that gives a Service's addresses and ports back failed");
+    }
+}
+
+/// The same for who cannot wait.
+pub fn release_later(app: &Arc<App>, claims: Vec<Claim>) -> JoinHandle<()> {
     let app = app.clone();
     tasks::spawn(async move {
         for claim in claims {
@@ -79,7 +91,7 @@ pub fn release_later(app: &Arc<App>, claims: Vec<Claim>) {
                 tracing::warn!(?claim, %error, "a Service's address or port could not be given back yet");
             }
         }
-    });
+    })
 }
 
 pub async fn release(app: &Arc<App>, claim: &Claim) -> Result<(), Status> {

@@ -43,16 +43,18 @@ impl Reserved {
     }
 
     /// The write took place: what it took stays taken, what it gave up is free.
-    pub fn keep(mut self) {
+    pub async fn keep(mut self) {
         self.taken.clear();
-        let freed = std::mem::take(&mut self.freed);
-        claim::release_later(&self.app, freed);
+        claim::release_all(&self.app, std::mem::take(&mut self.freed)).await;
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        claim::release_later(&self.app, std::mem::take(&mut self.taken));
+        let taken = std::mem::take(&mut self.taken);
+        if !taken.is_empty() {
+            drop(claim::release_later(&self.app, taken));
+        }
     }
 }
 
@@ -82,10 +84,10 @@ pub async fn for_update(
     allocate(call, new, Some(old), dry_run).await
 }
 
-/// What a deleted Service held is free again.
-pub fn release(app: &Arc<App>, resource: &Resource, old: &Value) {
+/// What a deleted Service held is free again, for the very next request too.
+pub async fn release(app: &Arc<App>, resource: &Resource, old: &Value) {
     if is_service(resource) {
-        claim::release_later(app, claims_of(old));
+        claim::release_all(app, claims_of(old)).await;
     }
 }
 

@@ -163,7 +163,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
             Next::Delete(object) => {
                 let object = if is_pod(resource) { object } else { old.clone() };
                 if written.is_some() {
-                    allocate::release(app, resource, &old);
+                    allocate::release(app, resource, &old).await;
                 }
                 Outcome::Gone(object)
             }

@@ -82,9 +82,6 @@ pub async fn create(
     dry_run: bool,
 ) -> Result<Stored, Status> {
     check_namespace(resource, namespace, &mut object)?;
-    if !object.resource_version().is_empty() {
-        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
-    }
     default(resource, &mut object);
     own(call, resource, None, &mut object, owner, Part::Main);
     let object = resource.to_work(object);
@@ -111,6 +108,7 @@ async fn create_once(
 ) -> Result<Stored, Status> {
     let app = &call.app;
     let kind = &*resource.stored;
+    let has_revision = !object.resource_version().is_empty();
     let request = admission::Request::create(call, resource, namespace, dry_run);
     app.admission.mutate(&request, &mut object).await?;
     if object.name().is_empty() {
@@ -137,11 +135,16 @@ async fn create_once(
         }
         return Ok(Stored { value: encode(resource.finish(app, object).await?), revision: None });
     }
+    if has_revision {
+        // Said by the store upstream, so that whatever admission and validation have to say comes first.
+        app.admission.give_back(&request).await;
+        return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+    }
     let value = encode(resource.finish(app, object).await?);
     let put = Change::Put { value: value.clone(), ttl: ttl(call, resource) };
     match app.cache.store().write_if(&key, Expect::Absent, put).await.map_err(store_status)? {
         Written::Done(revision) => {
-            reserved.keep();
+            reserved.keep().await;
             if admission::governs(&resource.kind) {
                 // What its writer sends next must already be held to it.
                 seen(call, revision).await;
@@ -289,9 +292,9 @@ async fn replace(
     };
     match app.cache.store().write_if(key, Expect::At(item.revision), change).await.map_err(store_status)? {
         Written::Done(revision) => {
-            reserved.keep();
+            reserved.keep().await;
             if gone {
-                allocate::release(app, resource, old);
+                allocate::release(app, resource, old).await;
             }
             seen(call, revision).await;
             Ok(Outcome::Stored(Stored { value, revision: Some(if gone { item.revision.0 } else { revision.0 }) }))

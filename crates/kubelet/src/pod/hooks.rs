@@ -42,8 +42,8 @@ pub async fn run(
         let get = probe::request(action, port, pod_ip, Some("*/*"));
         // Only whether an answer comes counts, as upstream: a hook's failure is a failed request.
         return match probe::get(&get, NO_LIMIT).await {
-            Ok(status) if status < 400 => Ok(()),
-            Ok(status) => Err(format!(
+            Ok((status, _)) if status < 400 => Ok(()),
+            Ok((status, _)) => Err(format!(
                 "HTTP lifecycle hook ({}) for Container \"{}\" failed - HTTP status {status}",
                 get.path, container.name
             )),

@@ -33,21 +33,25 @@ impl Get {
 
 pub(super) async fn ask(get: &Get, timeout: Duration) -> Answer {
     match self::get(get, timeout).await {
-        Ok(status) if (200..400).contains(&status) => Answer::Success,
-        Ok(status) => Answer::Failure(format!("HTTP probe failed with statuscode: {status}")),
+        Ok((status, _)) if (200..300).contains(&status) => Answer::Success,
+        // A redirect that is not followed.
+        Ok((status, body)) if (300..400).contains(&status) => {
+            Answer::Warning(format!("Probe terminated redirects, Response body: {body}"))
+        }
+        Ok((status, _)) => Answer::Failure(format!("HTTP probe failed with statuscode: {status}")),
         Err(text) => Answer::Failure(text),
     }
 }
 
-/// The status of the answer, after redirects on the same host. One that leads elsewhere counts as it is.
-pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<u16, String> {
+/// The status and the body of the answer, after redirects on the same host. One that leads elsewhere counts as it is.
+pub(crate) async fn get(get: &Get, timeout: Duration) -> Result<(u16, String), String> {
     let whole = async {
         let mut get = get.clone();
         for _ in 0..REDIRECTS_MAX {
-            let (status, location) =
+            let Answered { status, location, body } =
                 once(&get, timeout).await.map_err(|text| format!("Get \"{}\": {text}", get.url()))?;
             let Some(next) = location.filter(|_| (300..400).contains(&status)).and_then(|to| follow(&get, &to)) else {
-                return Ok(status);
+                return Ok((status, body));
             };
             get = next;
         }
@@ -74,7 +78,13 @@ fn follow(from: &Get, location: &str) -> Option<Get> {
     Some(Get { https, port, path, ..from.clone() })
 }
 
-async fn once(get: &Get, timeout: Duration) -> Result<(u16, Option<String>), String> {
+struct Answered {
+    status: u16,
+    location: Option<String>,
+    body: String,
+}
+
+async fn once(get: &Get, timeout: Duration) -> Result<Answered, String> {
     let stream = tcp::connect(&get.host, get.port, timeout).await?;
     if !get.https {
         return exchange(get, stream).await;
@@ -85,7 +95,7 @@ async fn once(get: &Get, timeout: Duration) -> Result<(u16, Option<String>), Str
     exchange(get, stream).await
 }
 
-async fn exchange<S>(get: &Get, stream: S) -> Result<(u16, Option<String>), String>
+async fn exchange<S>(get: &Get, stream: S) -> Result<Answered, String>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -110,12 +120,16 @@ where
         let status = response.status().as_u16();
         let location = response.headers().get(http::header::LOCATION).and_then(|value| value.to_str().ok());
         let location = location.map(str::to_owned);
-        // The body is read so that the server is not cut off, up to a bound; what it says does not matter.
+        // The body is read so that the server is not cut off, up to a bound.
         let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
-        if let Err(error) = body {
-            tracing::trace!(%error, "probe answer not read to its end");
-        }
-        Ok((status, location))
+        let body = match body {
+            Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+            Err(error) => {
+                tracing::trace!(%error, "probe answer not read to its end");
+                String::new()
+            }
+        };
+        Ok(Answered { status, location, body })
     };
     tokio::pin!(connection);
     tokio::pin!(exchange);

@@ -75,6 +75,8 @@ impl Results {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Success,
+    /// Counts as a success, and is told.
+    Warning(String),
     Failure(String),
     /// The probe itself could not be made; counts as a failure and is told differently.
     Error(String),
@@ -82,9 +84,10 @@ pub enum Answer {
 
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// A try failed; the text of the `Unhealthy` event.
-    Unhealthy {
+    /// A try is to be told, by an event with this reason.
+    Told {
         container_id: String,
+        reason: &'static str,
         message: String,
     },
     Changed {
@@ -123,14 +126,17 @@ pub async fn watch(kind: Kind, probe: Probe, target: Target, known: Option<Outco
     let mut counter = Counter::new(kind, &probe, known);
     loop {
         let answer = ask(&probe, &target).await;
-        let message = match &answer {
+        let told = match &answer {
             Answer::Success => None,
-            Answer::Failure(text) => Some(format!("{} probe failed: {text}", kind.word())),
-            Answer::Error(text) => Some(format!("{} probe errored and resulted in unknown state: {text}", kind.word())),
+            Answer::Warning(text) => Some(("ProbeWarning", format!("{} probe warning: {text}", kind.word()))),
+            Answer::Failure(text) => Some(("Unhealthy", format!("{} probe failed: {text}", kind.word()))),
+            Answer::Error(text) => {
+                Some(("Unhealthy", format!("{} probe errored and resulted in unknown state: {text}", kind.word())))
+            }
         };
         let container_id = target.container_id.clone();
-        if let Some(message) = message {
-            let update = Update::Unhealthy { container_id: container_id.clone(), message };
+        if let Some((reason, message)) = told {
+            let update = Update::Told { container_id: container_id.clone(), reason, message };
             if updates.send(update).await.is_err() {
                 return;
             }
@@ -175,7 +181,7 @@ impl Counter {
 
     fn count(&mut self, answer: &Answer) -> Option<Outcome> {
         let (now, needed) = match answer {
-            Answer::Success => (Outcome::Success, self.successes_needed),
+            Answer::Success | Answer::Warning(_) => (Outcome::Success, self.successes_needed),
             Answer::Failure(_) | Answer::Error(_) => (Outcome::Failure, self.failures_needed),
         };
         self.row = if self.row.0 == Some(now) { (Some(now), self.row.1.saturating_add(1)) } else { (Some(now), 1) };

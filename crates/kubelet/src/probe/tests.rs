@@ -50,8 +50,12 @@ async fn http_says_who_asks_and_judges_by_the_status() {
 #[tokio::test]
 async fn a_redirect_elsewhere_counts_as_an_answer() {
     let (port, _server) =
-        serve("HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid/\r\nContent-Length: 0\r\n\r\n").await;
-    assert_eq!(http::ask(&asked(port, "/"), Duration::from_secs(5)).await, Answer::Success);
+        serve("HTTP/1.1 302 Found\r\nLocation: http://elsewhere.invalid/\r\nContent-Length: 5\r\n\r\nFound").await;
+    let warning = Answer::Warning("Probe terminated redirects, Response body: Found".to_owned());
+    assert_eq!(http::ask(&asked(port, "/"), Duration::from_secs(5)).await, warning);
+    // It counts as a success all the same.
+    let mut counter = Counter::new(Kind::Readiness, &Probe::default(), None);
+    assert_eq!(counter.count(&warning), Some(Outcome::Success));
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ impl Plugin for ResourceQuota {
     }
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
-        let Some(object) = object.filter(|_| counts(request)) else { return Ok(()) };
+        let Some(object) = object.filter(|_| counts(request, object)) else { return Ok(()) };
         let quotas = request.app.views.all("resourcequotas", request.namespace);
         if quotas.is_empty() {
             return Ok(());
@@ -54,6 +54,11 @@ impl Plugin for ResourceQuota {
             }
             matching.push(quota);
         }
+        let before = request.old.filter(|_| request.is("", "pods"));
+        if let Some(old) = before {
+            // A pod that is of another scope now is new to the quotas of that scope, and nothing new to the others.
+            matching.retain(|quota| !scopes::matches(quota, kind.group, kind.plural, old));
+        }
         if matching.is_empty() {
             return Ok(());
         }
@@ -64,7 +69,7 @@ impl Plugin for ResourceQuota {
         if !negative.is_empty() {
             return Err(refuse(format!("quota usage is negative for resource(s): {}", negative.join(","))));
         }
-        if let Some(old) = request.old {
+        if let Some(old) = request.old.filter(|_| before.is_none()) {
             let before = usage::of_object(kind.group, kind.plural, old, now);
             more = usage::growth(&more, &before);
         }
@@ -91,7 +96,7 @@ impl Plugin for ResourceQuota {
 }
 
 /// New objects count; of those that are there, only what grows.
-fn counts(request: &Request<'_>) -> bool {
+fn counts(request: &Request<'_>, object: Option<&Value>) -> bool {
     if request.namespace.is_empty() {
         return false;
     }
@@ -101,9 +106,16 @@ fn counts(request: &Request<'_>) -> bool {
             request.is("", "services")
                 || request.is("", "persistentvolumeclaims")
                 || request.about("", "pods") && request.subresource == "resize"
+                || request.is("", "pods")
+                    && object.is_some_and(|new| is_terminating(new) != request.old.is_some_and(is_terminating))
         }
         Operation::Delete | Operation::Connect => false,
     }
+}
+
+/// Whether a pod ends by itself, which scopes of quotas ask for.
+fn is_terminating(pod: &Value) -> bool {
+    pod["spec"]["activeDeadlineSeconds"].as_i64().is_some_and(|seconds| seconds >= 0)
 }
 
 /// `cpu=1,pods=2`, as messages list amounts.

@@ -107,11 +107,11 @@ fn known(status: &PodStatus, id: &str) -> probe::Results {
 impl Worker {
     pub(super) fn take_probe(&mut self, update: Update) {
         match update {
-            Update::Unhealthy { container_id, message } => {
+            Update::Told { container_id, reason, message } => {
                 let name = self.observed.containers.iter().find(|seen| seen.id == container_id).map(|seen| &seen.name);
                 let found = name.and_then(|name| spec::container(&self.wish.pod, name));
                 let field_path = found.map(|(kind, container)| kind.field_path(&container.name));
-                self.shared.tell(&self.wish.pod, field_path, EventType::Warning, "Unhealthy", message);
+                self.shared.tell(&self.wish.pod, field_path, EventType::Warning, reason, message);
             }
             Update::Changed { container_id, kind, outcome } => {
                 self.memory.probes.entry(container_id).or_default().set(kind, outcome);
