@@ -24,14 +24,22 @@ fn secret() -> Value {
 
 /// Equal, where 1.0 is 1, as for everybody who reads JSON.
 fn same(one: &Value, other: &Value) -> bool {
+    alike(one, other, 0.0)
+}
+
+/// The same, where numbers may differ by that part of themselves.
+fn alike(one: &Value, other: &Value, part: f64) -> bool {
     match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        (Value::Number(one), Value::Number(other)) => {
+            one == other
+                || one.as_f64().zip(other.as_f64()).is_some_and(|(one, other)| (one - other).abs() <= part * one.abs())
+        }
         (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other, part))
         }
         (Value::Object(one), Value::Object(other)) => {
             one.len() == other.len()
-                && one.iter().zip(other).all(|((key, one), (name, other))| key == name && same(one, other))
+                && one.iter().zip(other).all(|((key, one), (name, other))| key == name && alike(one, other, part))
         }
         _ => one == other,
     }
@@ -65,7 +73,10 @@ fn json_is_read_as_others_read_it() {
         let again = decode_json(&codec::encode(&read.value)).expect("what we write we read");
         assert!(same(&again.value, &read.value), "{}", again.value);
         match serde_json::from_slice::<Value>(input) {
-            Ok(other) if read.duplicates.is_empty() => assert!(same(&other, &read.value), "{other} and {}", read.value),
+            // That reader is quick and may miss the last bit of a number.
+            Ok(other) if read.duplicates.is_empty() => {
+                assert!(alike(&other, &read.value, 4.0 * f64::EPSILON), "{other} and {}", read.value)
+            }
             Ok(_) => {}
             // As Go reads it: what is no letter becomes one that says so.
             Err(error) => {
