@@ -4,6 +4,7 @@
 //! They are read by their own names (`podaddresses`, `nodeaddresses`), so that a role can give them to nodes without giving
 //! the objects. Discovery does not show them: who deletes or counts all that a namespace holds would meet pods twice.
 
+use component_helpers::host_ports;
 use machinery::kind::{Convert, Kind, Scope};
 use serde_json::{Map, Value, json};
 
@@ -41,7 +42,7 @@ static NODES: Kind = Kind {
 
 const READ_ONLY: Kind = Kind { group: GROUP, verbs: &["list", "watch"], ..Kind::COMMON };
 
-/// The only annotation that is shown: the node knows a pod of a manifest by this instead of by its uid.
+/// The only annotation of pods that is shown: the node knows a pod of a manifest by this instead of by its uid.
 const MANIFEST_HASH: &str = "kubernetes.io/config.hash";
 
 fn pod(object: Value) -> Value {
@@ -73,11 +74,19 @@ fn node(object: Value) -> Value {
     let network = conditions.filter(|condition| condition["type"] == "NetworkUnavailable");
     let network: Vec<Value> = network.map(|condition| pick(condition, &["type", "status"])).collect();
     let addresses = object.pointer("/status/addresses").cloned().unwrap_or_else(|| json!([]));
-    json!({
+    let mut reduced = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": pick(&object["metadata"], &["name", "uid", "resourceVersion"]),
         "spec": pick(&object["spec"], &["podCIDR", "podCIDRs"]),
         "status": {"addresses": addresses, "conditions": network},
-    })
+    });
+    // No node gives another node's own ports to a Service.
+    if let Some(ports) = object["metadata"].get("annotations").and_then(|all| all.get(host_ports::ANNOTATION)) {
+        reduced["metadata"]["annotations"] = json!({host_ports::ANNOTATION: ports});
+    }
+    if let Some(endpoints) = object["status"].get("daemonEndpoints") {
+        reduced["status"]["daemonEndpoints"] = endpoints.clone();
+    }
+    reduced
 }
 
 fn metadata(metadata: &Value) -> Value {
@@ -132,16 +141,20 @@ mod tests {
     fn a_node_shows_ranges_and_addresses_only() {
         let whole = json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"},
+                "annotations": {"c": "d", host_ports::ANNOTATION: "tcp:22"}},
             "spec": {"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"], "taints": [{"key": "k"}]},
             "status": {"addresses": [{"type": "InternalIP", "address": "1.2.3.4"}], "images": [{"names": ["i"]}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
                 "conditions": [{"type": "Ready", "status": "True"},
                     {"type": "NetworkUnavailable", "status": "False", "message": "m"}]},
         });
         let expected = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u"},
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "n", "uid": "u", "annotations": {host_ports::ANNOTATION: "tcp:22"}},
             "spec": {"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"]},
             "status": {"addresses": [{"type": "InternalIP", "address": "1.2.3.4"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
                 "conditions": [{"type": "NetworkUnavailable", "status": "False"}]},
         });
         assert_eq!(node(whole), expected);

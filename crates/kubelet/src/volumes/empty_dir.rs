@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Pod};
@@ -91,7 +91,7 @@ fn is_there(folder: &Path, medium: Medium) -> io::Result<bool> {
     Ok(linux::volume_mount::file_system_at(folder)?.as_deref() == Some(wished))
 }
 
-pub(super) fn mark_ready(mark: &PathBuf) -> io::Result<()> {
+pub(super) fn mark_ready(mark: &Path) -> io::Result<()> {
     if let Some(parent) = mark.parent() {
         make_folder(parent)?;
     }

@@ -104,7 +104,7 @@ impl Seen {
 }
 
 /// Files of a server; none where this machine is only a node.
-fn of_server<'a>(state: &'a State, which: impl Fn(&Seen) -> bool) -> Vec<&'a Seen> {
+fn of_server(state: &State, which: impl Fn(&Seen) -> bool) -> Vec<&Seen> {
     state.files.iter().filter(|file| which(file)).collect()
 }
 
