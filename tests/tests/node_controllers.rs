@@ -54,7 +54,8 @@ fn a_new_node_gets_its_range_and_takes_pods() {
 fn a_load_balancer_is_reached_by_the_nodes() {
     let server = Server::start_node(&[]).unwrap();
     let kubectl = server.kubectl();
-    kubectl.ok(&["create", "service", "loadbalancer", "web", "--tcp=80:80"]);
+    // A port at which nothing on the node listens: 80 is the ingress's.
+    kubectl.ok(&["create", "service", "loadbalancer", "web", "--tcp=8080:80"]);
     let ingress = ["get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
     until(&kubectl, &ingress, |addresses| addresses == "172.29.0.1");
     let finalizers = kubectl.ok(&["get", "service", "web", "-o", "jsonpath={.metadata.finalizers}"]);
