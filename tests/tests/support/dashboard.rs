@@ -1,6 +1,6 @@
 //! A page's side of the dashboard: signs in, asks, and looks at things live.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "every test program uses its own part of this")]
 
 use std::time::Duration;
 
