@@ -98,7 +98,8 @@ impl Connection {
             request = request.header("host", "127.0.0.1");
         }
         if !media.is_empty() {
-            request = request.header("content-type", media);
+            // What is sent, or what is asked for where nothing is.
+            request = request.header(if method == "GET" { "accept" } else { "content-type" }, media);
         }
         let request = request.body(Full::new(body))?;
         let answer = match self {

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use testkit::attack::held;
 use testkit::{Agent, Cluster, Machine, Options, Place, Server};
 
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -33,8 +34,12 @@ fn a_text_is_neither_cracked_nor_kept_in_clear() {
     let kubectl = server.kubectl();
     // Nothing that everybody may read depends on the text, so there is nothing to try guesses on.
     let public = kubectl.ok(&["get", "configmaps", "-n", "kube-public", "-o", "json"]);
-    assert!(!public.contains("jws-kubeconfig-server"), "{public}");
-    assert!(!public.contains(&legacy("id", text, 6)), "{public}");
+    held(
+        "signature with the server token over what everybody reads",
+        !public.contains("jws-kubeconfig-server"),
+        &public,
+    );
+    held("id of a token that follows from its text", !public.contains(&legacy("id", text, 6)), &public);
     // Neither Secrets nor, since they are the same, the store lead to the keys.
     let path = "{range .items[*]}{range .data.*}{@}{\"\\n\"}{end}{end}";
     let secrets = kubectl.ok(&["get", "secrets", "-n", "kube-system", "-o", &format!("jsonpath={path}")]);
@@ -53,19 +58,19 @@ fn a_text_is_neither_cracked_nor_kept_in_clear() {
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
     };
     for plain in [text.to_owned(), legacy("secret", text, 16), legacy("id", text, 6)] {
-        assert!(!secrets.lines().any(|line| line == encode(&plain)), "{plain}");
+        held("token in a Secret", !secrets.lines().any(|line| line == encode(&plain)), &plain);
     }
     // The list of processes does not show it.
     let line = std::fs::read(format!("/proc/{}/cmdline", server.pid())).unwrap();
     let line = String::from_utf8_lossy(&line).into_owned();
-    assert!(line.contains("--token") && !line.contains(text), "{line}");
+    held("token in the process list", line.contains("--token") && !line.contains(text), &line);
 }
 
 #[test]
 fn a_word_is_no_token() {
     let arguments = vec!["--token".to_owned(), "sunshine1".to_owned()];
     let refused = Server::start_with(Options { arguments, machine: None }).err().expect("it is refused").to_string();
-    assert!(refused.contains("too easy to guess"), "{refused}");
+    held("a word as a token", refused.contains("too easy to guess"), &refused);
 }
 
 #[test]
@@ -83,7 +88,7 @@ fn an_older_folder_goes_on_and_its_token_leaves_the_secrets() {
     server.kubectl().ok_with(&["create", "-f", "-"], secret);
     server.restart().unwrap();
     let secrets = server.kubectl().ok(&["get", "secrets", "-n", "kube-system", "-o", "name"]);
-    assert!(!secrets.contains("bootstrap-token-abcdef"), "{secrets}");
+    held("token of an older folder in a Secret", !secrets.contains("bootstrap-token-abcdef"), &secrets);
     assert!(secrets.contains("bootstrap-token-server"), "{secrets}");
 }
 
@@ -101,7 +106,11 @@ fn a_stolen_token_takes_over_no_node() {
     for name in ["node-1", "node-2"] {
         eventually("the node is there", || kubectl.run(&["get", "node", name]).unwrap().status.success());
         let refused = join(name).err().expect("it is refused").to_string();
-        assert!(refused.contains("has joined from another machine"), "{refused}");
+        held(
+            &format!("name {name} with a stolen token"),
+            refused.contains("has joined from another machine"),
+            &refused,
+        );
     }
     // The name is free when its owner is gone and somebody has said so.
     cluster.agents[0].kill().unwrap();
@@ -196,7 +205,7 @@ fn a_node_gets_no_certificate_and_no_request_of_the_server() {
     eventually("what is its own is issued", || !certificate("own").is_empty());
     std::thread::sleep(Duration::from_secs(2));
     for (name, _) in &attacks {
-        assert_eq!(certificate(name), "", "{name}");
+        held(&format!("certificate {name}"), certificate(name).is_empty(), "it was issued");
     }
 
     // It says that its kubelet is the API server: the server must not ask itself in its own name.
@@ -209,11 +218,13 @@ fn a_node_gets_no_certificate_and_no_request_of_the_server() {
         kubectl.ok(&["patch", "node", "node-2", "--subresource=status", "--type=merge", "-p", &status]);
         let answer = kubectl.run(&["get", "--raw", "/api/v1/nodes/node-2/proxy/api/v1/namespaces/kube-system/secrets"]);
         let answer = answer.unwrap();
-        assert!(!answer.status.success(), "{address}: {}", String::from_utf8_lossy(&answer.stdout));
+        let seen = String::from_utf8_lossy(&answer.stdout);
+        held(&format!("API server as a kubelet at {address}"), !answer.status.success(), seen);
     }
     // And where it does ask, it is nobody who may do everything.
     let file = cluster.server.data_dir().join("tls/apiserver-kubelet-client.crt");
     let subject = Command::new("openssl").args(["x509", "-noout", "-subject", "-in"]).arg(file).output().unwrap();
     let subject = String::from_utf8(subject.stdout).unwrap();
-    assert!(subject.contains("kube-apiserver-kubelet-client") && !subject.contains("system:masters"), "{subject}");
+    let is_narrow = subject.contains("kube-apiserver-kubelet-client") && !subject.contains("system:masters");
+    held("administrator towards kubelets", is_narrow, &subject);
 }

@@ -8,6 +8,7 @@ use std::process::Output;
 use serde_json::{Value, json};
 use several_nodes::{eventually, run_pods, seen, server_pod, start};
 use testkit::Cluster;
+use testkit::attack::held;
 
 const SECRET: &str = "hunter2-of-the-test";
 
@@ -48,7 +49,8 @@ impl Node<'_> {
     /// Why it was refused.
     fn refused(&self, path: &str) -> String {
         let output = self.get(path);
-        assert!(!output.status.success(), "{path}: {}", String::from_utf8_lossy(&output.stdout));
+        let seen = String::from_utf8_lossy(&output.stdout);
+        held(&format!("GET {path} by another node"), !output.status.success(), seen);
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 }
@@ -104,19 +106,19 @@ fn a_node_reads_no_pods_of_others_and_policies_hold() {
     // What the network needs of them, it sees: nothing else, by no verb and in no form.
     let reduced = node.read("/apis/network.knarr.dev/v1/podaddresses");
     assert!(names(&reduced).contains(&"foreign"), "{reduced}");
-    assert!(!reduced.to_string().contains(SECRET), "{reduced}");
+    held("environment of others in their addresses", !reduced.to_string().contains(SECRET), &reduced);
     let foreign = reduced["items"].as_array().unwrap().iter().find(|pod| pod["metadata"]["name"] == "foreign").unwrap();
     assert_eq!(foreign["status"]["podIP"], addresses["foreign"].as_str());
     let events = node.get("/apis/network.knarr.dev/v1/podaddresses?watch=true&timeoutSeconds=1");
     let events = String::from_utf8(events.stdout).unwrap();
-    assert!(events.contains("foreign") && !events.contains(SECRET), "{events}");
+    held("environment of others in a watch", events.contains("foreign") && !events.contains(SECRET), &events);
     node.refused("/apis/network.knarr.dev/v1/namespaces/default/podaddresses/foreign");
     // Nobody comes across them by looking for all there is.
     assert!(!kubectl.ok(&["api-resources"]).contains("podaddresses"));
     let pod = json!({"apiVersion": "network.knarr.dev/v1", "kind": "Pod", "metadata": {"name": "x"}}).to_string();
     let made = kubectl
         .run_with(&["create", "--raw", "/apis/network.knarr.dev/v1/namespaces/default/podaddresses", "-f", "-"], &pod);
-    assert!(!made.unwrap().status.success());
+    held("pods created as addresses", !made.unwrap().status.success(), "created");
 
     // The agent's rules know the pods of the other node by it.
     let policy = json!({

@@ -63,7 +63,13 @@ impl Filter {
     }
 
     pub fn scope(&self) -> WatchScope {
-        WatchScope { key_prefix: Some(self.key.clone().unwrap_or_else(|| self.prefix.clone())) }
+        let field = self.fields.iter().find_map(|rule| match rule.field {
+            Field::Selectable(at) if rule.equal => Some((at, rule.value.clone())),
+            _ => None,
+        });
+        // Who follows one object sees all its changes anyway.
+        let field = field.filter(|_| self.key.is_none());
+        WatchScope { key_prefix: Some(self.key.clone().unwrap_or_else(|| self.prefix.clone())), field }
     }
 
     /// The one key that can match, if the selector names it.

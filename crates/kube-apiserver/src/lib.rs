@@ -27,6 +27,7 @@ pub mod call;
 pub mod decode;
 pub mod respond;
 pub mod table;
+mod transcode;
 pub mod filter;
 pub mod resources;
 pub mod reduced;

@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::negotiate::{Answer, Form, Media};
 use crate::resources::Resource;
 use crate::table;
+use crate::transcode::Transcoding;
 
 pub type Reply = Response<Body>;
 
@@ -31,6 +32,12 @@ pub async fn stored(
             None => value.clone(),
         };
         return Ok(bytes_reply(code, "application/json", bytes));
+    }
+    if let (Some(revision), Some(transcoding)) = (revision, Transcoding::of(call, resource))
+        && resource.as_stored(revision)
+        && let Some(bytes) = transcoding.object(value, revision)
+    {
+        return Ok(bytes_reply(code, protobuf::MEDIA_TYPE, bytes));
     }
     let mut object: Value = serde_json::from_slice(value).map_err(|error| Status::internal(error.to_string()))?;
     if let Some(revision) = revision {

@@ -5,11 +5,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use futures::StreamExt;
-use http::HeaderValue;
 use machinery::codec::{self, DecodeError};
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::status::Status;
@@ -18,6 +15,7 @@ use store::cache::{Item, Snapshot};
 use store::{Revision, StoreError};
 
 use super::get::{REVISION_TIMEOUT, revision};
+use super::list_body;
 use crate::body::Body;
 use crate::call::Call;
 use crate::filter::Filter;
@@ -26,12 +24,8 @@ use crate::offload::HEAVY_BYTES;
 use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
+use crate::transcode::Transcoding;
 use crate::write::store_status;
-
-/// About how much of a list is made at a time.
-const PIECE_BYTES: usize = 128 * 1024;
-/// Smaller answers are not worth compressing, as upstream.
-const GZIP_BYTES_MIN: usize = 128 * 1024;
 
 pub async fn list(call: &Call) -> Result<Reply, Status> {
     let resource = &call.resource;
@@ -240,14 +234,17 @@ async fn answer(
         meta.insert("remainingItemCount".into(), remaining.into());
     }
     let meta = Value::Object(meta);
-    let plain = call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty;
-    if plain && page.items.iter().all(|item| resource.as_stored(item.revision.0)) {
-        let (kind, api_version) = (resource.kind.kind, resource.kind.api_version());
-        let head =
-            format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{meta},\"items\":[");
-        return Ok(bytes_of_list(call, head, page.items, resource.custom.is_some()));
-    }
+    let as_stored = page.items.iter().all(|item| resource.as_stored(item.revision.0));
     let bytes: usize = page.items.iter().map(|item| item.value.len()).sum();
+    if as_stored && call.answer.media == Media::Json && call.answer.form == Form::Object && !call.answer.pretty {
+        return Ok(list_body::json(call, &meta, page.items));
+    }
+    if as_stored && let Some(transcoding) = Transcoding::of(call, resource) {
+        let made = async { list_body::protobuf(call, transcoding, &meta, &page.items) };
+        if let Some(reply) = call.app.offload.run_if(bytes >= HEAVY_BYTES, made).await {
+            return Ok(reply);
+        }
+    }
     let encoded = encoded(call, resource, meta, &page.items);
     call.app.offload.run_if(bytes >= HEAVY_BYTES, encoded).await
 }
@@ -288,12 +285,12 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
     };
     if let Body::Full(Some(bytes)) = reply.body_mut()
         && call.answer.gzip
-        && bytes.len() >= GZIP_BYTES_MIN
+        && bytes.len() >= list_body::GZIP_BYTES_MIN
     {
         let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
         gzip.write_all(bytes).map_err(|error| Status::internal(error.to_string()))?;
         *bytes = gzip.finish().map_err(|error| Status::internal(error.to_string()))?.into();
-        mark_gzip(&mut reply);
+        list_body::mark_gzip(&mut reply);
     }
     Ok(reply)
 }
@@ -321,122 +318,4 @@ pub fn list_item(resource: &Resource, mut object: Value) -> Value {
         map.remove("apiVersion");
     }
     object
-}
-
-/// The stored bytes one after the other, made while they are sent: a list of any size costs one piece of memory.
-fn bytes_of_list(call: &Call, head: String, items: Vec<Arc<Item>>, with_kind: bool) -> Reply {
-    let total: usize = items.iter().map(|item| item.value.len() + 48).sum();
-    let mut writer = ListWriter { head: Some(head), items: items.into_iter(), first: true, with_kind, done: false };
-    if total <= PIECE_BYTES {
-        let mut whole = Vec::with_capacity(total + 256);
-        while writer.fill(&mut whole) {}
-        return respond::bytes_reply(200, "application/json", whole);
-    }
-    let gzip = call.answer.gzip && total >= GZIP_BYTES_MIN;
-    let pieces: futures::stream::BoxStream<'static, Bytes> = match gzip {
-        true => one_by_one(GzipPieces { writer, gzip: Some(GzEncoder::new(Vec::new(), Compression::fast())) }),
-        false => one_by_one(writer),
-    };
-    let mut reply = respond::reply(200, "application/json", Body::Stream(pieces));
-    if gzip {
-        mark_gzip(&mut reply);
-    }
-    reply
-}
-
-/// Others get their turn between two pieces, however fast the client takes them.
-fn one_by_one(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> futures::stream::BoxStream<'static, Bytes> {
-    let one = |piece| async move {
-        tokio::task::yield_now().await;
-        piece
-    };
-    Box::pin(futures::stream::iter(pieces).then(one))
-}
-
-fn mark_gzip(reply: &mut Reply) {
-    reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
-}
-
-struct ListWriter {
-    head: Option<String>,
-    items: std::vec::IntoIter<Arc<Item>>,
-    first: bool,
-    with_kind: bool,
-    done: bool,
-}
-
-impl ListWriter {
-    /// Adds about one piece; false when the list is whole.
-    fn fill(&mut self, out: &mut Vec<u8>) -> bool {
-        if self.done {
-            return false;
-        }
-        if let Some(head) = self.head.take() {
-            out.extend_from_slice(head.as_bytes());
-        }
-        while out.len() < PIECE_BYTES {
-            let Some(item) = self.items.next() else {
-                out.extend_from_slice(b"]}\n");
-                self.done = true;
-                return false;
-            };
-            if !std::mem::take(&mut self.first) {
-                out.push(b',');
-            }
-            match self.with_kind {
-                true => item.write_encoded(out),
-                false => write_without_kind(&item, out),
-            }
-        }
-        true
-    }
-}
-
-/// The same for stored bytes.
-fn write_without_kind(item: &Item, out: &mut Vec<u8>) {
-    const HEAD: &[u8] = b"\"metadata\":{";
-    let at = item.description.splice as usize;
-    if at < HEAD.len() || !item.value[..at].ends_with(HEAD) {
-        return item.write_encoded(out);
-    }
-    out.push(b'{');
-    out.extend_from_slice(HEAD);
-    let comma = if item.value.get(at) == Some(&b'}') { "" } else { "," };
-    // Writing to a Vec cannot fail.
-    let _ = write!(out, "\"resourceVersion\":\"{}\"{comma}", item.revision);
-    out.extend_from_slice(&item.value[at..]);
-}
-
-impl Iterator for ListWriter {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        let mut out = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
-        self.fill(&mut out);
-        (!out.is_empty()).then(|| out.into())
-    }
-}
-
-struct GzipPieces {
-    writer: ListWriter,
-    gzip: Option<GzEncoder<Vec<u8>>>,
-}
-
-impl Iterator for GzipPieces {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        loop {
-            let gzip = self.gzip.as_mut()?;
-            match self.writer.next() {
-                // Writing to a Vec cannot fail.
-                Some(piece) => gzip.write_all(&piece).ok()?,
-                None => return self.gzip.take()?.finish().ok().map(Bytes::from),
-            }
-            if !gzip.get_ref().is_empty() {
-                return Some(std::mem::take(gzip.get_mut()).into());
-            }
-        }
-    }
 }

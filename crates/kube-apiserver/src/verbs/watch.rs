@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use machinery::codec::protobuf;
-use machinery::field::{Errors, FieldError, Problem};
 use machinery::status::Status;
-use rand::Rng;
 use serde_json::{Value, json};
 use store::cache::{Change, Item, Watcher};
 use store::{Revision, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::get::{REVISION_TIMEOUT, revision};
+use super::get::REVISION_TIMEOUT;
+use super::watch_options::{Begin, Options};
 use crate::body::Body;
 use crate::call::Call;
 use crate::filter::Filter;
@@ -23,18 +22,19 @@ use crate::negotiate::{Form, Media};
 use crate::resources::{Resource, decode_stored};
 use crate::respond::{self, Reply};
 use crate::table::{self, Include};
+use crate::transcode::Transcoding;
 use crate::write::store_status;
 
 /// How often an idle watch that wants them is sent a bookmark.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A watch about to end gets one more, so that its client resumes from there.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// How long a watch without a timeout lives: this and up to as much again, so that they do not all end at once.
-const LIFETIME_MIN: Duration = Duration::from_secs(30 * 60);
 /// How many changes are taken at once.
 const BATCH_MAX: usize = 256;
 /// About how much of the first state is made at a time.
 const PIECE_BYTES: usize = 128 * 1024;
+/// Where the encodings of a change in protobuf begin; those in JSON stand before them.
+const PROTOBUF_SLOT: usize = 4;
 /// Smaller events cost less to copy than to send by themselves.
 const SHARED_BYTES_MIN: usize = 1024;
 
@@ -97,6 +97,7 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         keep_meant(items, &filter, &ahead);
     }
     let stream = Stream {
+        transcoding: Transcoding::of(&call, &call.resource),
         ahead,
         call,
         filter,
@@ -119,61 +120,6 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     Ok(respond::reply(200, content_type, Body::Stream(Box::pin(pieces))))
 }
 
-struct Options {
-    start: Begin,
-    bookmarks: bool,
-    /// A bookmark marks the end of the initial state.
-    mark_initial_end: bool,
-    lifetime: Duration,
-}
-
-enum Begin {
-    /// The state first, as added objects, then changes.
-    State(Option<Revision>),
-    Now,
-    After(Revision),
-}
-
-impl Options {
-    fn read(call: &Call) -> Result<Options, Status> {
-        let query = &call.query;
-        let bookmarks = query.flag("allowWatchBookmarks");
-        let how = query.get("resourceVersionMatch");
-        let forbidden = |field: &str, detail: &str| {
-            let mut errors = Errors::default();
-            errors.push(FieldError::new(Problem::Forbidden, field, "", detail));
-            Err(Status::invalid("meta.k8s.io", "ListOptions", "", &errors))
-        };
-        let version = revision(query.get("resourceVersion"))?;
-        let initial = query.has("sendInitialEvents").then(|| query.flag("sendInitialEvents"));
-        if initial.is_some() && how != "NotOlderThan" {
-            return forbidden(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            );
-        }
-        if initial.is_none() && !how.is_empty() {
-            return forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            );
-        }
-        let start = match (initial, version) {
-            (Some(true), Some(Revision(0))) => Begin::State(Some(Revision(0))),
-            (Some(true), at_least) => Begin::State(at_least),
-            (Some(false), None | Some(Revision(0))) => Begin::Now,
-            (None, None) => Begin::State(None),
-            (None, Some(Revision(0))) => Begin::State(Some(Revision(0))),
-            (_, Some(revision)) => Begin::After(revision),
-        };
-        let lifetime = match query.number("timeoutSeconds")? {
-            Some(seconds) if seconds > 0 => Duration::from_secs(seconds as u64),
-            _ => LIFETIME_MIN.mul_f64(rand::rng().random_range(1.0..2.0)),
-        };
-        Ok(Options { start, bookmarks, mark_initial_end: initial == Some(true) && bookmarks, lifetime })
-    }
-}
-
 /// One client's stream.
 struct Stream {
     call: Call,
@@ -184,6 +130,7 @@ struct Stream {
     initial: Option<(std::vec::IntoIter<Arc<Item>>, Revision)>,
     ends: Instant,
     columns_sent: bool,
+    transcoding: Option<Transcoding>,
     changes: Vec<Arc<Change>>,
     /// Objects that a webhook has brought into the version that was asked for, by key and revision.
     ahead: Ahead,
@@ -317,12 +264,27 @@ impl Stream {
         if self.takes_bytes(item) {
             return Some(change.encoding(slot, || frame(event, &respond::spliced(&item.value, change.revision.0))));
         }
+        if let Some(transcoding) = self.transcoding.as_ref().filter(|transcoding| transcoding.is_whole())
+            && self.call.resource.as_stored(item.revision.0)
+        {
+            let made = || transcoded(transcoding, event, item, change.revision).unwrap_or_default();
+            let shared = change.encoding(PROTOBUF_SLOT + slot, made);
+            if !shared.is_empty() {
+                return Some(shared);
+            }
+        }
         self.own_frame(event, item, change.revision)
     }
 
     /// An event made for this client alone.
     fn own_frame(&mut self, event: &str, item: &Item, revision: Revision) -> Option<Bytes> {
         let answer = &self.call.answer;
+        if let Some(transcoding) = &self.transcoding
+            && self.call.resource.as_stored(item.revision.0)
+            && let Some(frame) = transcoded(transcoding, event, item, revision)
+        {
+            return Some(frame);
+        }
         // The garbage collector follows the metadata of every kind; decoding whole objects for it cost a fifth of a create.
         if answer.media == Media::Json && answer.form == Form::Metadata && self.call.resource.as_stored(item.revision.0)
         {
@@ -424,6 +386,11 @@ fn encoded(call: &Call, event: &str, object: &Value) -> Bytes {
         Some(object) => protobuf::encode_watch_event(event, &object).into(),
         None => frame(event, object.to_string().as_bytes()),
     }
+}
+
+fn transcoded(transcoding: &Transcoding, event: &str, item: &Item, revision: Revision) -> Option<Bytes> {
+    let object = transcoding.object(&item.value, revision.0)?;
+    Some(protobuf::encode_watch_event(event, &object).into())
 }
 
 fn frame(event: &str, object: &[u8]) -> Bytes {

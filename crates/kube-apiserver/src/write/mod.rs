@@ -229,13 +229,10 @@ pub async fn update(
             Outcome::Lost(entry) => {
                 fresh = true;
                 current = match entry {
-                    Some(entry) => Some(Arc::new(Item {
-                        key: entry.key,
-                        value: entry.value,
-                        revision: entry.revision,
-                        created: entry.created,
-                        description: Default::default(),
-                    })),
+                    Some(entry) => {
+                        let (revision, created) = (entry.revision, entry.created);
+                        Some(Arc::new(Item::new(entry.key, entry.value, revision, created, Default::default())))
+                    }
                     None => None,
                 };
             }

@@ -1,6 +1,7 @@
 //! What the cache holds: objects as of a revision, their changes, and whole snapshots. All are shared and none
 //! changes once made; the bytes of a value exist once, whoever looks at them.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::{BufMut, Bytes};
@@ -31,9 +32,24 @@ pub struct Item {
     pub revision: Revision,
     pub created: Revision,
     pub description: Description,
+    /// How long the object is in another encoding, once somebody has made that; 0 until then.
+    encoded_len: AtomicU32,
 }
 
 impl Item {
+    pub fn new(key: Arc<str>, value: Bytes, revision: Revision, created: Revision, description: Description) -> Item {
+        Item { key, value, revision, created, description, encoded_len: AtomicU32::new(0) }
+    }
+
+    /// The length that was remembered: whoever writes a list of many may say its length without making it twice.
+    pub fn remembered_len(&self) -> Option<usize> {
+        Some(self.encoded_len.load(Ordering::Relaxed) as usize).filter(|length| *length > 0)
+    }
+
+    pub fn remember_len(&self, length: usize) {
+        self.encoded_len.store(u32::try_from(length).unwrap_or(0), Ordering::Relaxed);
+    }
+
     /// The value as it is sent, with its resourceVersion.
     pub fn encoded(&self) -> Bytes {
         let mut out = Vec::with_capacity(self.encoded_len_max());
@@ -60,13 +76,7 @@ impl Item {
 
     /// The same object as it is shown by the event of its deletion.
     pub(super) fn deleted_at(&self, revision: Revision) -> Item {
-        Item {
-            key: self.key.clone(),
-            value: self.value.clone(),
-            revision,
-            created: self.created,
-            description: self.description.clone(),
-        }
+        Item::new(self.key.clone(), self.value.clone(), revision, self.created, self.description.clone())
     }
 }
 
@@ -83,7 +93,7 @@ pub struct Change {
     charge: Charge,
 }
 
-pub const ENCODINGS_MAX: usize = 4;
+pub const ENCODINGS_MAX: usize = 8;
 /// What a change costs besides its values: itself, its items and their descriptions.
 const CHANGE_BYTES: usize = 512;
 

@@ -1,6 +1,7 @@
 //! One resource in the cache, as its readers and the dispatcher see it. The first load and the dispatcher write,
 //! everyone reads; the rules of what a change does to the state are in `state`.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 
@@ -11,7 +12,7 @@ use tokio::time::Instant;
 
 use super::budget::Budget;
 use super::state::{Arrival, Phase, State};
-use super::watcher::{Look, Pending, Queue, Source, in_scope};
+use super::watcher::{Look, Pending, Queue, Source};
 use super::{Change, Describe, Description, Item, Published, Snapshot, WatchScope, Watcher};
 use crate::{Entry, Event, Revision, StoreError};
 
@@ -91,15 +92,15 @@ impl Resource {
 
     /// Changes after that revision; `Compacted` when it is older than the kept history.
     pub fn watch(&self, after: Revision, scope: WatchScope) -> Result<Watcher, StoreError> {
-        match scope.key_prefix {
+        match &scope.key_prefix {
             None => {
                 let position = self.state.read().position_after(after)?;
                 Ok(self.watcher_of_all(position, after))
             }
-            Some(prefix) => {
+            Some(_) => {
                 let mut state = self.state.write();
                 let position = state.position_after(after)?;
-                Ok(self.watcher_of(&mut state, &prefix, position, after))
+                Ok(self.watcher_of(&mut state, scope, position, after))
             }
         }
     }
@@ -107,18 +108,18 @@ impl Resource {
     /// Snapshot and a watcher that starts exactly behind it.
     pub fn list_and_watch(&self, scope: WatchScope) -> (Snapshot, Watcher) {
         let published = self.published.get();
-        match scope.key_prefix {
+        match &scope.key_prefix {
             None => {
                 let state = self.state.read();
                 let snapshot = state.snapshot(published);
                 let watcher = self.watcher_of_all(state.history.end(), snapshot.revision);
                 (snapshot, watcher)
             }
-            Some(prefix) => {
+            Some(_) => {
                 let mut state = self.state.write();
                 let snapshot = state.snapshot(published);
                 let end = state.history.end();
-                let watcher = self.watcher_of(&mut state, &prefix, end, snapshot.revision);
+                let watcher = self.watcher_of(&mut state, scope, end, snapshot.revision);
                 (snapshot, watcher)
             }
         }
@@ -290,10 +291,11 @@ impl Resource {
         self.watcher(Source::All { position }, after)
     }
 
-    fn watcher_of(&self, state: &mut State, scope: &str, position: u64, after: Revision) -> Watcher {
+    fn watcher_of(&self, state: &mut State, scope: WatchScope, position: u64, after: Revision) -> Watcher {
         let history = state.history.from(position);
-        let waiting = history.filter(|change| change.revision > after && in_scope(scope, &change.item.key));
-        let queue = Arc::new(Queue::new(scope, after, waiting.cloned().collect()));
+        let waiting: VecDeque<_> =
+            history.filter(|change| change.revision > after && scope.includes(change)).cloned().collect();
+        let queue = Arc::new(Queue::new(scope, after, waiting));
         match state.phase {
             Phase::Gone => queue.close(false),
             Phase::Loading { .. } | Phase::Ready => state.scopes.add(queue.clone()),

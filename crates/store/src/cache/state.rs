@@ -109,7 +109,7 @@ impl State {
                 Some((Err(reason), _)) => self.damage(arrival.key, reason, arrival.revision, created),
                 Some((Ok(description), value)) => {
                     let Arrival { key, revision, .. } = arrival;
-                    let item = Item { key: key.clone(), value, revision, created, description };
+                    let item = Item::new(key.clone(), value, revision, created, description);
                     self.items.insert(key, Arc::new(item));
                 }
             }
@@ -180,7 +180,7 @@ impl State {
         let previous = self.items.get(&key).cloned();
         let known = created.or(previous.as_ref().map(|item| item.created)).or(repaired);
         let created = known.unwrap_or(revision);
-        let item = Arc::new(Item { key: key.clone(), value, revision, created, description });
+        let item = Arc::new(Item::new(key.clone(), value, revision, created, description));
         self.items.insert(key, item.clone());
         Some(Change::put(item, previous, &self.budget))
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::{Change, Resource};
+use super::{Change, Item, Resource};
 use crate::Revision;
 
 /// How many changes may wait for a scoped watcher before it is cut, besides those it started with.
@@ -20,6 +20,31 @@ const SCOPED_QUEUE_BYTES_MAX: usize = 32 << 20;
 pub struct WatchScope {
     /// With a `/` at its end: the keys below (a namespace). Without: exactly this key (one object). None: all.
     pub key_prefix: Option<String>,
+    /// Of those only objects whose field, by its place in their descriptions, has this value now or had it before the change: a
+    /// kubelet's watch of its own pods is not touched by the pods of all others. Only together with a prefix.
+    pub field: Option<(usize, Box<str>)>,
+}
+
+impl WatchScope {
+    /// Whether a change may matter to who watches this.
+    pub(super) fn includes(&self, change: &Change) -> bool {
+        let prefix = self.key_prefix.as_deref().unwrap_or("");
+        let field = self.field.as_ref();
+        (prefix.is_empty() || in_scope(prefix, &change.item.key))
+            && field.is_none_or(|(at, value)| values_of(change, *at).contains(&Some(value.as_ref())))
+    }
+}
+
+/// A field's value after a change and, where it was another one, before it.
+fn values_of(change: &Change, at: usize) -> [Option<&str>; 2] {
+    let now = text_at(&change.item, at);
+    let before = change.previous.as_ref().map(|item| text_at(item, at));
+    [Some(now), before.filter(|before| *before != now)]
+}
+
+/// A field that is missing is empty.
+fn text_at(item: &Item, at: usize) -> &str {
+    item.description.fields.get(at).map_or("", |value| value.as_ref())
 }
 
 pub struct Watcher {
@@ -133,7 +158,7 @@ impl Drop for Watcher {
 
 /// Changes in scope that one watcher has yet to take.
 pub(super) struct Queue {
-    scope: Box<str>,
+    scope: WatchScope,
     after: Revision,
     state: Mutex<QueueState>,
     notify: Notify,
@@ -149,12 +174,12 @@ struct QueueState {
 }
 
 impl Queue {
-    pub fn new(scope: &str, after: Revision, changes: VecDeque<Arc<Change>>) -> Queue {
+    pub fn new(scope: WatchScope, after: Revision, changes: VecDeque<Arc<Change>>) -> Queue {
         let length_max = changes.len() + SCOPED_QUEUE_MAX;
         let bytes = changes.iter().map(|change| change.bytes()).sum();
         let bytes_max = bytes + SCOPED_QUEUE_BYTES_MAX;
         let state = Mutex::new(QueueState { changes, length_max, bytes, bytes_max, closed: false });
-        Queue { scope: scope.into(), after, state, notify: Notify::new() }
+        Queue { scope, after, state, notify: Notify::new() }
     }
 
     /// Takes a change in, and says whether the watcher must be woken: it may wait while there is nothing to take.
@@ -214,34 +239,87 @@ impl Queue {
 /// The scoped watchers of a resource by their scope, so that a change finds its watchers without asking others.
 #[derive(Default)]
 pub(super) struct Scopes {
-    queues: HashMap<Box<str>, Vec<Arc<Queue>>>,
+    by_prefix: HashMap<Box<str>, Scope>,
     /// Those whose watchers are still to be woken.
     woken: Vec<Arc<Queue>>,
 }
 
+/// The watchers of one prefix: of all below it, and of objects with a value in a field.
+#[derive(Default)]
+struct Scope {
+    all: Vec<Arc<Queue>>,
+    /// By the place of the field, then by its value. Kinds have few fields that can be selected by.
+    by_field: Vec<(usize, HashMap<Box<str>, Vec<Arc<Queue>>>)>,
+}
+
+impl Scope {
+    fn add(&mut self, queue: Arc<Queue>) {
+        let Some((at, value)) = queue.scope.field.clone() else { return self.all.push(queue) };
+        let found = self.by_field.iter().position(|(field, _)| *field == at);
+        let index = found.unwrap_or_else(|| {
+            self.by_field.push((at, HashMap::new()));
+            self.by_field.len() - 1
+        });
+        self.by_field[index].1.entry(value).or_default().push(queue);
+    }
+
+    fn remove(&mut self, queue: &Arc<Queue>) {
+        let others = |queues: &mut Vec<Arc<Queue>>| queues.retain(|other| !Arc::ptr_eq(other, queue));
+        let Some((at, value)) = &queue.scope.field else { return others(&mut self.all) };
+        for (_, by_value) in self.by_field.iter_mut().filter(|(field, _)| field == at) {
+            if let Some(queues) = by_value.get_mut(value) {
+                others(queues);
+                if queues.is_empty() {
+                    by_value.remove(value);
+                }
+            }
+        }
+        self.by_field.retain(|(_, by_value)| !by_value.is_empty());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.by_field.is_empty()
+    }
+
+    /// Whoever may want to see that change.
+    fn of<'s>(&'s self, change: &'s Change) -> impl Iterator<Item = &'s Arc<Queue>> {
+        let selected = self.by_field.iter().flat_map(|(at, by_value)| {
+            values_of(change, *at).into_iter().flatten().filter_map(|value| by_value.get(value)).flatten()
+        });
+        self.all.iter().chain(selected)
+    }
+
+    fn queues(self) -> impl Iterator<Item = Arc<Queue>> {
+        let selected = self.by_field.into_iter().flat_map(|(_, by_value)| by_value.into_values().flatten());
+        self.all.into_iter().chain(selected)
+    }
+}
+
 impl Scopes {
     pub fn add(&mut self, queue: Arc<Queue>) {
-        self.queues.entry(queue.scope.clone()).or_default().push(queue);
+        let prefix = queue.scope.key_prefix.as_deref().unwrap_or_default();
+        self.by_prefix.entry(prefix.into()).or_default().add(queue);
     }
 
     pub fn remove(&mut self, queue: &Arc<Queue>) {
-        if let Some(queues) = self.queues.get_mut(&queue.scope) {
-            queues.retain(|other| !Arc::ptr_eq(other, queue));
-            if queues.is_empty() {
-                self.queues.remove(&queue.scope);
+        let prefix = queue.scope.key_prefix.as_deref().unwrap_or_default();
+        if let Some(scope) = self.by_prefix.get_mut(prefix) {
+            scope.remove(queue);
+            if scope.is_empty() {
+                self.by_prefix.remove(prefix);
             }
         }
     }
 
     /// Hands a change to its watchers, who sleep on until `wake`: what was written at once they take at once.
     pub fn push(&mut self, change: &Arc<Change>) {
-        if self.queues.is_empty() {
+        if self.by_prefix.is_empty() {
             return;
         }
         let key = &*change.item.key;
         let folders = key.match_indices('/').map(|(at, _)| &key[..=at]).filter(|folder| folder.len() < key.len());
-        for scope in folders.chain([key]) {
-            for queue in self.queues.get(scope).into_iter().flatten() {
+        for scope in folders.chain([key]).filter_map(|prefix| self.by_prefix.get(prefix)) {
+            for queue in scope.of(change) {
                 if queue.push(change) {
                     self.woken.push(queue.clone());
                 }
@@ -256,13 +334,13 @@ impl Scopes {
     }
 
     pub fn close(&mut self, cut: bool) {
-        for queue in self.queues.drain().flat_map(|(_, queues)| queues) {
+        for queue in self.by_prefix.drain().flat_map(|(_, scope)| scope.queues()) {
             queue.close(cut);
         }
     }
 }
 
 /// Whether a key is in a scope.
-pub(super) fn in_scope(scope: &str, key: &str) -> bool {
+fn in_scope(scope: &str, key: &str) -> bool {
     if scope.ends_with('/') { key.starts_with(scope) } else { key == scope }
 }

@@ -2,11 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::numbers::{FieldNumbers, Form, Message, Slot};
-use super::wire::{FIXED64, put_bytes, put_message, put_number, put_tag};
-use super::{EncodeError, PREFIX};
+use super::wire::{BYTES, FIXED64, put_bytes, put_message, put_number, put_tag, put_varint};
+use super::{EncodeError, PREFIX, problem};
 use crate::schema::{Scalar, Type, TypeId, TypeRef, time};
 
 type Written = Result<(), EncodeError>;
@@ -19,16 +19,20 @@ pub fn enveloped(
 ) -> Result<Vec<u8>, EncodeError> {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(PREFIX);
-    put_message(&mut out, 1, |out| {
-        put_bytes(out, 1, api_version.as_bytes());
-        put_bytes(out, 2, kind.as_bytes());
-        Ok(())
-    })?;
+    put_type(&mut out, api_version, kind)?;
     put_message(&mut out, 2, write)?;
     // Content encoding and content type are always there, and always empty.
     put_bytes(&mut out, 3, b"");
     put_bytes(&mut out, 4, b"");
     Ok(out)
+}
+
+fn put_type(out: &mut Vec<u8>, api_version: &str, kind: &str) -> Written {
+    put_message(out, 1, |out| {
+        put_bytes(out, 1, api_version.as_bytes());
+        put_bytes(out, 2, kind.as_bytes());
+        Ok(())
+    })
 }
 
 pub fn object(object: &Value, shape: TypeRef, numbers: &FieldNumbers, out: &mut Vec<u8>) -> Written {
@@ -41,8 +45,7 @@ pub fn object(object: &Value, shape: TypeRef, numbers: &FieldNumbers, out: &mut 
 pub fn list(list: &Value, item: TypeRef, numbers: &FieldNumbers, out: &mut Vec<u8>) -> Written {
     let encoder = Encoder { numbers };
     let item = numbers.message(item).ok_or_else(|| no_numbers(list))?;
-    let list_meta = numbers.schemas.by_name("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta");
-    let list_meta = list_meta.and_then(|shape| numbers.message(shape)).ok_or_else(|| no_numbers(list))?;
+    let list_meta = list_meta(numbers).ok_or_else(|| no_numbers(list))?;
     if let Some(Value::Object(metadata)) = list.get("metadata") {
         put_message(out, 1, |out| encoder.message(metadata, list_meta, out))?;
     }
@@ -51,6 +54,31 @@ pub fn list(list: &Value, item: TypeRef, numbers: &FieldNumbers, out: &mut Vec<u
         put_message(out, 2, |out| encoder.message(object, item, out))?;
     }
     Ok(())
+}
+
+pub fn list_begin(
+    api_version: &str,
+    kind: &str,
+    metadata: &Value,
+    items_bytes: usize,
+    numbers: &FieldNumbers,
+) -> Result<Vec<u8>, EncodeError> {
+    let list_meta = list_meta(numbers).ok_or_else(|| no_numbers(metadata))?;
+    let metadata = metadata.as_object().ok_or_else(|| problem("metadata", "not an object"))?;
+    let mut meta = Vec::with_capacity(64);
+    put_message(&mut meta, 1, |out| Encoder { numbers }.message(metadata, list_meta, out))?;
+    let mut out = Vec::with_capacity(128);
+    out.extend_from_slice(PREFIX);
+    put_type(&mut out, api_version, kind)?;
+    put_tag(&mut out, 2, BYTES);
+    put_varint(&mut out, (meta.len() + items_bytes) as u64);
+    out.extend(meta);
+    Ok(out)
+}
+
+fn list_meta<'n>(numbers: &'n FieldNumbers) -> Option<&'n Message> {
+    let shape = numbers.schemas.by_name("io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta")?;
+    numbers.message(shape)
 }
 
 pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
@@ -64,8 +92,8 @@ pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     out
 }
 
-struct Encoder<'a> {
-    numbers: &'a FieldNumbers<'a>,
+pub(super) struct Encoder<'a> {
+    pub numbers: &'a FieldNumbers<'a>,
 }
 
 impl Encoder<'_> {
@@ -110,9 +138,9 @@ impl Encoder<'_> {
         }
     }
 
-    fn value(&self, ty: TypeId, name: &str, number: u32, value: &Value, out: &mut Vec<u8>) -> Written {
+    pub fn value(&self, ty: TypeId, name: &str, number: u32, value: &Value, out: &mut Vec<u8>) -> Written {
         match self.numbers.schemas.get(ty) {
-            Type::Scalar(scalar) => scalar_value(*scalar, name, number, value, out),
+            Type::Scalar(scalar) => scalar_value(*scalar, name, number, value.into(), out),
             Type::Struct(_) => {
                 let Form::Message(message) = self.numbers.form(ty) else { return Err(no_numbers(value)) };
                 let empty = Map::new();
@@ -147,7 +175,7 @@ impl Encoder<'_> {
             }
             (Form::SchemaOrArray, Value::Array(items)) => items.iter().try_for_each(|item| schema(2, item, out))?,
             (Form::SchemaOrTexts, Value::Array(items)) => {
-                items.iter().try_for_each(|item| scalar_value(Scalar::String, name, 2, item, out))?;
+                items.iter().try_for_each(|item| scalar_value(Scalar::String, name, 2, item.into(), out))?;
             }
             (Form::SchemaOrArray | Form::SchemaOrTexts, value) => schema(1, value, out)?,
             _ => {
@@ -159,16 +187,39 @@ impl Encoder<'_> {
     }
 }
 
-fn scalar_value(scalar: Scalar, name: &str, number: u32, value: &Value, out: &mut Vec<u8>) -> Written {
-    let text = || value.as_str().ok_or_else(|| problem(name, "not a string"));
+/// What a scalar may be in JSON.
+pub(super) enum Plain<'a> {
+    Text(&'a str),
+    Bool(bool),
+    Number(Number),
+    Other,
+}
+
+impl<'a> From<&'a Value> for Plain<'a> {
+    fn from(value: &'a Value) -> Plain<'a> {
+        match value {
+            Value::String(text) => Plain::Text(text),
+            Value::Bool(value) => Plain::Bool(*value),
+            Value::Number(number) => Plain::Number(number.clone()),
+            _ => Plain::Other,
+        }
+    }
+}
+
+pub(super) fn scalar_value(scalar: Scalar, name: &str, number: u32, value: Plain, out: &mut Vec<u8>) -> Written {
+    let text = || match value {
+        Plain::Text(text) => Ok(text),
+        _ => Err(problem(name, "not a string")),
+    };
     match scalar {
         Scalar::String => put_bytes(out, number, text()?.as_bytes()),
         Scalar::Bool => {
-            let value = value.as_bool().ok_or_else(|| problem(name, "not a boolean"))?;
+            let Plain::Bool(value) = value else { return Err(problem(name, "not a boolean")) };
             put_number(out, number, u64::from(value));
         }
-        Scalar::Int32 | Scalar::Int64 => put_number(out, number, integer(value, name)?),
+        Scalar::Int32 | Scalar::Int64 => put_number(out, number, integer(&value, name)?),
         Scalar::Float => {
+            let Plain::Number(value) = value else { return Err(problem(name, "not a number")) };
             let value = value.as_f64().ok_or_else(|| problem(name, "not a number"))?;
             put_tag(out, number, FIXED64);
             out.extend_from_slice(&value.to_le_bytes());
@@ -179,16 +230,16 @@ fn scalar_value(scalar: Scalar, name: &str, number: u32, value: &Value, out: &mu
         }
         // A quantity that is a number in the object is written as its text, which reads the same.
         Scalar::Quantity => put_message(out, number, |out| {
-            match value {
-                Value::Number(value) => put_bytes(out, 1, value.to_string().as_bytes()),
+            match &value {
+                Plain::Number(value) => put_bytes(out, 1, value.to_string().as_bytes()),
                 _ => put_bytes(out, 1, text()?.as_bytes()),
             }
             Ok(())
         })?,
         Scalar::IntOrString => put_message(out, number, |out| {
             let (kind, number, text) = match value {
-                Value::String(text) => (1, 0, text.as_str()),
-                _ => (0, integer(value, name)?, ""),
+                Plain::Text(text) => (1, 0, text),
+                _ => (0, integer(&value, name)?, ""),
             };
             put_number(out, 1, kind);
             put_number(out, 2, number);
@@ -216,12 +267,9 @@ fn scalar_value(scalar: Scalar, name: &str, number: u32, value: &Value, out: &mu
 }
 
 /// Negative numbers are written as their two's complement in 64 bits.
-fn integer(value: &Value, name: &str) -> Result<u64, EncodeError> {
-    value.as_i64().map(|value| value as u64).ok_or_else(|| problem(name, "not an integer"))
-}
-
-fn problem(field: &str, why: &str) -> EncodeError {
-    EncodeError::Value { field: field.to_string(), why: why.to_string() }
+fn integer(value: &Plain, name: &str) -> Result<u64, EncodeError> {
+    let number = if let Plain::Number(number) = value { number.as_i64() } else { None };
+    number.map(|value| value as u64).ok_or_else(|| problem(name, "not an integer"))
 }
 
 fn no_numbers(value: &Value) -> EncodeError {

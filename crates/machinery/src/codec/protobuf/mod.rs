@@ -4,6 +4,7 @@
 mod decode;
 mod encode;
 mod numbers;
+mod transcode;
 mod wire;
 
 use serde_json::{Map, Value};
@@ -145,10 +146,51 @@ pub fn encode_list(list: &Value, item: TypeRef, numbers: &FieldNumbers) -> Resul
     encode::enveloped(text(list, "apiVersion"), text(list, "kind"), |out| encode::list(list, item, numbers, out))
 }
 
+/// As `encode_object`, from the text of an object whose kind is known.
+pub fn transcode_object(
+    text: &[u8],
+    api_version: &str,
+    kind: &str,
+    shape: TypeRef,
+    numbers: &FieldNumbers,
+) -> Result<Vec<u8>, EncodeError> {
+    encode::enveloped(api_version, kind, |out| transcode::message(text, shape, numbers, out))
+}
+
+/// Adds one item of a list from its text; nothing where it cannot be written.
+pub fn transcode_item(
+    text: &[u8],
+    shape: TypeRef,
+    numbers: &FieldNumbers,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    let before = out.len();
+    let written = wire::put_message(out, 2, |out| transcode::message(text, shape, numbers, out));
+    written.inspect_err(|_| out.truncate(before))
+}
+
+/// What stands before the items of a list, which take that many bytes; [`LIST_END`] stands behind them.
+pub fn list_begin(
+    api_version: &str,
+    kind: &str,
+    metadata: &Value,
+    items_bytes: usize,
+    numbers: &FieldNumbers,
+) -> Result<Vec<u8>, EncodeError> {
+    encode::list_begin(api_version, kind, metadata, items_bytes, numbers)
+}
+
+/// Content encoding and content type, always there and always empty.
+pub const LIST_END: &[u8] = b"\x1a\x00\x22\x00";
+
 /// One frame of a watch: its length, and a WatchEvent around an object that `encode_object` made.
 /// The event itself has no envelope, the object in it does.
 pub fn encode_watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     encode::watch_event(event, object)
+}
+
+fn problem(field: &str, why: &str) -> EncodeError {
+    EncodeError::Value { field: field.to_string(), why: why.to_string() }
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {

@@ -34,6 +34,15 @@ pub(super) enum Form {
 #[derive(Default)]
 pub(super) struct Message {
     pub slots: Vec<Slot>,
+    /// All fields, those of inlined structs too, sorted by name.
+    names: Vec<Named>,
+}
+
+/// Where a field stands: the numbers of the inlined structs around it, and its own.
+pub(super) struct Named {
+    pub name: Box<str>,
+    pub path: Box<[u32]>,
+    pub ty: TypeId,
 }
 
 pub(super) enum Slot {
@@ -111,6 +120,11 @@ impl<'a> FieldNumbers<'a> {
 }
 
 impl Message {
+    pub fn named(&self, name: &str) -> Option<&Named> {
+        let at = self.names.binary_search_by(|known| known.name.as_ref().cmp(name)).ok()?;
+        self.names.get(at)
+    }
+
     fn names<'m>(&'m self, names: &mut Vec<&'m str>) {
         for slot in &self.slots {
             match slot {
@@ -147,8 +161,10 @@ fn message(line: &Line, shape: &Struct) -> Message {
         // A number of a field that this version's schema does not have is simply not used.
         if let Some(field) = shape.field(name) {
             message.place(path, Field { name: (*name).into(), ty: field.ty, empty: field.empty });
+            message.names.push(Named { name: (*name).into(), path: path.as_slice().into(), ty: field.ty });
         }
     }
+    message.names.sort_by(|one, other| one.name.cmp(&other.name));
     message
 }
 

@@ -138,6 +138,42 @@ fn values_become_messages() {
 }
 
 #[test]
+fn texts_become_the_messages_that_values_become() {
+    let schemas = schemas();
+    let numbers = FieldNumbers::new(&schemas, TABLE);
+    let shape = schemas.by_name("test.v1.Node").unwrap();
+    let check = |object: Value| {
+        let text = object.to_string();
+        let from_text = transcode_object(text.as_bytes(), "test/v1", "Node", shape, &numbers).expect(&text);
+        let from_value = encode_object(&object, shape, &numbers).expect(&text);
+        let read = |bytes: &[u8]| open(bytes).and_then(|envelope| envelope.decode(shape, &numbers)).expect(&text);
+        assert_eq!(read(&from_text)["name"], read(&from_value)["name"]);
+        let mut expected = read(&from_value);
+        expected["apiVersion"] = "test/v1".into();
+        expected["kind"] = "Node".into();
+        assert_eq!(read(&from_text), expected, "{text}");
+    };
+    let long = "x".repeat(300);
+    check(json!({
+        "apiVersion": "test/v1", "kind": "Node", "name": long, "size": -1, "flags": [true, false], "ratio": 0.25,
+        "next": {"next": {"name": long}, "unknown": [{}]}, "labels": {"a": "", "b\n\"": long}, "ids": [-1, 1], "host": "h\u{1f6a2}",
+        "port": "w", "raw": {"any": [1, null], "": "\\"}, "due": "-1h0m0.5s", "data": "/wA=",
+    }));
+    // Nothing, and what is empty; inlined structs of which only the inner or the outer one has something.
+    check(json!({"name": null, "next": null, "labels": null, "ids": null, "raw": null, "host": null, "port": null}));
+    check(json!({"next": {}, "labels": {}, "ids": [], "raw": {}, "port": 80}));
+    check(json!({"host": "h", "name": "between", "port": 80, "ratio": 2}));
+
+    for wrong in ["{\"name\":1}", "{\"ids\":{}}", "{\"labels\":[]}", "{\"next\":1}", "{\"name\":\"a\"} x", "{\"name\":"]
+    {
+        let mut out = b"before".to_vec();
+        assert!(transcode_item(wrong.as_bytes(), shape, &numbers, &mut out).is_err(), "{wrong}");
+        assert_eq!(out, b"before", "{wrong}");
+    }
+    assert!(transcode_object(b"{}", "", "", schemas.by_name("test.v1.Stranger").unwrap(), &numbers).is_err());
+}
+
+#[test]
 fn watch_events_are_framed() {
     assert_eq!(encode_watch_event("ADDED", b"k8s\0r"), b"\0\0\0\x10\x0a\x05ADDED\x12\x07\x0a\x05k8s\0r");
 }

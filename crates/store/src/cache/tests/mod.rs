@@ -38,10 +38,10 @@ async fn caught_up(cache: &Cache) -> Revision {
 }
 
 fn scope(prefix: &str) -> WatchScope {
-    WatchScope { key_prefix: Some(prefix.to_owned()) }
+    WatchScope { key_prefix: Some(prefix.to_owned()), field: None }
 }
 
-const ALL: WatchScope = WatchScope { key_prefix: None };
+const ALL: WatchScope = WatchScope { key_prefix: None, field: None };
 
 /// `3 b=1 was -`: revision, name, value and previous value; `!` for a deletion.
 fn text(change: &Change) -> String {
@@ -74,6 +74,38 @@ fn names(snapshot: &Snapshot) -> String {
         format!("{}={}", key.rsplit('/').next().unwrap_or_default(), String::from_utf8_lossy(&item.value))
     };
     format!("{}: {}", snapshot.revision, snapshot.items.iter().map(name).collect::<Vec<_>>().join(" "))
+}
+
+#[tokio::test]
+async fn watchers_of_a_value_see_what_has_it_or_had_it() {
+    let memory = Memory::new();
+    let cache = Cache::start(Arc::new(memory.clone())).await.expect("starts");
+    // The value is the field, as a node's name is of its pods.
+    let field = |value: &Bytes| Description {
+        fields: vec![String::from_utf8_lossy(value).into_owned().into()],
+        ..Description::default()
+    };
+    let pods = cache.register("pods", Arc::new(move |value: &Bytes| Ok(field(value)))).await.expect("loads");
+    let of = |value: &str| WatchScope { field: Some((0, value.into())), ..scope("/registry/pods/") };
+    let (_, mut one) = pods.list_and_watch(of("n1"));
+    let (_, mut other) = pods.list_and_watch(of("n2"));
+    let (_, mut elsewhere) = pods.list_and_watch(of("n3"));
+    let (_, mut nowhere) = pods.list_and_watch(of(""));
+    let (_, ended) = pods.list_and_watch(of("n2"));
+    drop(ended);
+    memory.write(&[(POD_A, Some(""))]);
+    memory.write(&[(POD_A, Some("n1")), (POD_B, Some("n2"))]);
+    memory.write(&[(POD_A, Some("n2"))]);
+    memory.write(&[(POD_A, None), (POD_B, Some("n2"))]);
+    caught_up(&cache).await;
+    check(&mut nowhere, &["1 a= was -", "2 a=n1 was "]).await;
+    check(&mut one, &["2 a=n1 was ", "3 a=n2 was n1"]).await;
+    let changes = ["2 b=n2 was -", "3 a=n2 was n1", "4 !a=n2 was n2", "4 b=n2 was n2"];
+    check(&mut other, &changes).await;
+    check(&mut elsewhere, &[]).await;
+    // What happened before is chosen the same way, and nobody else was woken.
+    check(&mut pods.watch(Revision(0), of("n2")).expect("kept"), &changes).await;
+    assert_eq!(elsewhere.revision(), Revision(4));
 }
 
 #[tokio::test]
@@ -328,13 +360,9 @@ fn resource_version_is_spliced_in() {
         (r#"{"metadata":{},"x":1}"#, r#"{"metadata":{"resourceVersion":"120"},"x":1}"#),
     ] {
         let splice = value.find("{\"metadata\":{").map_or(0, |at| at + "{\"metadata\":{".len()) as u32;
-        let item = Item {
-            key: POD_A.into(),
-            value: Bytes::from_static(value.as_bytes()),
-            revision: Revision(120),
-            created: Revision(1),
-            description: Description { splice, ..Description::default() },
-        };
+        let description = Description { splice, ..Description::default() };
+        let value = Bytes::from_static(value.as_bytes());
+        let item = Item::new(POD_A.into(), value, Revision(120), Revision(1), description);
         assert_eq!(item.encoded(), expected);
     }
 }
