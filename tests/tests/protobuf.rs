@@ -26,12 +26,25 @@ fn read_list(body: &[u8], kind: &str, shape: machinery::schema::TypeRef) -> Vec<
     items.map(|(_, raw)| read(*raw).expect("an item")).collect()
 }
 
+/// As protobuf has it: the kind is in the envelope, and what is null is not there.
 fn without_kind(mut item: Value) -> Value {
+    drop_nulls(&mut item);
     if let Some(fields) = item.as_object_mut() {
         fields.remove("kind");
         fields.remove("apiVersion");
     }
     item
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
 }
 
 /// Every resource of a version that can be listed.
