@@ -10,7 +10,7 @@ use crate::failure::{Failure, Result};
 use crate::flags::Parsed;
 
 /// Where requests go and who makes them.
-pub struct Settings {
+pub(crate) struct Settings {
     pub server: String,
     pub namespace: String,
     /// Whether the namespace was asked for on the command line.
@@ -19,7 +19,7 @@ pub struct Settings {
 }
 
 /// The files that are read, the first being the one that new things are written to.
-pub fn files(flags: &Parsed) -> Vec<PathBuf> {
+pub(crate) fn files(flags: &Parsed) -> Vec<PathBuf> {
     let explicit = flags.text("kubeconfig");
     if !explicit.is_empty() {
         return vec![explicit.into()];
@@ -30,12 +30,12 @@ pub fn files(flags: &Parsed) -> Vec<PathBuf> {
     vec![home().join(".kube/config")]
 }
 
-pub fn home() -> PathBuf {
+pub(crate) fn home() -> PathBuf {
     std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| "/".into())
 }
 
 /// One file; an absent one is empty unless it was named on the command line.
-pub fn read(path: &Path) -> Result<Value> {
+pub(crate) fn read(path: &Path) -> Result<Value> {
     match std::fs::read(path) {
         Ok(bytes) => {
             let value = machinery::codec::decode_yaml(&bytes)
@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<Value> {
 }
 
 /// All files as one: the first to name a thing wins. Paths inside are made absolute.
-pub fn merged(flags: &Parsed) -> Result<Value> {
+pub(crate) fn merged(flags: &Parsed) -> Result<Value> {
     let explicit = flags.text("kubeconfig");
     if !explicit.is_empty() && !Path::new(explicit).exists() {
         return Err(Failure::message(format!("stat {explicit}: no such file or directory")));
@@ -121,12 +121,12 @@ fn absolute(config: &mut Value, folder: &Path) {
     }
 }
 
-pub fn named<'a>(config: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+pub(crate) fn named<'a>(config: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     config[list].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
 /// What the files and the command line together say.
-pub fn settings(flags: &Parsed) -> Result<Settings> {
+pub(crate) fn settings(flags: &Parsed) -> Result<Settings> {
     let config = merged(flags)?;
     let given = |flag: &str| flags.global(flag).map(str::to_string);
     let context_name =
@@ -350,7 +350,7 @@ fn decode(what: &str, text: &str) -> Result<Vec<u8>> {
 }
 
 /// Writes a file as upstream does: private, keys sorted, what must be there is there.
-pub fn write(path: &Path, config: &Value) -> Result<()> {
+pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut config = config.clone();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Text,
     /// A text whose default upstream's help shows without quotes.
     Plain,
@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Flag {
+pub(crate) struct Flag {
     pub name: &'static str,
     pub short: Option<char>,
     pub kind: Kind,
@@ -29,39 +29,39 @@ pub struct Flag {
 }
 
 impl Flag {
-    pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Text, default, help }
     }
 
-    pub const fn plain(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn plain(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Plain, default: "", help }
     }
 
-    pub const fn switch(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn switch(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Switch, default: "false", help }
     }
 
-    pub const fn on(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn on(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Switch, default: "true", help }
     }
 
-    pub const fn list(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn list(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::List, default: "", help }
     }
 
-    pub const fn array(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn array(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Array, default: "", help }
     }
 
-    pub const fn integer(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn integer(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Integer, default, help }
     }
 
-    pub const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Duration, default, help }
     }
 
-    pub const fn optional(
+    pub(crate) const fn optional(
         name: &'static str,
         default: &'static str,
         without_value: &'static str,
@@ -70,14 +70,14 @@ impl Flag {
         Flag { name, short: None, kind: Kind::Optional(without_value), default, help }
     }
 
-    pub const fn short(mut self, letter: char) -> Flag {
+    pub(crate) const fn short(mut self, letter: char) -> Flag {
         self.short = Some(letter);
         self
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parsed {
+pub(crate) struct Parsed {
     values: BTreeMap<&'static str, Vec<String>>,
     defaults: BTreeMap<&'static str, &'static str>,
     /// Names that a command gives another meaning than they have for all commands.
@@ -88,7 +88,7 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    pub fn parse(flags: &[&[Flag]], line: &[String]) -> Result<Parsed, String> {
+    pub(crate) fn parse(flags: &[&[Flag]], line: &[String]) -> Result<Parsed, String> {
         let all = || flags.iter().flat_map(|table| table.iter());
         let mut parsed = Parsed::default();
         for flag in all() {
@@ -183,43 +183,43 @@ impl Parsed {
     }
 
     /// Was it given on the command line?
-    pub fn given(&self, name: &str) -> bool {
+    pub(crate) fn given(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// What was given for a flag that means the same for all commands.
-    pub fn global(&self, name: &str) -> Option<&str> {
+    pub(crate) fn global(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|value| !value.is_empty() && !self.shadowed.contains(&name))
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.defaults.contains_key(name)
     }
 
-    pub fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         match self.values.get(name).and_then(|values| values.last()) {
             Some(value) => value,
             None => self.defaults.get(name).copied().unwrap_or_default(),
         }
     }
 
-    pub fn on(&self, name: &str) -> bool {
+    pub(crate) fn on(&self, name: &str) -> bool {
         switch(self.text(name)).unwrap_or(false)
     }
 
-    pub fn list(&self, name: &str) -> Vec<String> {
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
         match self.values.get(name) {
             Some(values) => values.clone(),
             None => split_list(self.defaults.get(name).copied().unwrap_or_default()),
         }
     }
 
-    pub fn integer(&self, name: &str) -> i64 {
+    pub(crate) fn integer(&self, name: &str) -> i64 {
         self.text(name).parse().unwrap_or_default()
     }
 
     /// Negative for a negative duration.
-    pub fn seconds(&self, name: &str) -> f64 {
+    pub(crate) fn seconds(&self, name: &str) -> f64 {
         duration(self.text(name)).unwrap_or_default()
     }
 }
@@ -237,7 +237,7 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 /// Go's notation of durations, in seconds: `1h30m`, `500ms`, `-1s`, `0`.
-pub fn duration(text: &str) -> Option<f64> {
+pub(crate) fn duration(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),

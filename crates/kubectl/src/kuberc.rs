@@ -37,7 +37,7 @@ struct Alias {
 }
 
 /// The line with what the preferences add to it.
-pub fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
+pub(crate) fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
     if line.is_empty() || std::env::var("KUBECTL_KUBERC").is_ok_and(|value| value == "false") {
         return Ok(line);
     }
@@ -49,7 +49,7 @@ pub fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
 }
 
 /// May this program be run for credentials?
-pub fn may_run(program: &str) -> Result<(), String> {
+pub(crate) fn may_run(program: &str) -> Result<(), String> {
     let Some(policy) = POLICY.get() else { return Ok(()) };
     let refused = |why: &str| Err(format!("plugin {program:?} not allowed: {why}"));
     match policy.kind.as_str() {
@@ -57,9 +57,10 @@ pub fn may_run(program: &str) -> Result<(), String> {
         "DenyAll" => refused("policy set to \"DenyAll\""),
         "Allowlist" => {
             let file = program.rsplit('/').next().unwrap_or(program);
-            match policy.allowed.iter().any(|name| name == program || (!name.contains('/') && name == file)) {
-                true => Ok(()),
-                false => refused("policy set to \"Allowlist\" and the plugin is not in the allowlist"),
+            if policy.allowed.iter().any(|name| name == program || (!name.contains('/') && name == file)) {
+                Ok(())
+            } else {
+                refused("policy set to \"Allowlist\" and the plugin is not in the allowlist")
             }
         }
         other => Err(format!("invalid credential plugin policy {other:?}")),
@@ -118,7 +119,7 @@ fn load(named: Option<String>) -> Result<Option<Preference>, String> {
 }
 
 /// The file that `kubectl kuberc` shows and changes.
-pub fn file(named: Option<&str>) -> crate::failure::Result<PathBuf> {
+pub(crate) fn file(named: Option<&str>) -> crate::failure::Result<PathBuf> {
     let variable = std::env::var("KUBERC").ok().filter(|value| !value.is_empty());
     match (named, variable) {
         (Some(path), _) => Ok(path.into()),

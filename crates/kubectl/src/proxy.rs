@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// The proxy for a server, or none. This machine itself is never asked for through a proxy.
-pub fn of_environment(server: &str) -> Option<String> {
+pub(crate) fn of_environment(server: &str) -> Option<String> {
     let variable =
         |names: [&str; 2]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     let proxy = match server.split("://").next() {
@@ -22,7 +22,7 @@ pub fn of_environment(server: &str) -> Option<String> {
 }
 
 /// The client of a configuration, through its proxy where it names one.
-pub fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
+pub(crate) fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
     let Some(proxy) = config.proxy_url.clone() else { return kube::Client::try_from(config) };
     let connector = config.rustls_https_connector_with_connector(Tunnel { proxy })?;
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);

@@ -15,7 +15,7 @@ const CURL: i64 = 9;
 const WHOLE_BODIES: i64 = 10;
 
 /// One request and its answer.
-pub struct Trace<'a> {
+pub(crate) struct Trace<'a> {
     level: i64,
     method: &'a Method,
     url: String,
@@ -30,7 +30,13 @@ enum Shown<'a> {
 
 impl<'a> Trace<'a> {
     /// Tells of the request where that is wanted.
-    pub fn request(level: i64, method: &'a Method, url: String, headers: &HeaderMap, body: Option<&[u8]>) -> Trace<'a> {
+    pub(crate) fn request(
+        level: i64,
+        method: &'a Method,
+        url: String,
+        headers: &HeaderMap,
+        body: Option<&[u8]>,
+    ) -> Trace<'a> {
         let trace = Trace { level, method, url, started: Instant::now() };
         trace.body("Request Body", body.unwrap_or_default());
         let (verb, shown) = (method.as_str(), trace.url.as_str());
@@ -48,7 +54,7 @@ impl<'a> Trace<'a> {
         trace
     }
 
-    pub fn response(&self, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn response(&self, status: StatusCode, headers: &HeaderMap) {
         if self.level < TIMING {
             return;
         }
@@ -66,7 +72,7 @@ impl<'a> Trace<'a> {
         line("round_trippers.go:632", "Response", &values);
     }
 
-    pub fn answer(&self, body: &[u8]) {
+    pub(crate) fn answer(&self, body: &[u8]) {
         self.body("Response Body", body);
     }
 
@@ -85,14 +91,14 @@ impl<'a> Trace<'a> {
 }
 
 /// That a kubeconfig was read is told, too.
-pub fn config_loaded(level: i64, file: &std::path::Path) {
+pub(crate) fn config_loaded(level: i64, file: &std::path::Path) {
     if level >= TIMING {
         terminal::log('I', "loader.go:407", &format!("Config loaded from file:  {}", file.display()));
     }
 }
 
 /// What the server said when it refused.
-pub fn refused(level: i64, failure: &crate::failure::Failure) {
+pub(crate) fn refused(level: i64, failure: &crate::failure::Failure) {
     if let (true, crate::failure::Failure::Status { status, .. }) = (level >= REFUSALS, failure) {
         let text = crate::output::order::indented(status, b"  ");
         terminal::log('I', "helpers.go:246", &format!("server response object: %s[{text}]"));

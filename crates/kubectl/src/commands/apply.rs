@@ -15,7 +15,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "apply",
     group: super::ADVANCED,
     short: "Apply a configuration to a resource by file name or standard input.",
@@ -232,7 +232,7 @@ fn conflict(failure: &Failure) -> Failure {
 const MANAGER: &str = "kubectl-client-side-apply";
 
 /// Who applies on the server, unless somebody else is named.
-pub const SERVER_SIDE_MANAGER: &str = "kubectl";
+pub(super) const SERVER_SIDE_MANAGER: &str = "kubectl";
 
 /// How often a patch is made anew when somebody else was faster.
 const TRIES: usize = 5;
@@ -344,7 +344,7 @@ fn patching(info: &Info, patch: &Value, failure: Failure) -> Failure {
 }
 
 /// The patch and its type: strategic for built-in kinds.
-pub fn patch(info: &Info, original: &Value, wanted: &Value, current: &Value) -> (Value, &'static str) {
+pub(crate) fn patch(info: &Info, original: &Value, wanted: &Value, current: &Value) -> (Value, &'static str) {
     match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
         Some(ty) => (merge::strategic(ty, original, wanted, current), STRATEGIC),
         None => (merge::plain(original, wanted, current), MERGE),

@@ -12,7 +12,7 @@ use crate::resource::select::FILES;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "auth",
     group: super::CLUSTER,
     short: "Inspect authorization.",
@@ -168,7 +168,7 @@ async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -
 }
 
 /// Group and resource, paths, names, verbs.
-pub type RuleRow = ((String, String), String, String, Vec<String>);
+pub(crate) type RuleRow = ((String, String), String, String, Vec<String>);
 
 async fn list(session: &Session, namespace: &str) -> Result<()> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}});
@@ -221,7 +221,7 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
 }
 
 /// Upstream sorts rules by what they look like when printed, and there the verbs come first.
-pub fn rule_order(((group, resource), urls, names, verbs): &RuleRow) -> String {
+pub(crate) fn rule_order(((group, resource), urls, names, verbs): &RuleRow) -> String {
     format!("[{}],[{group}],[{resource}],{names},{urls}", verbs.join(" "))
 }
 

@@ -14,7 +14,7 @@ use crate::flags::Flag;
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "cp",
     group: super::TROUBLE,
     short: "Copy files and directories to and from containers.",

@@ -14,7 +14,7 @@ use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "delete",
     group: super::INTERMEDIATE,
     short: "Delete resources by file names, standard input, resources and names, or by resources and label selector.",
@@ -163,7 +163,7 @@ fn grace(session: &Session) -> Result<i64> {
 }
 
 /// The body of a deletion.
-pub fn options(session: &Session, grace: i64) -> Result<Value> {
+pub(crate) fn options(session: &Session, grace: i64) -> Result<Value> {
     let policy = match session.flags.text("cascade") {
         "background" | "" | "true" => "Background",
         "foreground" => "Foreground",
@@ -188,9 +188,8 @@ async fn delete(session: &Session, info: &Info, grace: i64, dry: DryRun) -> Resu
         if dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
-        let answer = session.send(&call).await.map_err(|failure| match info.source.is_empty() {
-            true => failure,
-            false => failure.during("deleting", &info.source),
+        let answer = session.send(&call).await.map_err(|failure| {
+            if info.source.is_empty() { failure } else { failure.during("deleting", &info.source) }
         })?;
         let found = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str());
         uid = found.unwrap_or_default().to_string();
@@ -226,7 +225,7 @@ fn confirmed(infos: &[Info]) -> bool {
 }
 
 /// Deletes one object quietly, for commands that make it anew.
-pub async fn and_wait(session: &Session, info: &Info) -> Result<()> {
+pub(super) async fn and_wait(session: &Session, info: &Info) -> Result<()> {
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     let answer = match session.send(&Call::delete(info.path(), &options)).await {
         Err(failure) if failure.is_not_found() => return Ok(()),

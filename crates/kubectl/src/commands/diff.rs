@@ -12,7 +12,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "diff",
     group: super::ADVANCED,
     short: "Diff the live version against a would-be applied version.",
@@ -124,9 +124,10 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
         Err(failure) if failure.is_not_found() => Value::Null,
         Err(failure) => return Err(failure),
     };
-    let manager = match flags.on("server-side") && !flags.given("field-manager") {
-        true => super::apply::SERVER_SIDE_MANAGER,
-        false => flags.text("field-manager"),
+    let manager = if flags.on("server-side") && !flags.given("field-manager") {
+        super::apply::SERVER_SIDE_MANAGER
+    } else {
+        flags.text("field-manager")
     };
     let dry = |call: Call| call.with("dryRun", "All").with("fieldManager", manager);
     let mut after = if flags.on("server-side") {

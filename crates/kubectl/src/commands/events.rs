@@ -11,7 +11,7 @@ use crate::resource::select::Query;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "events",
     group: super::OTHER_BASIC,
     short: "List events.",
@@ -63,9 +63,10 @@ async fn run(session: &Session) -> Result<()> {
     events.sort_by_key(last_seen);
     let format = Format::from(flags, false)?;
     if events.is_empty() && !flags.on("watch") {
-        terminal::errln(&match flags.on("all-namespaces") {
-            true => "No events found.".to_string(),
-            false => format!("No events found in {namespace} namespace."),
+        terminal::errln(&if flags.on("all-namespaces") {
+            "No events found.".to_string()
+        } else {
+            format!("No events found in {namespace} namespace.")
         });
         return Ok(());
     }
@@ -106,7 +107,7 @@ async fn run(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub fn last_seen(event: &Value) -> String {
+pub(crate) fn last_seen(event: &Value) -> String {
     let candidates = [
         &event["series"]["lastObservedTime"],
         &event["lastTimestamp"],
@@ -117,7 +118,7 @@ pub fn last_seen(event: &Value) -> String {
 }
 
 /// `5s`, or `5s (x3 over 2m)` for what happened more than once.
-pub fn interval(event: &Value) -> String {
+pub(crate) fn interval(event: &Value) -> String {
     let now = jiff::Timestamp::now();
     let first = event["firstTimestamp"].as_str().or(event["eventTime"].as_str()).unwrap_or_default();
     let count = event["series"]["count"].as_i64().or(event["count"].as_i64()).unwrap_or(1);

@@ -8,7 +8,7 @@ use crate::flags::Flag;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "explain",
     group: super::INTERMEDIATE,
     short: "Get documentation for a resource.",

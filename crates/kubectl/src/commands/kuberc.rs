@@ -10,7 +10,7 @@ use crate::output::{self, Format};
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "kuberc",
     group: super::OTHER,
     short: "Manage user preferences (kuberc) file.",

@@ -12,7 +12,7 @@ use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static LABEL: Command = Command {
+pub(super) static LABEL: Command = Command {
     name: "label",
     group: super::SETTINGS,
     short: "Update the labels on a resource.",
@@ -22,7 +22,7 @@ pub static LABEL: Command = Command {
     run: Some(|session| Box::pin(run(session, Which::Labels))),
     ..Command::EMPTY
 };
-pub static ANNOTATE: Command = Command {
+pub(super) static ANNOTATE: Command = Command {
     name: "annotate",
     group: super::SETTINGS,
     short: "Update the annotations on a resource.",

@@ -12,7 +12,7 @@ use crate::resource::select::{Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "logs",
     group: super::TROUBLE,
     short: "Print the logs for a container in a pod.",
@@ -159,11 +159,10 @@ async fn pods(session: &Session) -> Result<(Vec<Value>, bool)> {
 }
 
 fn not_found(failure: Failure, namespace: &str) -> Failure {
-    match failure.is_not_found() {
-        true => {
-            Failure::message(format!("error from server (NotFound): {} in namespace {namespace:?}", failure.text()))
-        }
-        false => failure,
+    if failure.is_not_found() {
+        Failure::message(format!("error from server (NotFound): {} in namespace {namespace:?}", failure.text()))
+    } else {
+        failure
     }
 }
 

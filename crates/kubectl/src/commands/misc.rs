@@ -9,7 +9,7 @@ use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static CLUSTER_INFO: Command = Command {
+pub(super) static CLUSTER_INFO: Command = Command {
     name: "cluster-info",
     group: super::CLUSTER,
     short: "Display cluster information.",
@@ -26,7 +26,7 @@ static DUMP: Command = Command {
     run: Some(|session| Box::pin(dump(session))),
     ..Command::EMPTY
 };
-pub static CERTIFICATE: Command = Command {
+pub(crate) static CERTIFICATE: Command = Command {
     name: "certificate",
     group: super::CLUSTER,
     short: "Modify certificate resources.",
@@ -50,14 +50,14 @@ static DENY: Command = Command {
     run: Some(|session| Box::pin(certificate(session, "Denied", "denied"))),
     ..Command::EMPTY
 };
-pub static OPTIONS: Command = Command {
+pub(super) static OPTIONS: Command = Command {
     name: "options",
     group: super::OTHER,
     short: "Print the list of flags inherited by all commands.",
     run: Some(|session| Box::pin(options(session))),
     ..Command::EMPTY
 };
-pub static KUSTOMIZE: Command = Command {
+pub(super) static KUSTOMIZE: Command = Command {
     name: "kustomize",
     group: super::ADVANCED,
     short: "Build a kustomization target from a directory.",
@@ -147,9 +147,10 @@ async fn dump(session: &Session) -> Result<()> {
         }
         // All documents are of one stream, also when each goes to a file of its own.
         let separator = if session.printed.replace(true) { "---\n" } else { "" };
-        let text = match yaml {
-            true => format!("{separator}{}", crate::output::yaml::text(&object)),
-            false => format!("{}\n", crate::output::json::pretty_in_order(&object, DUMP_ORDER)),
+        let text = if yaml {
+            format!("{separator}{}", crate::output::yaml::text(&object))
+        } else {
+            format!("{}\n", crate::output::json::pretty_in_order(&object, DUMP_ORDER))
         };
         write(folder, &format!("{name}.{}", if yaml { "yaml" } else { "json" }), &text)
     };

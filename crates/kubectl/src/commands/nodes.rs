@@ -14,7 +14,7 @@ use crate::resource::select::{Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static CORDON: Command = Command {
+pub(super) static CORDON: Command = Command {
     name: "cordon",
     group: super::CLUSTER,
     short: "Mark node as unschedulable.",
@@ -24,7 +24,7 @@ pub static CORDON: Command = Command {
     run: Some(|session| Box::pin(cordon(session, true))),
     ..Command::EMPTY
 };
-pub static UNCORDON: Command = Command {
+pub(super) static UNCORDON: Command = Command {
     name: "uncordon",
     group: super::CLUSTER,
     short: "Mark node as schedulable.",
@@ -34,7 +34,7 @@ pub static UNCORDON: Command = Command {
     run: Some(|session| Box::pin(cordon(session, false))),
     ..Command::EMPTY
 };
-pub static DRAIN: Command = Command {
+pub(super) static DRAIN: Command = Command {
     name: "drain",
     group: super::CLUSTER,
     short: "Drain node in preparation for maintenance.",
@@ -44,7 +44,7 @@ pub static DRAIN: Command = Command {
     run: Some(|session| Box::pin(drain(session))),
     ..Command::EMPTY
 };
-pub static TAINT: Command = Command {
+pub(super) static TAINT: Command = Command {
     name: "taint",
     group: super::CLUSTER,
     short: "Update the taints on one or more nodes.",
@@ -135,15 +135,16 @@ async fn drain(session: &Session) -> Result<()> {
     let seconds = session.flags.seconds("timeout");
     for (at, node) in nodes.iter().enumerate() {
         let draining = drain_one(session, node, dry);
-        let drained = match seconds > 0.0 {
-            true => tokio::time::timeout(Duration::from_secs_f64(seconds), draining).await.unwrap_or_else(|_| {
+        let drained = if seconds > 0.0 {
+            tokio::time::timeout(Duration::from_secs_f64(seconds), draining).await.unwrap_or_else(|_| {
                 Err(Failure::message(format!(
                     "unable to drain node {:?} due to error: global timeout reached: {}, continuing command...",
                     node.name,
                     go_duration(seconds)
                 )))
-            }),
-            false => draining.await,
+            })
+        } else {
+            draining.await
         };
         match drained {
             Ok(()) => terminal::outln(&format!("{} drained{}", node.shown(), dry_text(dry))),

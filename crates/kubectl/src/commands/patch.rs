@@ -11,7 +11,7 @@ use crate::resource::Info;
 use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "patch",
     group: super::ADVANCED,
     short: "Update fields of a resource.",

@@ -13,7 +13,7 @@ use crate::flags::Flag;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "port-forward",
     group: super::TROUBLE,
     short: "Forward one or more local ports to a pod.",

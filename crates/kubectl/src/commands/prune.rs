@@ -29,7 +29,7 @@ const KINDS: &[&str] = &[
 ];
 
 /// Before anything is applied.
-pub fn check_allowlist(session: &crate::session::Session) -> Result<()> {
+pub(super) fn check_allowlist(session: &crate::session::Session) -> Result<()> {
     match session.flags.list("prune-allowlist").iter().find(|kind| kind.split('/').count() != 3) {
         None => Ok(()),
         Some(kind) => Err(Failure::message(format!(
@@ -38,7 +38,7 @@ pub fn check_allowlist(session: &crate::session::Session) -> Result<()> {
     }
 }
 
-pub async fn prune(change: &Change<'_>, query: &Query, applied: &[Info]) -> Result<()> {
+pub(super) async fn prune(change: &Change<'_>, query: &Query, applied: &[Info]) -> Result<()> {
     let session = change.session;
     let allowed = session.flags.list("prune-allowlist");
     if allowed.is_empty() {
@@ -92,9 +92,10 @@ pub async fn prune(change: &Change<'_>, query: &Query, applied: &[Info]) -> Resu
                     }
                     session.send(&call).await?;
                 }
-                match change.format.is_human() {
-                    true => change.report(&info.shown(), &info.object, "pruned")?,
-                    false => terminal::err(""),
+                if change.format.is_human() {
+                    change.report(&info.shown(), &info.object, "pruned")?
+                } else {
+                    terminal::err("")
                 }
             }
         }

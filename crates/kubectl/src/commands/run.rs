@@ -15,7 +15,7 @@ use crate::resource::Info;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "run",
     group: super::BEGINNER,
     short: "Create and run a particular image in a pod.",
@@ -95,10 +95,7 @@ async fn run(session: &Session) -> Result<()> {
     let created = if change.local() {
         pod
     } else {
-        let pod = match flags.on("save-config") {
-            true => super::change::with_last_applied_typed(&pod),
-            false => pod,
-        };
+        let pod = if flags.on("save-config") { super::change::with_last_applied_typed(&pod) } else { pod };
         change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
     };
     let info = Info {
@@ -223,7 +220,7 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
 }
 
 /// The object after `--overrides`.
-pub fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)) -> Result<Value> {
+pub(crate) fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)) -> Result<Value> {
     let text = session.flags.text("overrides");
     if text.is_empty() {
         return Ok(object);

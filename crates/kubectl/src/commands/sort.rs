@@ -8,12 +8,12 @@ use serde_json::Value;
 use crate::failure::{Failure, Result};
 use crate::output::jsonpath::Template;
 
-pub fn sort_rows(table: &mut Value, by: &str) -> Result<()> {
+pub(super) fn sort_rows(table: &mut Value, by: &str) -> Result<()> {
     let Some(Value::Array(rows)) = table.get_mut("rows") else { return Ok(()) };
     sort(rows, by, |row| &row["object"])
 }
 
-pub fn sort_objects(items: &mut [Value], by: &str) -> Result<()> {
+pub(super) fn sort_objects(items: &mut [Value], by: &str) -> Result<()> {
     sort(items, by, |item| item)
 }
 
@@ -57,7 +57,7 @@ fn compare(one: &Value, other: &Value) -> Ordering {
 }
 
 /// Numbers inside of texts count as numbers: `pod-2` before `pod-10`.
-pub fn natural(one: &str, other: &str) -> Ordering {
+fn natural(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();

@@ -15,7 +15,7 @@ use crate::flags::{Flag, Parsed};
 use crate::session::Session;
 use crate::terminal;
 
-pub struct Streams {
+pub(super) struct Streams {
     pub stdin: bool,
     pub tty: bool,
     /// The bytes that end the session and leave the process alone.
@@ -24,11 +24,11 @@ pub struct Streams {
 
 const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 
-pub const DETACH: &[Flag] =
+pub(super) const DETACH: &[Flag] =
     &[Flag::text("detach-keys", DETACH_KEYS, "The keys that end the session and leave the process alone.")];
 
 /// The keys of `--detach-keys`; commands without the flag have the usual ones.
-pub fn detach_keys(flags: &Parsed) -> Result<Vec<u8>> {
+pub(super) fn detach_keys(flags: &Parsed) -> Result<Vec<u8>> {
     let given = if flags.has("detach-keys") { flags.text("detach-keys") } else { "" };
     let given = if given.is_empty() { DETACH_KEYS } else { given };
     given.split(',').map(key).collect()
@@ -76,7 +76,7 @@ impl Detacher {
 
 impl Streams {
     /// A terminal is only possible where there is one.
-    pub fn checked(mut self) -> Streams {
+    pub(super) fn checked(mut self) -> Streams {
         if self.tty && self.stdin && !std::io::stdin().is_terminal() {
             terminal::errln("Unable to use a TTY - input is not a terminal or the right kind of file");
             self.tty = false;
@@ -87,7 +87,7 @@ impl Streams {
         self
     }
 
-    pub fn parameters(&self, container: &str) -> AttachParams {
+    pub(crate) fn parameters(&self, container: &str) -> AttachParams {
         AttachParams {
             container: Some(container.to_string()),
             stdin: self.stdin,
@@ -101,11 +101,11 @@ impl Streams {
     }
 }
 
-pub fn pods(session: &Session, namespace: &str) -> Result<Api<Pod>> {
+pub(crate) fn pods(session: &Session, namespace: &str) -> Result<Api<Pod>> {
     Ok(Api::namespaced(session.client()?.clone(), namespace))
 }
 
-pub async fn exec(
+pub(crate) async fn exec(
     session: &Session,
     pod: &Value,
     container: &str,
@@ -117,7 +117,12 @@ pub async fn exec(
     pods(session, namespace)?.exec(name, command, &parameters).await.map_err(|error| upgraded(session, &error))
 }
 
-pub async fn attach(session: &Session, pod: &Value, container: &str, streams: &Streams) -> Result<AttachedProcess> {
+pub(crate) async fn attach(
+    session: &Session,
+    pod: &Value,
+    container: &str,
+    streams: &Streams,
+) -> Result<AttachedProcess> {
     let (namespace, name) = place(pod);
     let parameters = streams.parameters(container);
     pods(session, namespace)?.attach(name, &parameters).await.map_err(|error| upgraded(session, &error))
@@ -161,7 +166,7 @@ fn size() -> Option<TerminalSize> {
 }
 
 /// Carries all streams until the process ends, and answers as it did; or until the session is detached from.
-pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> {
+pub(crate) async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> {
     let _raw = streams.tty.then(Raw::enter);
     if let Some(mut sender) = process.terminal_size().filter(|_| streams.tty) {
         tokio::spawn(async move {
@@ -247,7 +252,7 @@ async fn copy(mut stream: impl tokio::io::AsyncRead + Unpin, print: fn(&[u8])) {
 }
 
 /// The process's own exit code becomes ours.
-pub fn outcome(status: &Value) -> Result<()> {
+pub(super) fn outcome(status: &Value) -> Result<()> {
     if status["status"] == "Success" {
         return Ok(());
     }

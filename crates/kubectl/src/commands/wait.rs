@@ -14,7 +14,7 @@ use crate::resource::select::{FILES_RECURSIVE, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "wait",
     group: super::ADVANCED,
     short: "Wait for a specific condition on one or many resources.",
@@ -34,7 +34,7 @@ const FLAGS: &[Flag] = &[
     Flag::duration("timeout", "30s", "How long to wait; 0 looks once, a negative value waits for a week."),
 ];
 
-pub enum Until {
+pub(super) enum Until {
     Created,
     /// Gone, or another object of the same name; an empty uid stands for any.
     Deleted {
@@ -226,7 +226,7 @@ fn tell(format: &Format, info: &Info, object: &Value) -> Result<()> {
 }
 
 /// Waits for one object and answers with it, as far as it is known. No limit stands for a week.
-pub async fn one(session: &Session, info: &Info, until: &Until, limit: Option<Duration>) -> Result<Value> {
+pub(crate) async fn one(session: &Session, info: &Info, until: &Until, limit: Option<Duration>) -> Result<Value> {
     let limit = limit.unwrap_or(Duration::from_secs(7 * 24 * 3600));
     let waiting = look_and_watch(session, info, until);
     // One look is always taken, whatever the limit.

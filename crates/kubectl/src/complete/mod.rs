@@ -13,23 +13,23 @@ use crate::session::Session;
 use crate::{Found, help, terminal};
 
 /// What the shell shall do with the candidates; a sum of these.
-pub mod directive {
-    pub const DEFAULT: u8 = 0;
-    pub const NO_SPACE: u8 = 2;
-    pub const NO_FILES: u8 = 4;
+pub(crate) mod directive {
+    pub(crate) const DEFAULT: u8 = 0;
+    pub(crate) const NO_SPACE: u8 = 2;
+    pub(crate) const NO_FILES: u8 = 4;
     /// The candidates are the endings that files may have.
-    pub const FILE_ENDINGS: u8 = 8;
+    pub(crate) const FILE_ENDINGS: u8 = 8;
 }
 
 /// Candidates, each with a tab and its meaning where it has one, and the directive.
 type Answer = (Vec<String>, u8);
 
 /// The words of the scripts that call this program: with meanings, and without.
-pub fn is_request(word: &str) -> bool {
+pub(crate) fn is_request(word: &str) -> bool {
     ["__complete", "__completeNoDesc"].contains(&word)
 }
 
-pub fn main(request: &str, words: &[String]) -> i32 {
+pub(crate) fn main(request: &str, words: &[String]) -> i32 {
     let Some((last, before)) = words.split_last() else {
         terminal::errln("error: requires at least 1 arg(s), only received 0");
         return 1;

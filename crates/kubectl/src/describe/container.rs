@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{items, map, number, or, plain, text, time};
 
 /// `statuses` is none for templates. `space` stands before the title of templates' lists.
-pub fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space: &str, pod: &Value) -> String {
+pub(crate) fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space: &str, pod: &Value) -> String {
     let none = if list.is_empty() { " <none>" } else { "" };
     let mut out = format!("{space}{title}:{none}\n");
     let name_indent = if space.is_empty() { "  " } else { "   " };
@@ -77,7 +77,7 @@ fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
 }
 
 /// The seccomp profile of a security context; `inner` stands before the file's name, too.
-pub fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
+pub(super) fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
     let profile = &context["seccompProfile"];
     if !profile.is_object() {
         return String::new();
@@ -89,7 +89,7 @@ pub fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
     out
 }
 
-pub fn resources(resources: &Value, indent: &str) -> String {
+pub(crate) fn resources(resources: &Value, indent: &str) -> String {
     let mut out = String::new();
     for (title, key) in [("Limits", "/limits"), ("Requests", "/requests")] {
         let amounts = map(resources, key);
@@ -135,7 +135,7 @@ fn state(title: &str, state: &Value) -> String {
     format!("{PAD}{title}:\tWaiting\n")
 }
 
-pub fn probe(probe: &Value) -> String {
+pub(crate) fn probe(probe: &Value) -> String {
     let attributes = format!(
         "delay={}s timeout={}s period={}s #success={} #failure={}",
         number(probe, "/initialDelaySeconds"),

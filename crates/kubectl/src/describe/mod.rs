@@ -5,7 +5,7 @@ mod pod;
 mod container;
 mod volume;
 mod source;
-pub mod template;
+pub(crate) mod template;
 mod workload;
 mod batch;
 mod node;
@@ -27,12 +27,12 @@ use crate::resource::select::Query;
 use crate::session::Session;
 
 /// What a describer may ask for beside the object itself.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     pub session: &'a Session,
 }
 
 /// The whole text about one object.
-pub async fn describe(session: &Session, info: &Info, events: bool) -> Result<String> {
+pub(crate) async fn describe(session: &Session, info: &Info, events: bool) -> Result<String> {
     let cx = Context { session };
     let object = &info.object;
     let mut text = match (info.mapping.group.as_str(), info.mapping.plural.as_str()) {

@@ -8,7 +8,7 @@ use crate::failure::Result;
 use crate::resource::select::Query;
 use crate::session::Call;
 
-pub async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
     let name = text(object, "/metadata/name");
     let mut out = format!("Name:\t{name}\nRoles:\t{}\n", roles(object));
     out += &pairs("Labels", "", &map(object, "/metadata/labels"));
@@ -193,9 +193,10 @@ fn allocated(node: &Value, pods: &[Value]) -> String {
         let (requests, limits) = (total("requests"), total("limits"));
         let known =
             ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str()) || resource.starts_with("hugepages");
-        out += &match known {
-            true => format!("  {resource}\t{}\t{}\n", shown(&requests, resource), shown(&limits, resource)),
-            false => format!("  {resource}\t{}\t{}\n", requests.canonical(), limits.canonical()),
+        out += &if known {
+            format!("  {resource}\t{}\t{}\n", shown(&requests, resource), shown(&limits, resource))
+        } else {
+            format!("  {resource}\t{}\t{}\n", requests.canonical(), limits.canonical())
         };
     }
     out

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::container::{self, containers};
 use super::{annotations, controller, items, map, number, pairs, since, text, time, volume};
 
-pub fn pod(pod: &Value) -> String {
+pub(crate) fn pod(pod: &Value) -> String {
     let mut out = super::head(pod);
     if pod["spec"]["priority"].is_number() {
         out += &format!("Priority:\t{}\n", number(pod, "/spec/priority"));
@@ -101,14 +101,15 @@ fn conditions(pod: &Value) -> String {
 }
 
 /// The group of pods that are scheduled together, if it is in one.
-pub fn group(spec: &Value, indent: &str) -> String {
-    match spec["schedulingGroup"].is_object() {
-        true => format!("{indent}SchedulingGroup:\n  PodGroupName:\t{}\n", text(spec, "/schedulingGroup/podGroupName")),
-        false => String::new(),
+pub(crate) fn group(spec: &Value, indent: &str) -> String {
+    if spec["schedulingGroup"].is_object() {
+        format!("{indent}SchedulingGroup:\n  PodGroupName:\t{}\n", text(spec, "/schedulingGroup/podGroupName"))
+    } else {
+        String::new()
     }
 }
 
-pub fn tolerations(list: &[Value], indent: &str) -> String {
+pub(crate) fn tolerations(list: &[Value], indent: &str) -> String {
     if list.is_empty() {
         return format!("{indent}Tolerations:\t<none>\n");
     }
@@ -145,7 +146,7 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
     out
 }
 
-pub fn spread(list: &[Value], indent: &str) -> String {
+pub(super) fn spread(list: &[Value], indent: &str) -> String {
     let mut out = String::new();
     let mut list: Vec<&Value> = list.iter().collect();
     list.sort_by_key(|constraint| text(constraint, "/topologyKey"));

@@ -6,7 +6,7 @@ use super::{Context, head, items, map, number, or, plain, tags, text};
 use crate::failure::Result;
 use crate::resource::select::Query;
 
-pub async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
     let name = text(object, "/metadata/name");
     let mut out = format!("Name:\t{name}\n") + &tags(object);
     out += &format!("Status:\t{}\n", text(object, "/status/phase"));
@@ -68,7 +68,7 @@ fn limits(range: &Value, indent: &str) -> String {
     out
 }
 
-pub fn limit_range(object: &Value) -> String {
+pub(super) fn limit_range(object: &Value) -> String {
     let mut out = head(object);
     out += "Type\tResource\tMin\tMax\tDefault Request\tDefault Limit\tMax Limit/Request Ratio\n";
     out += "----\t--------\t---\t---\t---------------\t-------------\t-----------------------\n";
@@ -104,7 +104,7 @@ fn scopes(quota: &Value, indent: &str) -> String {
     out
 }
 
-pub fn quota(object: &Value) -> String {
+pub(crate) fn quota(object: &Value) -> String {
     let mut out = head(object) + &scopes(object, "");
     out += "Resource\tUsed\tHard\n--------\t----\t----\n";
     for (resource, hard) in map(object, "/status/hard") {
@@ -113,7 +113,7 @@ pub fn quota(object: &Value) -> String {
     out
 }
 
-pub fn role(object: &Value) -> String {
+pub(crate) fn role(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
     out += "PolicyRule:\n  Resources\tNon-Resource URLs\tResource Names\tVerbs\n  ---------\t-----------------\t--------------\t-----\n";
     // One line for each resource, those with the same verbs and names together.
@@ -154,7 +154,7 @@ pub fn role(object: &Value) -> String {
     out
 }
 
-pub fn binding(object: &Value) -> String {
+pub(crate) fn binding(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
     out += &format!("Role:\n  Kind:\t{}\n  Name:\t{}\n", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
     out += "Subjects:\n  Kind\tName\tNamespace\n  ----\t----\t---------\n";
@@ -164,7 +164,7 @@ pub fn binding(object: &Value) -> String {
     out
 }
 
-pub fn priority_class(object: &Value) -> String {
+pub(crate) fn priority_class(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &format!("Value:\t{}\n", number(object, "/value"));
     out += &format!("GlobalDefault:\t{}\n", object["globalDefault"] == true);
@@ -173,15 +173,16 @@ pub fn priority_class(object: &Value) -> String {
     out + &format!("Annotations:\t{}\n", super::in_line(&map(object, "/metadata/annotations")))
 }
 
-pub fn disruption_budget(object: &Value) -> String {
+pub(crate) fn disruption_budget(object: &Value) -> String {
     let mut out = head(object);
     let limits = [("Min available", "minAvailable"), ("Max unavailable", "maxUnavailable")];
     if let Some((title, key)) = limits.iter().find(|(_, key)| !object["spec"][key].is_null()) {
         out += &format!("{title}:\t{}\n", plain(&object["spec"][key]));
     }
-    let selector = match object["spec"]["selector"].is_object() {
-        true => super::selector(&object["spec"]["selector"]),
-        false => "<unset>".into(),
+    let selector = if object["spec"]["selector"].is_object() {
+        super::selector(&object["spec"]["selector"])
+    } else {
+        "<unset>".into()
     };
     out += &format!("Selector:\t{selector}\n");
     out += "Status:\n";
@@ -198,10 +199,7 @@ pub fn disruption_budget(object: &Value) -> String {
 
 fn policy_port(port: &Value) -> String {
     // Go's word for a port that is not named.
-    let first = match port["port"].is_null() {
-        true => "<nil>".to_string(),
-        false => plain(&port["port"]),
-    };
+    let first = if port["port"].is_null() { "<nil>".to_string() } else { plain(&port["port"]) };
     let protocol = or(text(port, "/protocol"), "TCP");
     match port["endPort"].as_i64() {
         Some(last) => format!("    To Port Range: {first}-{last}/{protocol}\n"),
@@ -209,7 +207,7 @@ fn policy_port(port: &Value) -> String {
     }
 }
 
-pub fn network_policy(object: &Value) -> String {
+pub(super) fn network_policy(object: &Value) -> String {
     let mut out = head(object);
     out += &format!(
         "Created on:\t{}\n",

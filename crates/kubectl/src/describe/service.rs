@@ -34,9 +34,8 @@ fn endpoints(slices: &[Value], port_name: &str) -> String {
         }
         for port in ports.iter().filter(|port| text(port, "/name") == port_name) {
             let port = number(port, "/port");
-            found.extend(ready().map(|address| match address.contains(':') {
-                true => format!("[{address}]:{port}"),
-                false => format!("{address}:{port}"),
+            found.extend(ready().map(|address| {
+                if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
             }));
         }
     }
@@ -47,7 +46,7 @@ fn endpoints(slices: &[Value], port_name: &str) -> String {
     found.join(",")
 }
 
-pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
     let slices = slices(cx, text(object, "/metadata/namespace"), text(object, "/metadata/name")).await;
     let mut out = head(object) + &tags(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
@@ -141,7 +140,7 @@ async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
     }
 }
 
-pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     let namespace = text(object, "/metadata/namespace");
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &super::pairs("Labels", "", &map(object, "/metadata/labels"));
@@ -155,9 +154,10 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     addresses.dedup();
     out += &format!("Address:\t{}\n", addresses.join(","));
     out += &format!("Ingress Class:\t{}\n", or(text(object, "/spec/ingressClassName"), "<none>"));
-    let default = match object["spec"]["defaultBackend"].is_object() {
-        true => backend(cx, namespace, &object["spec"]["defaultBackend"]).await,
-        false => "<default>".into(),
+    let default = if object["spec"]["defaultBackend"].is_object() {
+        backend(cx, namespace, &object["spec"]["defaultBackend"]).await
+    } else {
+        "<default>".into()
     };
     out += &format!("Default backend:\t{default}\n");
     let tls = items(object, "/spec/tls");
@@ -188,7 +188,7 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
 }
 
 /// The older form of a service's endpoints.
-pub fn endpoints_object(object: &Value) -> String {
+pub(super) fn endpoints_object(object: &Value) -> String {
     let mut out = super::head(object) + &super::tags(object) + "Subsets:\n";
     for subset in items(object, "/subsets") {
         let addresses = |list: &str| {

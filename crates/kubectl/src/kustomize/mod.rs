@@ -4,7 +4,7 @@
 mod custom;
 mod fields;
 mod generate;
-pub mod hash;
+pub(crate) mod hash;
 mod helm;
 mod operations;
 mod plugins;
@@ -53,12 +53,12 @@ struct Later {
     references: Vec<Value>,
 }
 
-pub fn build(folder: &Path) -> Result<Vec<Value>> {
+pub(crate) fn build(folder: &Path) -> Result<Vec<Value>> {
     build_with(folder, None)
 }
 
 /// The same with a program that renders charts.
-pub fn build_with(folder: &Path, helm: Option<String>) -> Result<Vec<Value>> {
+pub(crate) fn build_with(folder: &Path, helm: Option<String>) -> Result<Vec<Value>> {
     if !folder.is_dir() {
         let here = std::env::current_dir().unwrap_or_default().join(folder);
         return Err(Failure::message(format!(
@@ -134,9 +134,10 @@ fn collect_onto(
     let kustomization = read(folder)?;
     let is_component = kustomization["kind"] == "Component";
     if is_component != (kind == "Component") {
-        return Err(Failure::message(match is_component {
-            true => format!("expected kind != 'Component' for path '{}'", here.display()),
-            false => format!("expected kind 'Component' for path '{}' but got 'Kustomization'", here.display()),
+        return Err(Failure::message(if is_component {
+            format!("expected kind != 'Component' for path '{}'", here.display())
+        } else {
+            format!("expected kind 'Component' for path '{}' but got 'Kustomization'", here.display())
         }));
     }
     for (old, new) in [
@@ -158,9 +159,8 @@ fn collect_onto(
     }
     // What goes wrong from here on goes wrong inside of this folder.
     let inside = above.len() > 1;
-    accumulated(&here, &above, &kustomization, before, later).map_err(|failure| match inside {
-        true => within(&format!("recursed accumulation of path '{}': ", here.display()), failure),
-        false => failure,
+    accumulated(&here, &above, &kustomization, before, later).map_err(|failure| {
+        if inside { within(&format!("recursed accumulation of path '{}': ", here.display()), failure) } else { failure }
     })
 }
 
@@ -370,10 +370,7 @@ fn from_file(folder: &Path, path: &str) -> Result<Vec<Resource>> {
     let bytes = read_inside(folder, path).map_err(|failure| {
         let place = std::path::absolute(folder.join(path)).unwrap_or_default();
         let place = place.display();
-        let tail = match failure.text().contains("security;") {
-            true => format!("must build at directory: '{}': file is not directory", shown(&folder.join(path))),
-            false => format!("must build at directory: not a valid directory: evalsymlink failure on '{place}' : lstat {place}: no such file or directory"),
-        };
+        let tail = if failure.text().contains("security;") { format!("must build at directory: '{}': file is not directory", shown(&folder.join(path))) } else { format!("must build at directory: not a valid directory: evalsymlink failure on '{place}' : lstat {place}: no such file or directory") };
         Failure::message(format!(
             "accumulating resources: accumulation err='accumulating resources from '{path}': {}': {tail}",
             failure.text()

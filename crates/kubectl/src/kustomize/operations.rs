@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Result};
 
 /// A text that begins as a list must be JSON: upstream reads only others as YAML.
-pub fn check(list: &str, entry: &Value, text: &str) -> Result<()> {
+pub(crate) fn check(list: &str, entry: &Value, text: &str) -> Result<()> {
     if !text.starts_with('[') {
         return Ok(());
     }
@@ -44,7 +44,7 @@ fn go_error(text: &str, column: usize) -> String {
 }
 
 /// One operation after the other, so that it can be told which did not fit.
-pub fn apply(object: &mut Value, patch: &Value) -> std::result::Result<(), String> {
+pub(crate) fn apply(object: &mut Value, patch: &Value) -> std::result::Result<(), String> {
     for operation in patch.as_array().into_iter().flatten() {
         let whole = json!([operation]);
         let Err(error) = machinery::patch::json::apply(object, &whole) else { continue };

@@ -24,12 +24,13 @@ fn configured(folder: &Path, kustomization: &Value, key: &str) -> Result<Vec<Val
             continue;
         }
         let place = folder.join(&text);
-        let resources = match place.is_dir() {
-            true => super::collect(&place, &[], "Kustomization", &mut Default::default())?,
-            false => super::from_file(folder, &text).map_err(|failure| {
+        let resources = if place.is_dir() {
+            super::collect(&place, &[], "Kustomization", &mut Default::default())?
+        } else {
+            super::from_file(folder, &text).map_err(|failure| {
                 let whole = failure.text();
                 Failure::message(whole.strip_prefix("accumulating resources: ").unwrap_or(&whole))
-            })?,
+            })?
         };
         found.extend(resources.into_iter().map(|resource| resource.object));
     }
@@ -45,7 +46,7 @@ fn check(config: &Value, known: &[&str]) -> Result<()> {
     }
 }
 
-pub fn generators(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(super) fn generators(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     for config in configured(folder, kustomization, "generators")? {
         check(&config, &["ConfigMapGenerator", "SecretGenerator"])?;
         let mut one = config.clone();
@@ -73,7 +74,7 @@ const TRANSFORMERS: &[&str] = &[
     "ReplacementTransformer",
 ];
 
-pub fn transformers(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(super) fn transformers(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     for config in configured(folder, kustomization, "transformers")? {
         check(&config, TRANSFORMERS)?;
         transformed(folder, &config, resources)?;

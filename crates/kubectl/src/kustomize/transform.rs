@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Resource, custom, fields, operations, pairs, texts};
 use crate::failure::{Failure, Result};
 
-pub fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(crate) fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     patches(folder, kustomization, resources)?;
     let text = |key: &str| kustomization[key].as_str().unwrap_or_default();
     for resource in resources.iter_mut() {
@@ -46,7 +46,7 @@ pub fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut
 }
 
 /// Names that other things than kustomizations rely on stay.
-pub fn is_renamed(object: &Value) -> bool {
+pub(super) fn is_renamed(object: &Value) -> bool {
     !["Namespace", "CustomResourceDefinition", "APIService"].contains(&object["kind"].as_str().unwrap_or_default())
 }
 
@@ -91,7 +91,7 @@ fn configured(object: &mut Value, kustomization: &Value, config: &Value) {
     }
 }
 
-pub fn namespace(object: &mut Value, namespace: &str) {
+pub(crate) fn namespace(object: &mut Value, namespace: &str) {
     if namespace.is_empty() {
         return;
     }
@@ -175,7 +175,7 @@ fn annotations(object: &mut Value, added: &Map<String, Value>) {
 }
 
 /// Every `image` of every container, wherever in the object.
-pub fn images(value: &mut Value, change: &Value) {
+pub(crate) fn images(value: &mut Value, change: &Value) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
@@ -195,7 +195,7 @@ pub fn images(value: &mut Value, change: &Value) {
     }
 }
 
-pub fn changed(image: &str, change: &Value) -> Option<String> {
+pub(crate) fn changed(image: &str, change: &Value) -> Option<String> {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     // A colon before the last slash belongs to the registry's port.
     let (name, tag) = match name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
@@ -216,7 +216,7 @@ pub fn changed(image: &str, change: &Value) -> Option<String> {
     })
 }
 
-pub fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(crate) fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     let read = |path: &str| -> Result<String> {
         let bytes = super::read_inside(folder, path).map_err(|failure| {
             Failure::message(format!(

@@ -6,12 +6,12 @@ use super::columns::Columns;
 use super::jsonpath::{self, Template};
 use crate::failure::{Failure, Result};
 
-pub struct CustomColumns {
+pub(crate) struct CustomColumns {
     columns: Vec<(String, std::result::Result<Template, String>)>,
 }
 
 impl CustomColumns {
-    pub fn parse(text: &str) -> Result<CustomColumns> {
+    pub(crate) fn parse(text: &str) -> Result<CustomColumns> {
         let mut columns = Vec::new();
         for part in text.split(',') {
             let Some((header, path)) = part.split_once(':') else {
@@ -25,7 +25,7 @@ impl CustomColumns {
     }
 
     /// Two lines: headers, and paths below them.
-    pub fn parse_file(text: &str) -> Result<CustomColumns> {
+    pub(super) fn parse_file(text: &str) -> Result<CustomColumns> {
         let mut lines = text.lines();
         let (Some(headers), Some(paths)) = (lines.next(), lines.next()) else {
             return Err(Failure::message(
@@ -45,7 +45,7 @@ impl CustomColumns {
         CustomColumns::parse(&pairs.join(","))
     }
 
-    pub fn text(&self, object: &Value, headers: bool) -> Result<String> {
+    pub(crate) fn text(&self, object: &Value, headers: bool) -> Result<String> {
         let mut text = String::new();
         if headers {
             let names: Vec<&str> = self.columns.iter().map(|(header, _)| header.as_str()).collect();
@@ -77,7 +77,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// Maps and lists as Go's `%v` prints them.
-pub fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
+pub(crate) struct Template {
     source: String,
     parts: Vec<Part>,
     /// A field that is not there is an error.
@@ -48,18 +48,18 @@ enum Comparison {
 }
 
 impl Template {
-    pub fn parse(source: &str) -> Result<Template, String> {
+    pub(crate) fn parse(source: &str) -> Result<Template, String> {
         let mut parser = Parser { text: source, at: 0 };
         let (parts, _) = parser.parts(false)?;
         Ok(Template { source: source.into(), parts, strict: false })
     }
 
-    pub fn strict(self, strict: bool) -> Template {
+    pub(crate) fn strict(self, strict: bool) -> Template {
         Template { strict, ..self }
     }
 
     /// `{.a}`, `.a` and `a` for flags that name one field.
-    pub fn relaxed(text: &str) -> Result<Template, String> {
+    pub(crate) fn relaxed(text: &str) -> Result<Template, String> {
         let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
         if inner.is_empty() || inner.contains(['{', '}']) && !inner.contains("[?(") {
             return Err(String::from(
@@ -72,7 +72,7 @@ impl Template {
     }
 
     /// The text for an object. What is not there is nothing.
-    pub fn print(&self, root: &Value) -> Result<String, String> {
+    pub(crate) fn print(&self, root: &Value) -> Result<String, String> {
         let mut out = String::new();
         if self.strict {
             check_parts(&self.parts, root, root)?;
@@ -82,11 +82,11 @@ impl Template {
     }
 
     /// The values of each expression, for columns, sorting and waiting.
-    pub fn values<'a>(&'a self, root: &'a Value) -> Result<Vec<&'a Value>, String> {
+    pub(crate) fn values<'a>(&'a self, root: &'a Value) -> Result<Vec<&'a Value>, String> {
         Ok(self.each_values(root)?.concat())
     }
 
-    pub fn each_values<'a>(&'a self, root: &'a Value) -> Result<Vec<Vec<&'a Value>>, String> {
+    pub(super) fn each_values<'a>(&'a self, root: &'a Value) -> Result<Vec<Vec<&'a Value>>, String> {
         let mut found = Vec::new();
         for part in &self.parts {
             if let Part::Path(steps) = part {
@@ -96,7 +96,7 @@ impl Template {
         Ok(found)
     }
 
-    pub fn source(&self) -> &str {
+    pub(crate) fn source(&self) -> &str {
         &self.source
     }
 }
@@ -146,7 +146,7 @@ fn check_parts(parts: &[Part], root: &Value, current: &Value) -> Result<(), Stri
 }
 
 /// A value as it is printed: texts without quotes, the rest as JSON.
-pub fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

@@ -1,21 +1,21 @@
 //! How objects are printed: `-o`.
 
-pub mod columns;
-pub mod custom_columns;
-pub mod json;
-pub mod jsonpath;
-pub mod kyaml;
-pub mod order;
-pub mod table;
-pub mod template;
-pub mod yaml;
+pub(crate) mod columns;
+mod custom_columns;
+pub(crate) mod json;
+pub(crate) mod jsonpath;
+pub(crate) mod kyaml;
+pub(crate) mod order;
+pub(crate) mod table;
+pub(crate) mod template;
+pub(crate) mod yaml;
 
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 use crate::flags::{Flag, Parsed};
 
-pub const FLAGS: &[Flag] = &[
+pub(crate) const FLAGS: &[Flag] = &[
     Flag::text(
         "output",
         "",
@@ -27,7 +27,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
 ];
 
-pub enum Format {
+pub(crate) enum Format {
     /// Tables for `get`, a sentence for commands that change things.
     Human {
         wide: bool,
@@ -43,7 +43,7 @@ pub enum Format {
 }
 
 impl Format {
-    pub fn from(flags: &Parsed, tables: bool) -> Result<Format> {
+    pub(crate) fn from(flags: &Parsed, tables: bool) -> Result<Format> {
         let output = flags.text("output");
         let given = flags.text("template");
         let (name, argument) = output.split_once('=').unwrap_or((output, ""));
@@ -120,16 +120,16 @@ impl Format {
     }
 
     /// Only whole objects are printed without who manages which field; templates may ask for it.
-    pub fn leaves_out_managed_fields(&self) -> bool {
+    pub(crate) fn leaves_out_managed_fields(&self) -> bool {
         matches!(self, Format::Yaml | Format::Json | Format::Kyaml)
     }
 
-    pub fn is_human(&self) -> bool {
+    pub(crate) fn is_human(&self) -> bool {
         matches!(self, Format::Human { .. })
     }
 
     /// The text of an object that upstream holds in one of its types: in JSON its fields have the order of the type.
-    pub fn typed_text(&self, object: &Value) -> Result<String> {
+    pub(crate) fn typed_text(&self, object: &Value) -> Result<String> {
         match self {
             Format::Json => Ok(format!("{}\n", order::pretty(object))),
             Format::Kyaml => Ok(kyaml::typed_text(object)),
@@ -138,7 +138,7 @@ impl Format {
     }
 
     /// The text of one object, or of a list, for every format but the human one.
-    pub fn text(&self, object: &Value) -> Result<String> {
+    pub(crate) fn text(&self, object: &Value) -> Result<String> {
         Ok(match self {
             Format::Human { .. } => String::new(),
             Format::Yaml => crate::output::yaml::text(object),
@@ -186,7 +186,7 @@ fn template_failed(template: &str, error: &str, object: &Value) -> Failure {
 }
 
 /// As Go's `%q` shows it.
-pub fn go_quoted(text: &str) -> String {
+fn go_quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {
@@ -204,7 +204,7 @@ pub fn go_quoted(text: &str) -> String {
 }
 
 /// As Go's `%#v` shows it.
-pub fn go_syntax(value: &Value) -> String {
+pub(crate) fn go_syntax(value: &Value) -> String {
     let joined = |texts: Vec<String>| texts.join(", ");
     match value {
         Value::Null => "interface {}(nil)".into(),
@@ -219,7 +219,7 @@ pub fn go_syntax(value: &Value) -> String {
 }
 
 /// `deployment.apps/web`, from the object itself.
-pub fn name_of(object: &Value) -> String {
+pub(crate) fn name_of(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
     let name = object["metadata"]["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("<unknown>");
@@ -230,7 +230,7 @@ pub fn name_of(object: &Value) -> String {
 }
 
 /// Who manages which field is left out unless it is asked for.
-pub fn without_managed_fields(object: &mut Value) {
+pub(crate) fn without_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::session::Session;
 use crate::terminal;
 
-pub async fn set_cluster(session: &Session) -> Result<()> {
+pub(super) async fn set_cluster(session: &Session) -> Result<()> {
     let name = one(session)?;
     let flags = &session.flags;
     let authority = flags.text("certificate-authority");
@@ -38,7 +38,7 @@ pub async fn set_cluster(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub async fn set_context(session: &Session) -> Result<()> {
+pub(super) async fn set_context(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let merged = config::merged(flags)?;
     let current = merged["current-context"].as_str().unwrap_or_default().to_string();
@@ -63,7 +63,7 @@ pub async fn set_context(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub async fn set_credentials(session: &Session) -> Result<()> {
+pub(super) async fn set_credentials(session: &Session) -> Result<()> {
     let name = one(session)?;
     let flags = &session.flags;
     if flags.given("token") && (flags.given("username") || flags.given("password")) {

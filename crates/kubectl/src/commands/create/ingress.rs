@@ -9,7 +9,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "ingress",
     aliases: &["ing"],
     short: "Create an ingress with the specified name.",

@@ -10,7 +10,7 @@ use crate::output;
 use crate::session::Session;
 use crate::terminal;
 
-pub static ROLE: Command = Command {
+pub(super) static ROLE: Command = Command {
     name: "role",
     short: "Create a role with a single rule.",
     usage: "NAME --verb=verb --resource=resource.group/subresource [--resource-name=resourcename] [options]",
@@ -18,7 +18,7 @@ pub static ROLE: Command = Command {
     run: Some(|session| Box::pin(role(session, "Role"))),
     ..Command::EMPTY
 };
-pub static CLUSTER_ROLE: Command = Command {
+pub(super) static CLUSTER_ROLE: Command = Command {
     name: "clusterrole",
     short: "Create a cluster role.",
     usage: "NAME --verb=verb --resource=resource.group [--resource-name=resourcename] [options]",
@@ -26,7 +26,7 @@ pub static CLUSTER_ROLE: Command = Command {
     run: Some(|session| Box::pin(role(session, "ClusterRole"))),
     ..Command::EMPTY
 };
-pub static ROLE_BINDING: Command = Command {
+pub(super) static ROLE_BINDING: Command = Command {
     name: "rolebinding",
     short: "Create a role binding for a particular role or cluster role.",
     usage: "NAME --clusterrole=NAME|--role=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [options]",
@@ -34,7 +34,7 @@ pub static ROLE_BINDING: Command = Command {
     run: Some(|session| Box::pin(binding(session, "RoleBinding"))),
     ..Command::EMPTY
 };
-pub static CLUSTER_ROLE_BINDING: Command = Command {
+pub(super) static CLUSTER_ROLE_BINDING: Command = Command {
     name: "clusterrolebinding",
     short: "Create a cluster role binding for a particular cluster role.",
     usage: "NAME --clusterrole=NAME [--user=username] [--group=groupname] [--serviceaccount=namespace:serviceaccountname] [options]",

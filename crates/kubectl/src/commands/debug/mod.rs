@@ -15,7 +15,7 @@ use crate::resource::select::Query;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "debug",
     group: super::TROUBLE,
     short: "Create debugging sessions for troubleshooting workloads and nodes.",

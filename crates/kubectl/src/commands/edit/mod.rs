@@ -4,7 +4,7 @@ mod file;
 
 use serde_json::{Value, json};
 
-pub use self::file::edit_text;
+pub(super) use self::file::edit_text;
 use self::file::{File, HEADER, Reason};
 
 use super::change::{VALIDATE, validation, with_last_applied};
@@ -17,7 +17,7 @@ use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "edit",
     group: super::INTERMEDIATE,
     short: "Edit a resource on the server.",

@@ -16,7 +16,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "rollout",
     group: super::DEPLOY,
     short: "Manage the rollout of one or many resources.",

@@ -9,7 +9,7 @@ use crate::resource::Info;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub async fn run(session: &Session) -> Result<()> {
+pub(crate) async fn run(session: &Session) -> Result<()> {
     let (infos, failures) = super::chosen(session, true).await?;
     failure::all(failures)?;
     let seconds = session.flags.seconds("timeout");
@@ -18,11 +18,12 @@ pub async fn run(session: &Session) -> Result<()> {
             return Err(Failure::message(format!("no status viewer has been implemented for {}", info.mapping.kind)));
         }
         let watching = watch_status(session, &info);
-        match seconds > 0.0 {
-            true => tokio::time::timeout(Duration::from_secs_f64(seconds), watching)
+        if seconds > 0.0 {
+            tokio::time::timeout(Duration::from_secs_f64(seconds), watching)
                 .await
-                .unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))?,
-            false => watching.await?,
+                .unwrap_or_else(|_| Err(Failure::message("timed out waiting for the condition")))?
+        } else {
+            watching.await?
         }
     }
     Ok(())

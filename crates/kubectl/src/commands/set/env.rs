@@ -115,9 +115,10 @@ async fn env(session: &Session) -> Result<()> {
                 }
             }
             env.retain(|variable| !removed.iter().any(|name| variable["name"] == name.as_str()));
-            match env.is_empty() {
-                true => _ = container.as_object_mut().map(|container| container.remove("env")),
-                false => container["env"] = env.into(),
+            if env.is_empty() {
+                _ = container.as_object_mut().map(|container| container.remove("env"))
+            } else {
+                container["env"] = env.into()
             }
         }
         if !flags.on("list")

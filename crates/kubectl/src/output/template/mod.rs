@@ -6,18 +6,18 @@ mod run;
 
 use serde_json::Value;
 
-pub use parse::Template;
+pub(super) use parse::Template;
 
 impl Template {
-    pub fn print(&self, object: &Value) -> Result<String, String> {
+    pub(crate) fn print(&self, object: &Value) -> Result<String, String> {
         run::run(self, object)
     }
 
-    pub fn strict(self, strict: bool) -> Template {
+    pub(crate) fn strict(self, strict: bool) -> Template {
         Template { strict, ..self }
     }
 
-    pub fn source(&self) -> &str {
+    pub(crate) fn source(&self) -> &str {
         &self.source
     }
 }

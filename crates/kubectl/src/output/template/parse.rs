@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
+pub(crate) struct Template {
     pub(super) nodes: Vec<Node>,
     pub(super) defined: Vec<(String, Vec<Node>)>,
     pub(super) source: String,
@@ -73,7 +73,7 @@ enum Piece {
 }
 
 impl Template {
-    pub fn parse(source: &str) -> Result<Template, String> {
+    pub(crate) fn parse(source: &str) -> Result<Template, String> {
         let mut parser = Parser { pieces: pieces(source)?.into_iter(), defined: Vec::new() };
         let (nodes, end) = parser.nodes()?;
         match end {
