@@ -31,6 +31,11 @@ impl Failure {
         Failure::Message(text.into())
     }
 
+    /// An error of another module, in its own words.
+    pub(crate) fn of(error: impl std::fmt::Display) -> Failure {
+        Failure::Message(error.to_string())
+    }
+
     /// `error when creating "x.yaml": ` before what the server said.
     pub(crate) fn during(self, doing: &str, source: &str) -> Failure {
         let prefix = format!("error when {doing} {source:?}: ");

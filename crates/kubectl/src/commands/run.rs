@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use machinery::jsonpath::Template;
 use serde_json::{Value, json};
 
 use super::change::{Change, DRY_RUN};
@@ -10,7 +11,6 @@ use crate::command::Command;
 use crate::failure::{Failure, Result};
 use crate::flags::Flag;
 use crate::output;
-use crate::output::jsonpath::Template;
 use crate::resource::Info;
 use crate::session::{Call, Session};
 use crate::terminal;
@@ -281,7 +281,7 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
         return Ok(());
     }
     // With another restart policy it has an end, and the end has a code.
-    let path = Template::parse("{.status.containerStatuses[0].state.terminated.exitCode}").map_err(Failure::message)?;
+    let path = Template::parse("{.status.containerStatuses[0].state.terminated.exitCode}").map_err(Failure::of)?;
     let done =
         wait::one(session, info, &Until::Field { path, value: None }, Some(Duration::from_secs(7 * 24 * 3600))).await?;
     let terminated = &done["status"]["containerStatuses"][0]["state"]["terminated"];

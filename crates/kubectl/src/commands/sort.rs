@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 
+use machinery::jsonpath::Template;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
-use crate::output::jsonpath::Template;
 
 pub(super) fn sort_rows(table: &mut Value, by: &str) -> Result<()> {
     let Some(Value::Array(rows)) = table.get_mut("rows") else { return Ok(()) };
@@ -18,10 +18,10 @@ pub(super) fn sort_objects(items: &mut [Value], by: &str) -> Result<()> {
 }
 
 fn sort(items: &mut [Value], by: &str, object: fn(&Value) -> &Value) -> Result<()> {
-    let path = Template::relaxed(by).map_err(Failure::message)?;
+    let path = Template::relaxed(by).map_err(Failure::of)?;
     let mut keyed = Vec::new();
     for item in items.iter() {
-        let value = path.values(object(item)).map_err(Failure::message)?.first().map(|value| (*value).clone());
+        let value = path.values(object(item)).map_err(Failure::of)?.first().map(|value| (*value).clone());
         keyed.push((value, item.clone()));
     }
     if !keyed.is_empty() && keyed.iter().all(|(key, _)| key.is_none()) {

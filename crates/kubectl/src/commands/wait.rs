@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use machinery::jsonpath::Template;
 use serde_json::Value;
 
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
-use crate::output::jsonpath::{self, Template};
 use crate::output::{self, Format};
 use crate::resource::Info;
 use crate::resource::select::{FILES_RECURSIVE, Query, SELECTOR, Wanted};
@@ -86,7 +86,7 @@ impl Until {
             ));
         }
         let value = value.map(|value| value.trim_matches('\'').trim_matches('"').to_string());
-        Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::message)?, value })
+        Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::of)?, value })
     }
 
     /// Is it so? `None` is an object that is not there.
@@ -100,7 +100,7 @@ impl Until {
             (_, None) => false,
             (Until::Condition { name, value }, Some(object)) => condition_met(object, name, value),
             (Until::Field { path, value }, Some(object)) => {
-                let found = path.values(object).map_err(Failure::message)?;
+                let found = path.values(object).map_err(Failure::of)?;
                 match (value, &found[..]) {
                     (_, []) => false,
                     (None, found) => found.iter().any(|value| !value.is_null()),
@@ -112,7 +112,7 @@ impl Until {
                             "jsonpath leads to a nested object or list which is not supported",
                         ));
                     }
-                    (Some(wanted), [value]) => jsonpath::text(value) == *wanted,
+                    (Some(wanted), [value]) => output::json::text(value) == *wanted,
                 }
             }
         })

@@ -1,13 +1,14 @@
 //! `-o custom-columns=NAME:.metadata.name,...`.
 
+use machinery::jsonpath::{self, Template};
 use serde_json::Value;
 
 use super::columns::Columns;
-use super::jsonpath::{self, Template};
+use super::json;
 use crate::failure::{Failure, Result};
 
 pub(crate) struct CustomColumns {
-    columns: Vec<(String, std::result::Result<Template, String>)>,
+    columns: Vec<(String, std::result::Result<Template, jsonpath::Error>)>,
 }
 
 impl CustomColumns {
@@ -54,12 +55,12 @@ impl CustomColumns {
         if let Some(error) = self.columns.iter().find_map(|(_, path)| path.as_ref().err()) {
             // Upstream reads the paths when the header is written already.
             crate::terminal::out(&Columns::table().align(&text));
-            return Err(Failure::message(error.clone()));
+            return Err(Failure::of(error));
         }
         for item in crate::resource::flatten(object.clone()) {
             let mut cells = Vec::new();
             for template in self.columns.iter().filter_map(|(_, path)| path.as_ref().ok()) {
-                let values = template.values(&item).map_err(Failure::message)?;
+                let values = template.values(&item).map_err(Failure::of)?;
                 let texts: Vec<String> = values.into_iter().map(cell).collect();
                 cells.push(if texts.is_empty() { "<none>".into() } else { texts.join(",") });
             }
@@ -72,7 +73,7 @@ impl CustomColumns {
 fn cell(value: &Value) -> String {
     match value {
         Value::Object(_) | Value::Array(_) => shown(value),
-        other => jsonpath::text(other),
+        other => json::text(other),
     }
 }
 

@@ -9,6 +9,15 @@ pub(crate) fn compact(value: &Value) -> String {
     escape(&value.to_string())
 }
 
+/// A value as JSONPath prints it: texts without quotes, the rest as JSON.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => compact(other),
+    }
+}
+
 /// With four spaces for each level, and no end of line.
 pub(crate) fn pretty(value: &Value) -> String {
     pretty_with(value, b"    ")

@@ -3,13 +3,13 @@
 pub(crate) mod columns;
 mod custom_columns;
 pub(crate) mod json;
-pub(crate) mod jsonpath;
 pub(crate) mod kyaml;
 pub(crate) mod order;
 pub(crate) mod table;
 pub(crate) mod template;
 pub(crate) mod yaml;
 
+use machinery::jsonpath;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
@@ -149,7 +149,7 @@ impl Format {
                 items.iter().map(|item| format!("{}\n", name_of(item))).collect()
             }
             Format::JsonPath(template) => template
-                .print(object)
+                .print(object, json::text)
                 .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?,
             Format::JsonPathAsJson(template) => {
                 // Each expression is an array of its own.
@@ -168,7 +168,7 @@ impl Format {
     }
 }
 
-fn explained(engine: &str, template: &str, error: &str, object: &Value) -> String {
+fn explained(engine: &str, template: &str, error: &jsonpath::Error, object: &Value) -> String {
     format!(
         "error executing {engine} {template:?}: Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\tobject given to {engine} engine was:\n\t\t{}\n\n",
         go_syntax(object)
@@ -176,7 +176,7 @@ fn explained(engine: &str, template: &str, error: &str, object: &Value) -> Strin
 }
 
 /// What was asked and of what goes to standard output, as upstream does it.
-fn template_failed(template: &str, error: &str, object: &Value) -> Failure {
+fn template_failed(template: &str, error: &template::Error, object: &Value) -> Failure {
     crate::terminal::out(&format!(
         "Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\traw data was:\n\t\t{}\n\tobject given to template engine was:\n\t\t{}\n\n",
         json::compact(object),
