@@ -115,6 +115,12 @@ pub(crate) fn all(mut failures: Vec<Failure>) -> Result<()> {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.text())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::Message(go_io_error(&error))

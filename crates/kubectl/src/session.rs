@@ -117,7 +117,7 @@ impl Session {
         if self.settings.get().is_none() {
             let settings = config::settings(&self.flags)?;
             if let Some(program) = settings.client.auth_info.exec.as_ref().and_then(|exec| exec.command.as_ref()) {
-                crate::kuberc::may_run(program).map_err(Failure::message)?;
+                crate::kuberc::may_run(program)?;
             }
             let _ = self.settings.set(settings);
         }
@@ -168,7 +168,7 @@ impl Session {
             }
             None => Body::empty(),
         };
-        let request = request.body(body).map_err(|error| Failure::message(error.to_string()))?;
+        let request = request.body(body).map_err(Failure::of)?;
         let shown = format!("{}{url}", self.settings()?.server.trim_end_matches('/'));
         let sent = call.body.as_ref().map(|(body, _)| body.as_slice());
         let trace = Trace::request(self.flags.integer("v"), &call.method, shown, &self.shown_headers(&request)?, sent);

@@ -303,10 +303,10 @@ fn patched(info: &Info, mut object: Value, patch: &Value, kind: &str) -> Result<
     let mapping = &info.mapping;
     let ty = api::schema::type_named(&mapping.group, &mapping.version, &mapping.kind);
     let done = match ty.filter(|_| kind == super::change::STRATEGIC) {
-        Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string()),
-        None => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
+        Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(Failure::of),
+        None => machinery::patch::merge::apply(&mut object, patch).map_err(Failure::of),
     };
-    done.map_err(Failure::message)?;
+    done?;
     Ok(object)
 }
 

@@ -56,7 +56,7 @@ async fn view(session: &Session) -> Result<()> {
     for info in infos {
         // Upstream says nothing of what was never applied.
         let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else { continue };
-        let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
+        let value: Value = serde_json::from_str(text).map_err(Failure::of)?;
         if format == "json" {
             terminal::outln(&go_json::pretty_with(&value, b"  "));
         } else {
@@ -105,7 +105,7 @@ async fn edit(session: &Session) -> Result<()> {
                 info.name
             )));
         };
-        let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
+        let value: Value = serde_json::from_str(text).map_err(Failure::of)?;
         let edited = super::edit::edit_text(&value)?;
         if edited == value {
             terminal::errln("Edit cancelled, no changes made.");

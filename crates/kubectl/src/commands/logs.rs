@@ -61,9 +61,7 @@ async fn run(session: &Session) -> Result<()> {
     if !arguments.is_empty() && !selector.is_empty() {
         return session.usage("only a selector (-l) or a POD name is allowed");
     }
-    if let Err(why) = time(flags.text("since-time")) {
-        return Err(Failure::message(why));
-    }
+    time(flags.text("since-time"))?;
     let container = match arguments {
         [_, container] => container.clone(),
         _ => flags.text("container").to_string(),
@@ -167,7 +165,7 @@ fn not_found(failure: Failure, namespace: &str) -> Failure {
 }
 
 /// Is it a time as Go reads it, and if not, from where on?
-fn time(text: &str) -> std::result::Result<(), String> {
+fn time(text: &str) -> Result<()> {
     const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
     if text.is_empty() || text.parse::<jiff::Timestamp>().is_ok() {
         return Ok(());
@@ -179,14 +177,18 @@ fn time(text: &str) -> std::result::Result<(), String> {
             Err(_) => rest.starts_with(part),
         };
         if !fits {
-            return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}"));
+            return Err(Failure::message(format!(
+                "parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}"
+            )));
         }
         rest = &rest[part.len()..];
     }
     if !rest.starts_with(['Z', '+', '-']) {
-        return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as \"Z07:00\""));
+        return Err(Failure::message(format!(
+            "parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as \"Z07:00\""
+        )));
     }
-    Err(format!("parsing time {text:?}: day out of range"))
+    Err(Failure::message(format!("parsing time {text:?}: day out of range")))
 }
 
 async fn print(session: &Session, source: &Source, prefix: bool, many: bool) -> Result<()> {
@@ -238,10 +240,10 @@ mod tests {
 
     #[test]
     fn times_are_read_as_go_does() {
-        assert_eq!(time("2020-01-01T00:00:00Z"), Ok(()));
+        assert!(time("2020-01-01T00:00:00Z").is_ok());
         let check = |text: &str, why: &str| {
             let before = format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse ");
-            assert_eq!(time(text), Err(before + why));
+            assert_eq!(time(text).unwrap_err().text(), before + why);
         };
         check("yesterday", "\"yesterday\" as \"2006\"");
         check("2020-01", "\"\" as \"-\"");

@@ -24,7 +24,9 @@ mod patch;
 mod replace;
 mod edit;
 mod diff;
-mod nodes;
+mod cordon;
+mod drain;
+mod taint;
 pub(crate) mod auth;
 mod reconcile;
 pub(crate) mod api_resources;
@@ -40,7 +42,10 @@ mod port_forward;
 mod proxy;
 mod cp;
 mod debug;
-mod misc;
+mod certificate;
+mod cluster_info;
+mod kustomize;
+mod options;
 mod top;
 mod completion;
 mod help;
@@ -80,13 +85,13 @@ pub(crate) static ROOT: Command = Command {
         &rollout::COMMAND,
         &scale::COMMAND,
         &autoscale::COMMAND,
-        &misc::CERTIFICATE,
-        &misc::CLUSTER_INFO,
+        &certificate::COMMAND,
+        &cluster_info::COMMAND,
         &top::COMMAND,
-        &nodes::CORDON,
-        &nodes::UNCORDON,
-        &nodes::DRAIN,
-        &nodes::TAINT,
+        &cordon::CORDON,
+        &cordon::UNCORDON,
+        &drain::COMMAND,
+        &taint::COMMAND,
         &describe::COMMAND,
         &logs::COMMAND,
         &exec::ATTACH,
@@ -102,7 +107,7 @@ pub(crate) static ROOT: Command = Command {
         &patch::COMMAND,
         &replace::COMMAND,
         &wait::COMMAND,
-        &misc::KUSTOMIZE,
+        &kustomize::COMMAND,
         &label::LABEL,
         &label::ANNOTATE,
         &completion::COMMAND,
@@ -112,7 +117,7 @@ pub(crate) static ROOT: Command = Command {
         &kuberc::COMMAND,
         &plugin::COMMAND,
         &version::COMMAND,
-        &misc::OPTIONS,
+        &options::COMMAND,
         &help::COMMAND,
         &help::ALPHA,
     ],

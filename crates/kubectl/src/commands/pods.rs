@@ -62,7 +62,7 @@ pub(crate) async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> 
 }
 
 /// How an object chooses its pods, or why it has none, in the words of Go's types.
-fn selector(object: &Value) -> std::result::Result<String, String> {
+fn selector(object: &Value) -> Result<String> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let version = object["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     let selector = match kind {
@@ -73,9 +73,11 @@ fn selector(object: &Value) -> std::result::Result<String, String> {
         _ if !selector.is_empty() => Ok(selector),
         "Service" => {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            Err(format!("*v1.Service: invalid service '{name}': Service is defined without a selector"))
+            Err(Failure::message(format!(
+                "*v1.Service: invalid service '{name}': Service is defined without a selector"
+            )))
         }
-        _ => Err(format!("*{version}.{kind}: selector for *{version}.{kind} not implemented")),
+        _ => Err(Failure::message(format!("*{version}.{kind}: selector for *{version}.{kind} not implemented"))),
     }
 }
 

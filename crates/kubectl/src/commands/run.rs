@@ -227,15 +227,15 @@ pub(crate) fn overridden(session: &Session, mut object: Value, kind: (&str, &str
     }
     let patch: Value = serde_json::from_str(text).map_err(|_| Failure::message("Invalid JSON Patch"))?;
     let changed = match session.flags.text("override-type") {
-        "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(|error| error.to_string()),
-        "json" => machinery::patch::json::apply(&mut object, &patch).map_err(|error| error.to_string()),
+        "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(Failure::of),
+        "json" => machinery::patch::json::apply(&mut object, &patch).map_err(Failure::of),
         "strategic" => match api::schema::type_named(kind.0, kind.1, kind.2) {
-            Some(ty) => machinery::patch::strategic::apply(ty, &mut object, &patch).map_err(|error| error.to_string()),
-            None => Err("no strategic merge for this kind".into()),
+            Some(ty) => machinery::patch::strategic::apply(ty, &mut object, &patch).map_err(Failure::of),
+            None => Err(Failure::message("no strategic merge for this kind")),
         },
-        other => Err(format!("invalid override type: {other}")),
+        other => Err(Failure::message(format!("invalid override type: {other}"))),
     };
-    changed.map_err(Failure::message)?;
+    changed?;
     Ok(object)
 }
 

@@ -292,17 +292,17 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: 
             operations::apply(object, patch)
         } else {
             match api::schema::type_named(group, version, object["kind"].as_str().unwrap_or_default()) {
-                Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(|error| error.to_string()),
+                Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(Failure::of),
                 None => match custom::definition(schema, group, version, &kind) {
                     Some(definition) => {
                         custom::merge(object, patch, definition, schema);
                         Ok(())
                     }
-                    None => machinery::patch::merge::apply(object, patch).map_err(|error| error.to_string()),
+                    None => machinery::patch::merge::apply(object, patch).map_err(Failure::of),
                 },
             }
         };
-        done.map_err(Failure::message)?;
+        done?;
         if !operations {
             custom::patched_first(object, patch);
             // The patch names its target by the name in the file; what it has become stays.
@@ -347,8 +347,7 @@ pub(super) fn selected(resource: &Resource, target: &Value) -> Result<bool> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let matches = |key: &str, texts: &[&str]| -> Result<bool> {
         let Some(pattern) = target[key].as_str().filter(|pattern| !pattern.is_empty()) else { return Ok(true) };
-        let pattern =
-            regex::Regex::new(&format!("^(?:{pattern})$")).map_err(|error| Failure::message(error.to_string()))?;
+        let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).map_err(Failure::of)?;
         Ok(texts.iter().any(|text| pattern.is_match(text)))
     };
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();

@@ -100,7 +100,7 @@ pub(in crate::commands) fn quantities(text: &str) -> Result<Value> {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(Failure::message(format!("Invalid argument syntax {pair}, expected <resource>=<value>")));
         };
-        machinery::quantity::Quantity::parse(value).map_err(|error| Failure::message(error.to_string()))?;
+        machinery::quantity::Quantity::parse(value).map_err(Failure::of)?;
         found.insert(key.trim().into(), value.into());
     }
     Ok(found.into())

@@ -69,11 +69,10 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
 }
 
 /// Is it an object at all? What its kind knows of is for the server to say.
-pub(crate) fn check(text: &str) -> std::result::Result<(), String> {
-    let value =
-        machinery::codec::decode_yaml(without_comments(text).as_bytes()).map_err(|error| error.to_string())?.value;
+pub(crate) fn check(text: &str) -> Result<()> {
+    let value = machinery::codec::decode_yaml(without_comments(text).as_bytes()).map_err(Failure::of)?.value;
     if !value.is_object() {
-        return Err("invalid object to validate".into());
+        return Err(Failure::message("invalid object to validate"));
     }
     let missing: Vec<String> = ["apiVersion", "kind"]
         .iter()
@@ -82,8 +81,8 @@ pub(crate) fn check(text: &str) -> std::result::Result<(), String> {
         .collect();
     match &missing[..] {
         [] => Ok(()),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
+        [one] => Err(Failure::message(one)),
+        many => Err(Failure::message(format!("[{}]", many.join(", ")))),
     }
 }
 
@@ -140,8 +139,9 @@ mod tests {
     fn comments_and_notation_do_not_matter() {
         assert!(same("# one\na: b\n", "{\"a\": \"b\"}"));
         assert!(!same("a: b\n", "a: c\n"));
-        assert_eq!(check("# nothing\n"), Err("invalid object to validate".into()));
-        assert_eq!(check("a: b\n"), Err("[apiVersion not set, kind not set]".into()));
-        assert_eq!(check("apiVersion: v1\nkind: Pod\n"), Ok(()));
+        let refused = |text: &str| check(text).unwrap_err().text();
+        assert_eq!(refused("# nothing\n"), "invalid object to validate");
+        assert_eq!(refused("a: b\n"), "[apiVersion not set, kind not set]");
+        assert!(check("apiVersion: v1\nkind: Pod\n").is_ok());
     }
 }
