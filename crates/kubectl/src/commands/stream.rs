@@ -65,9 +65,10 @@ impl Detacher {
             }
             // It was something else; what was kept back belongs to it.
             out.extend(&self.keys[..std::mem::take(&mut self.seen)]);
-            match *byte == self.keys[0] {
-                true if self.keys.len() > 1 => self.seen = 1,
-                _ => out.push(*byte),
+            if *byte == self.keys[0] && self.keys.len() > 1 {
+                self.seen = 1;
+            } else {
+                out.push(*byte);
             }
         }
         (out, false)
@@ -167,51 +168,14 @@ fn size() -> Option<TerminalSize> {
 
 /// Carries all streams until the process ends, and answers as it did; or until the session is detached from.
 pub(crate) async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> {
-    let _raw = streams.tty.then(Raw::enter);
-    if let Some(mut sender) = process.terminal_size().filter(|_| streams.tty) {
-        tokio::spawn(async move {
-            let Ok(mut changed) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else {
-                return;
-            };
-            loop {
-                if let Some(size) = size()
-                    && sender.send(size).await.is_err()
-                {
-                    return;
-                }
-                if changed.recv().await.is_none() {
-                    return;
-                }
-            }
-        });
+    let raw = streams.tty.then(Raw::enter);
+    if let Some(sender) = process.terminal_size().filter(|_| streams.tty) {
+        tokio::spawn(follow_size(sender));
     }
     let (detached, detaching) = tokio::sync::oneshot::channel::<()>();
-    if let Some(mut input) = process.stdin() {
-        let mut detacher = streams.detach.clone().map(|keys| Detacher { keys, seen: 0 });
-        tokio::spawn(async move {
-            let mut stdin = tokio::io::stdin();
-            let mut buffer = vec![0; 32 << 10];
-            loop {
-                match stdin.read(&mut buffer).await {
-                    Ok(0) | Err(_) => break,
-                    Ok(count) => {
-                        let (typed, detach) = match &mut detacher {
-                            Some(detacher) => detacher.pass(&buffer[..count]),
-                            None => (buffer[..count].to_vec(), false),
-                        };
-                        if input.write_all(&typed).await.is_err() {
-                            return;
-                        }
-                        if detach {
-                            // Nobody waits any more where the process has ended meanwhile.
-                            let _ = detached.send(());
-                            return;
-                        }
-                    }
-                }
-            }
-            let _ = input.shutdown().await;
-        });
+    if let Some(input) = process.stdin() {
+        let detacher = streams.detach.clone().map(|keys| Detacher { keys, seen: 0 });
+        tokio::spawn(pass_input(input, detacher, detached));
     }
     let status = process.take_status();
     let output = process.stdout().map(|stream| tokio::spawn(copy(stream, terminal::out_bytes)));
@@ -232,8 +196,54 @@ pub(crate) async fn run(mut process: AttachedProcess, streams: &Streams) -> Resu
         let _ = tokio::time::timeout(Duration::from_secs(5), stream).await;
     }
     let Some(status) = status else { return Ok(()) };
-    drop(_raw);
+    drop(raw);
     outcome(&serde_json::to_value(status).unwrap_or_default())
+}
+
+/// Tells the size of the terminal, now and whenever it changes.
+async fn follow_size(mut sender: impl futures::Sink<TerminalSize> + Unpin) {
+    let Ok(mut changed) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else {
+        return;
+    };
+    loop {
+        if let Some(size) = size()
+            && sender.send(size).await.is_err()
+        {
+            return;
+        }
+        if changed.recv().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// What is typed goes to the process, until it ends or the keys that detach are typed.
+async fn pass_input(
+    mut input: impl tokio::io::AsyncWrite + Unpin,
+    mut detacher: Option<Detacher>,
+    detached: tokio::sync::oneshot::Sender<()>,
+) {
+    let mut stdin = tokio::io::stdin();
+    let mut buffer = vec![0; 32 << 10];
+    loop {
+        let count = match stdin.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(count) => count,
+        };
+        let (typed, detach) = match &mut detacher {
+            Some(detacher) => detacher.pass(&buffer[..count]),
+            None => (buffer[..count].to_vec(), false),
+        };
+        if input.write_all(&typed).await.is_err() {
+            return;
+        }
+        if detach {
+            // Nobody waits any more where the process has ended meanwhile.
+            let _ = detached.send(());
+            return;
+        }
+    }
+    let _ = input.shutdown().await;
 }
 
 fn err_bytes(bytes: &[u8]) {

@@ -171,65 +171,53 @@ fn environment(container: &Value, pod: &Value) -> String {
     let sources = items(container, "/envFrom");
     if !sources.is_empty() {
         out += &format!("{PAD}Environment Variables from:\n");
-        for source in sources {
-            let (kind, from) = if source["configMapRef"].is_object() {
-                ("ConfigMap", &source["configMapRef"])
-            } else {
-                ("Secret", &source["secretRef"])
-            };
-            let optional = from["optional"] == true;
-            match text(source, "/prefix") {
-                "" => out += &format!("{PAD}  {}\t{kind}\tOptional: {optional}\n", text(from, "/name")),
-                prefix => {
-                    out += &format!(
-                        "{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n",
-                        text(from, "/name")
-                    )
-                }
-            }
-        }
+        sources.iter().for_each(|source| out += &env_source(source));
     }
     let variables = items(container, "/env");
     if variables.is_empty() {
         return out + &format!("{PAD}Environment:\t<none>\n");
     }
     out += &format!("{PAD}Environment:\n");
-    for variable in variables {
-        let name = text(variable, "/name");
-        let from = &variable["valueFrom"];
-        if from.is_null() {
-            for (at, line) in text(variable, "/value").split('\n').enumerate() {
-                out += &if at == 0 { format!("{PAD}  {name}:\t{line}\n") } else { format!("{PAD}  \t{line}\n") };
-            }
-        } else if from["fieldRef"].is_object() {
-            let path = text(from, "/fieldRef/fieldPath");
-            out += &format!(
-                "{PAD}  {name}:\t{} ({}:{path})\n",
-                field(pod, path),
-                or(text(from, "/fieldRef/apiVersion"), "v1")
-            );
-        } else if from["resourceFieldRef"].is_object() {
-            let resource = text(from, "/resourceFieldRef/resource");
-            out += &format!("{PAD}  {name}:\t{} ({resource})\n", resource_value(container, resource));
-        } else if from["secretKeyRef"].is_object() {
-            let reference = &from["secretKeyRef"];
-            out += &format!(
-                "{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n",
-                text(reference, "/key"),
-                text(reference, "/name"),
-                reference["optional"] == true
-            );
-        } else if from["configMapKeyRef"].is_object() {
-            let reference = &from["configMapKeyRef"];
-            out += &format!(
-                "{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n",
-                text(reference, "/key"),
-                text(reference, "/name"),
-                reference["optional"] == true
-            );
-        }
-    }
+    variables.iter().for_each(|variable| out += &env_variable(variable, container, pod));
     out
+}
+
+fn env_source(source: &Value) -> String {
+    let (kind, from) = if source["configMapRef"].is_object() {
+        ("ConfigMap", &source["configMapRef"])
+    } else {
+        ("Secret", &source["secretRef"])
+    };
+    let prefix = match text(source, "/prefix") {
+        "" => String::new(),
+        prefix => format!(" with prefix '{prefix}'"),
+    };
+    format!("{PAD}  {}\t{kind}{prefix}\tOptional: {}\n", text(from, "/name"), from["optional"] == true)
+}
+
+fn env_variable(variable: &Value, container: &Value, pod: &Value) -> String {
+    let name = text(variable, "/name");
+    let from = &variable["valueFrom"];
+    let key = |reference: &Value, place: &str| {
+        let (key, holder) = (text(reference, "/key"), text(reference, "/name"));
+        format!("<set to the key '{key}' {place} '{holder}'>\tOptional: {}", reference["optional"] == true)
+    };
+    let shown = if from.is_null() {
+        text(variable, "/value").replace('\n', &format!("\n{PAD}  \t"))
+    } else if from["fieldRef"].is_object() {
+        let path = text(from, "/fieldRef/fieldPath");
+        format!("{} ({}:{path})", field(pod, path), or(text(from, "/fieldRef/apiVersion"), "v1"))
+    } else if from["resourceFieldRef"].is_object() {
+        let resource = text(from, "/resourceFieldRef/resource");
+        format!("{} ({resource})", resource_value(container, resource))
+    } else if from["secretKeyRef"].is_object() {
+        key(&from["secretKeyRef"], "in secret")
+    } else if from["configMapKeyRef"].is_object() {
+        key(&from["configMapKeyRef"], "of config map")
+    } else {
+        return String::new();
+    };
+    format!("{PAD}  {name}:\t{shown}\n")
 }
 
 /// What the downward API would give, as far as it is known here.

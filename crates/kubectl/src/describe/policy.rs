@@ -216,60 +216,84 @@ pub(super) fn network_policy(object: &Value) -> String {
     out += &tags(object);
     out += "Spec:\n";
     let selector = super::selector(&object["spec"]["podSelector"]);
-    out += &format!(
-        "  PodSelector:     {}\n",
-        match selector.as_str() {
-            "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)",
-            other => other,
-        }
-    );
+    let all = if selector == "<none>" { " (Allowing the specific traffic to all pods in this namespace)" } else { "" };
+    out += &format!("  PodSelector:     {selector}{all}\n");
     let types: Vec<String> = items(object, "/spec/policyTypes").iter().map(plain).collect();
-    for (kind, title, key, peers, word) in
-        [("Ingress", "ingress", "/spec/ingress", "/from", "From"), ("Egress", "egress", "/spec/egress", "/to", "To")]
-    {
-        if !types.iter().any(|known| known == kind) {
-            out += &format!("  Not affecting {title} traffic\n");
-            continue;
-        }
-        out += &format!("  Allowing {title} traffic:\n");
-        let rules = items(object, key);
-        if rules.is_empty() {
-            out += &format!("    <none> (Selected pods are isolated for {title} connectivity)\n");
-        }
-        for (at, rule) in rules.iter().enumerate() {
-            let ports = items(rule, "/ports");
-            if ports.is_empty() {
-                out += "    To Port: <any> (traffic allowed to all ports)\n";
-            }
-            ports.iter().for_each(|port| out += &policy_port(port));
-            let from = items(rule, peers);
-            if from.is_empty() {
-                out += &format!(
-                    "    {word}: <any> (traffic not restricted by {})\n",
-                    if word == "From" { "source" } else { "destination" }
-                );
-            }
-            for peer in from {
-                out += &format!("    {word}:\n");
-                if peer["namespaceSelector"].is_object() {
-                    out += &format!("      NamespaceSelector: {}\n", super::selector(&peer["namespaceSelector"]));
-                }
-                if peer["podSelector"].is_object() {
-                    out += &format!("      PodSelector: {}\n", super::selector(&peer["podSelector"]));
-                }
-                if peer["ipBlock"].is_object() {
-                    let except: Vec<String> = items(peer, "/ipBlock/except").iter().map(plain).collect();
-                    out += &format!(
-                        "      IPBlock:\n        CIDR: {}\n        Except: {}\n",
-                        text(peer, "/ipBlock/cidr"),
-                        except.join(", ")
-                    );
-                }
-            }
-            if at + 1 < rules.len() {
-                out += "    ----------\n";
-            }
-        }
+    for direction in DIRECTIONS {
+        out += &direction.text(object, &types);
     }
     out + &format!("  Policy Types: {}\n", types.join(", "))
+}
+
+/// Where the rules of one direction stand, and the words for it.
+struct Direction {
+    kind: &'static str,
+    traffic: &'static str,
+    rules: &'static str,
+    peers: &'static str,
+    word: &'static str,
+    other_end: &'static str,
+}
+
+const DIRECTIONS: &[Direction] = &[
+    Direction {
+        kind: "Ingress",
+        traffic: "ingress",
+        rules: "/spec/ingress",
+        peers: "/from",
+        word: "From",
+        other_end: "source",
+    },
+    Direction {
+        kind: "Egress",
+        traffic: "egress",
+        rules: "/spec/egress",
+        peers: "/to",
+        word: "To",
+        other_end: "destination",
+    },
+];
+
+impl Direction {
+    fn text(&self, object: &Value, types: &[String]) -> String {
+        let traffic = self.traffic;
+        if !types.iter().any(|known| known == self.kind) {
+            return format!("  Not affecting {traffic} traffic\n");
+        }
+        let rules: Vec<String> = items(object, self.rules).iter().map(|rule| self.rule(rule)).collect();
+        let none = format!("    <none> (Selected pods are isolated for {traffic} connectivity)\n");
+        let shown = if rules.is_empty() { none } else { rules.join("    ----------\n") };
+        format!("  Allowing {traffic} traffic:\n{shown}")
+    }
+
+    fn rule(&self, rule: &Value) -> String {
+        let (word, ports, peers) = (self.word, items(rule, "/ports"), items(rule, self.peers));
+        let mut out: String = ports.iter().map(policy_port).collect();
+        if ports.is_empty() {
+            out += "    To Port: <any> (traffic allowed to all ports)\n";
+        }
+        if peers.is_empty() {
+            out += &format!("    {word}: <any> (traffic not restricted by {})\n", self.other_end);
+        }
+        peers.iter().for_each(|peer| out += &format!("    {word}:\n{}", policy_peer(peer)));
+        out
+    }
+}
+
+fn policy_peer(peer: &Value) -> String {
+    let mut out = String::new();
+    for (title, key) in [("NamespaceSelector", "namespaceSelector"), ("PodSelector", "podSelector")] {
+        if peer[key].is_object() {
+            out += &format!("      {title}: {}\n", super::selector(&peer[key]));
+        }
+    }
+    if peer["ipBlock"].is_object() {
+        let except: Vec<String> = items(peer, "/ipBlock/except").iter().map(plain).collect();
+        out += &format!(
+            "      IPBlock:\n        CIDR: {}\n        Except: {}\n",
+            text(peer, "/ipBlock/cidr"),
+            except.join(", ")
+        );
+    }
+    out
 }

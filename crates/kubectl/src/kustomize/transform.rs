@@ -258,19 +258,10 @@ pub(crate) fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<
 }
 
 fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: &Value, schema: &Value) -> Result<()> {
-    let operations = patch.is_array();
-    let target = match (target.is_object(), operations) {
+    let target = match (target.is_object(), patch.is_array()) {
         (true, _) => target.clone(),
         (false, true) => return Err(Failure::message("must specify a target for JSON patch")),
-        (false, false) => {
-            let version = patch["apiVersion"].as_str().unwrap_or_default();
-            let (group, version) = version.split_once('/').unwrap_or(("", version));
-            let mut target = json!({"kind": exact(&patch["kind"]), "name": exact(&patch["metadata"]["name"]), "group": group, "version": version});
-            if patch["metadata"]["namespace"].is_string() {
-                target["namespace"] = exact(&patch["metadata"]["namespace"]);
-            }
-            target
-        }
+        (false, false) => own_target(patch),
     };
     let mut deleted = Vec::new();
     let mut found = false;
@@ -281,59 +272,68 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: 
         found = true;
         if patch["$patch"] == "delete" {
             deleted.push(at);
-            continue;
-        }
-        let kept = resource.object["metadata"]["name"].clone();
-        let (kind, api_version) = (resource.object["kind"].clone(), resource.object["apiVersion"].clone());
-        let object = &mut resource.object;
-        let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
-        let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let done = if operations {
-            operations::apply(object, patch)
         } else {
-            match api::schema::type_named(group, version, object["kind"].as_str().unwrap_or_default()) {
-                Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(Failure::of),
-                None => match custom::definition(schema, group, version, &kind) {
-                    Some(definition) => {
-                        custom::merge(object, patch, definition, schema);
-                        Ok(())
-                    }
-                    None => machinery::patch::merge::apply(object, patch).map_err(Failure::of),
-                },
-            }
-        };
-        done?;
-        if !operations {
-            custom::patched_first(object, patch);
-            // The patch names its target by the name in the file; what it has become stays.
-            if options["allowNameChange"] != true {
-                object["metadata"]["name"] = kept;
-            }
-            if options["allowKindChange"] != true {
-                object["kind"] = kind;
-                object["apiVersion"] = api_version;
-            }
+            patch_one(&mut resource.object, patch, options, schema)?;
         }
     }
-    if !found && !operations && target["name"].is_string() {
-        return Err(Failure::message(format!(
-            "no resource matches strategic merge patch \"{id}\": no matches for Id {id}; failed to find unique target for patch {id}",
-            id = format!(
-                "{}.{}.{}/{}.[noNs]",
-                patch["kind"].as_str().unwrap_or_default(),
-                target["version"].as_str().unwrap_or_default(),
-                match target["group"].as_str().unwrap_or_default() {
-                    "" => "[noGrp]",
-                    group => group,
-                },
-                patch["metadata"]["name"].as_str().unwrap_or_default()
-            )
-        )));
+    if !found && !patch.is_array() && target["name"].is_string() {
+        return Err(no_match(patch, &target));
     }
     for at in deleted.into_iter().rev() {
         resources.remove(at);
     }
     Ok(())
+}
+
+/// A patch that is an object names its target itself.
+fn own_target(patch: &Value) -> Value {
+    let (group, version) = group_and_version(patch);
+    let mut target = json!({"kind": exact(&patch["kind"]), "name": exact(&patch["metadata"]["name"]), "group": group, "version": version});
+    if patch["metadata"]["namespace"].is_string() {
+        target["namespace"] = exact(&patch["metadata"]["namespace"]);
+    }
+    target
+}
+
+fn group_and_version(object: &Value) -> (&str, &str) {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    version.split_once('/').unwrap_or(("", version))
+}
+
+fn patch_one(object: &mut Value, patch: &Value, options: &Value, schema: &Value) -> Result<()> {
+    if patch.is_array() {
+        return operations::apply(object, patch);
+    }
+    let before = object.clone();
+    let (group, version) = group_and_version(&before);
+    let kind = &before["kind"];
+    if let Some(ty) = api::schema::type_named(group, version, kind.as_str().unwrap_or_default()) {
+        machinery::patch::strategic::apply(ty, object, patch).map_err(Failure::of)?;
+    } else if let Some(definition) = custom::definition(schema, group, version, kind) {
+        custom::merge(object, patch, definition, schema);
+    } else {
+        machinery::patch::merge::apply(object, patch).map_err(Failure::of)?;
+    }
+    custom::patched_first(object, patch);
+    // The patch names its target by the name in the file; what it has become stays.
+    if options["allowNameChange"] != true {
+        object["metadata"]["name"] = before["metadata"]["name"].clone();
+    }
+    if options["allowKindChange"] != true {
+        object["kind"] = kind.clone();
+        object["apiVersion"] = before["apiVersion"].clone();
+    }
+    Ok(())
+}
+
+fn no_match(patch: &Value, target: &Value) -> Failure {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let group = target["group"].as_str().filter(|group| !group.is_empty()).unwrap_or("[noGrp]");
+    let (kind, version, name) = (text(&patch["kind"]), text(&target["version"]), text(&patch["metadata"]["name"]));
+    let id = format!("{kind}.{version}.{group}/{name}.[noNs]");
+    Failure::message(format!(
+        "no resource matches strategic merge patch \"{id}\": no matches for Id {id}; failed to find unique target for patch {id}"
+    ))
 }
 
 fn exact(value: &Value) -> Value {

@@ -12,6 +12,7 @@ pub(crate) mod yaml;
 use machinery::jsonpath;
 use serde_json::Value;
 
+use self::custom_columns::CustomColumns;
 use crate::failure::{Failure, Result};
 use crate::flags::{Flag, Parsed};
 
@@ -39,83 +40,39 @@ pub(crate) enum Format {
     JsonPath(jsonpath::Template),
     JsonPathAsJson(jsonpath::Template),
     Template(template::Template),
-    CustomColumns(custom_columns::CustomColumns),
+    CustomColumns(CustomColumns),
 }
 
 impl Format {
     pub(crate) fn from(flags: &Parsed, tables: bool) -> Result<Format> {
         let output = flags.text("output");
         let given = flags.text("template");
-        let (name, argument) = output.split_once('=').unwrap_or((output, ""));
-        let lower = output.to_lowercase();
-        let name = match lower.as_str() {
-            "json" | "yaml" | "kyaml" | "name" => &lower,
-            // These take no argument.
-            _ if ["json", "yaml", "kyaml", "name", "wide"].contains(&name) && name != output => output,
-            _ => name,
-        };
-        let strict = flags.has("allow-missing-template-keys") && !flags.on("allow-missing-template-keys");
+        let (name, argument) = name_and_argument(output);
         let argument = if argument.is_empty() { given } else { argument };
+        let strict = flags.has("allow-missing-template-keys") && !flags.on("allow-missing-template-keys");
         let word = if name == "custom-columns-file" { "template" } else { "--template" };
-        let from_file = |path: &str| {
-            std::fs::read_to_string(path).map_err(|error| {
-                Failure::message(format!(
-                    "error reading {word} {path}, open {path}: {}",
-                    crate::failure::go_io_error(&error)
-                ))
-            })
-        };
-        let need = |argument: &str| {
-            if argument.is_empty() {
-                return Err(Failure::message("template format specified but no template given".to_string()));
-            }
-            Ok(argument.to_string())
-        };
-        let path = |text: &str| {
-            jsonpath::Template::parse(text)
-                .map(|template| template.strict(strict))
-                .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
-        };
-        let template = |text: &str| {
-            template::Template::parse(text)
-                .map(|template| template.strict(strict))
-                .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
-        };
-        Ok(match name {
-            "" if !given.is_empty() => Format::Template(template(given)?),
+        let needed = || Some(argument).filter(|argument| !argument.is_empty());
+        let need = || needed().ok_or_else(|| Failure::message("template format specified but no template given"));
+        let columns =
+            || needed().ok_or_else(|| Failure::message("custom-columns format specified but no custom columns given"));
+        Ok(match name.as_str() {
+            "" if !given.is_empty() => Format::Template(go_template(given, strict)?),
             "" => Format::Human { wide: false },
             "wide" if tables => Format::Human { wide: true },
             "yaml" => Format::Yaml,
             "json" => Format::Json,
             "kyaml" => Format::Kyaml,
             "name" => Format::Name,
-            "jsonpath" => Format::JsonPath(path(&need(argument)?)?),
-            "jsonpath-as-json" => Format::JsonPathAsJson(path(&need(argument)?)?),
-            "jsonpath-file" => Format::JsonPath(path(&from_file(&need(argument)?)?)?),
-            "go-template" | "template" => Format::Template(template(&need(argument)?)?),
-            "go-template-file" | "templatefile" => Format::Template(template(&from_file(&need(argument)?)?)?),
-            "custom-columns" if tables => {
-                if argument.is_empty() {
-                    return Err(Failure::message("custom-columns format specified but no custom columns given"));
-                }
-                Format::CustomColumns(custom_columns::CustomColumns::parse(argument)?)
-            }
+            "jsonpath" => Format::JsonPath(json_path(need()?, strict)?),
+            "jsonpath-as-json" => Format::JsonPathAsJson(json_path(need()?, strict)?),
+            "jsonpath-file" => Format::JsonPath(json_path(&from_file(need()?, word)?, strict)?),
+            "go-template" | "template" => Format::Template(go_template(need()?, strict)?),
+            "go-template-file" | "templatefile" => Format::Template(go_template(&from_file(need()?, word)?, strict)?),
+            "custom-columns" if tables => Format::CustomColumns(CustomColumns::parse(columns()?)?),
             "custom-columns-file" if tables => {
-                if argument.is_empty() {
-                    return Err(Failure::message("custom-columns format specified but no custom columns given"));
-                }
-                Format::CustomColumns(custom_columns::CustomColumns::parse_file(&from_file(&need(argument)?)?)?)
+                Format::CustomColumns(CustomColumns::parse_file(&from_file(columns()?, word)?)?)
             }
-            _ => {
-                let formats = if tables {
-                    "custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml"
-                } else {
-                    "go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,yaml"
-                };
-                return Err(Failure::message(format!(
-                    "unable to match a printer suitable for the output format {output:?}, allowed formats are: {formats}"
-                )));
-            }
+            _ => return Err(no_printer(output, tables)),
         })
     }
 
@@ -166,6 +123,49 @@ impl Format {
             Format::CustomColumns(columns) => columns.text(object, true)?,
         })
     }
+}
+
+/// `jsonpath={.kind}` is a name and an argument. Names of whole objects are known in any case and take no argument.
+fn name_and_argument(output: &str) -> (String, &str) {
+    let lower = output.to_lowercase();
+    if ["json", "yaml", "kyaml", "name"].contains(&lower.as_str()) {
+        return (lower, "");
+    }
+    match output.split_once('=') {
+        Some(("json" | "yaml" | "kyaml" | "name" | "wide", argument)) => (output.into(), argument),
+        Some((name, argument)) => (name.into(), argument),
+        None => (output.into(), ""),
+    }
+}
+
+fn from_file(path: &str, word: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let error = crate::failure::go_io_error(&error);
+        Failure::message(format!("error reading {word} {path}, open {path}: {error}"))
+    })
+}
+
+fn json_path(text: &str, strict: bool) -> Result<jsonpath::Template> {
+    jsonpath::Template::parse(text)
+        .map(|template| template.strict(strict))
+        .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
+}
+
+fn go_template(text: &str, strict: bool) -> Result<template::Template> {
+    template::Template::parse(text)
+        .map(|template| template.strict(strict))
+        .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
+}
+
+fn no_printer(output: &str, tables: bool) -> Failure {
+    let formats = if tables {
+        "custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml"
+    } else {
+        "go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,yaml"
+    };
+    Failure::message(format!(
+        "unable to match a printer suitable for the output format {output:?}, allowed formats are: {formats}"
+    ))
 }
 
 fn explained(engine: &str, template: &str, error: &jsonpath::Error, object: &Value) -> String {
@@ -236,5 +236,80 @@ pub(crate) fn without_managed_fields(object: &mut Value) {
     }
     for item in object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         without_managed_fields(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn format(line: &str, tables: bool) -> Result<Format> {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Format::from(&Parsed::parse(&[FLAGS], &line).unwrap(), tables)
+    }
+
+    fn printed(line: &str, object: &Value) -> String {
+        format(line, true).and_then(|format| format.text(object)).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    #[test]
+    fn formats_print_an_object() {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
+        assert_eq!(printed("-o name", &object), "deployment.apps/web\n");
+        assert_eq!(printed("-o NAME", &object), "deployment.apps/web\n");
+        assert_eq!(printed("-o jsonpath={.kind}", &object), "Deployment");
+        assert_eq!(printed("-o jsonpath-as-json={.kind}", &object), "[\n    \"Deployment\"\n]\n");
+        assert_eq!(printed("-o go-template={{.kind}}", &object), "Deployment");
+        assert_eq!(printed("--template={{.kind}}", &object), "Deployment");
+        assert_eq!(printed("-o custom-columns=N:.metadata.name", &object), "N\nweb\n");
+        assert!(printed("-o yaml", &object).starts_with("apiVersion: apps/v1\nkind: Deployment\n"));
+        assert!(format("-o wide", true).is_ok_and(|format| format.is_human()));
+    }
+
+    #[test]
+    fn templates_may_stand_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        std::fs::write(&path, "{.kind}").unwrap();
+        assert_eq!(printed(&format!("-o jsonpath-file={}", path.display()), &json!({"kind": "Pod"})), "Pod");
+        let failure = format("-o jsonpath-file=/no/such", true).err().map(|failure| failure.text());
+        let missing = "error reading --template /no/such, open /no/such: no such file or directory";
+        assert_eq!(failure.as_deref(), Some(missing));
+    }
+
+    #[test]
+    fn unknown_formats_are_refused_with_the_known_ones() {
+        let refused = |line: &str, tables: bool| format(line, tables).err().map(|failure| failure.text()).unwrap();
+        assert!(refused("-o xml", true).contains("output format \"xml\", allowed formats are: custom-columns,"));
+        assert!(refused("-o wide", false).contains("allowed formats are: go-template,"));
+        assert!(refused("-o json=x", true).contains("output format \"json=x\""));
+        assert_eq!(refused("-o jsonpath", true), "template format specified but no template given");
+        let none = "custom-columns format specified but no custom columns given";
+        assert_eq!(refused("-o custom-columns=", true), none);
+        assert_eq!(refused("-o jsonpath={.a", true), "error parsing jsonpath {.a, unclosed action");
+    }
+
+    #[test]
+    fn a_strict_template_explains_what_is_missing() {
+        let format = format("-o jsonpath={.a} --allow-missing-template-keys=false", true).unwrap_or_else(|_| panic!());
+        let text = format.text(&json!({"b": 1})).unwrap_err().text();
+        assert!(text.starts_with("error executing jsonpath \"{.a}\": Error executing template: a is not found."));
+        assert!(text.contains("map[string]interface {}{\"b\":1}"), "{text}");
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_of_lists_too() {
+        let mut list = json!({"metadata": {"managedFields": []}, "items": [{"metadata": {"managedFields": [1]}}]});
+        without_managed_fields(&mut list);
+        assert_eq!(list, json!({"metadata": {}, "items": [{"metadata": {}}]}));
+    }
+
+    #[test]
+    fn values_are_shown_as_go_does() {
+        assert_eq!(go_quoted("a\"b\n\u{1}"), "\"a\\\"b\\n\\x01\"");
+        assert_eq!(go_syntax(&json!([null, "a", 1])), "[]interface {}{interface {}(nil), \"a\", 1}");
+        assert_eq!(name_of(&json!({"kind": "Pod", "apiVersion": "v1"})), "pod/<unknown>");
     }
 }

@@ -44,9 +44,10 @@ pub(crate) async fn run(session: &Session) -> Result<()> {
 }
 
 /// A past state of a workload.
+#[derive(Default)]
 pub(crate) struct Revision {
     pub number: i64,
-    cause: String,
+    pub cause: String,
     pub template: Value,
     /// What brings it back: for sets, the stored patch.
     pub object: Value,
