@@ -9,6 +9,7 @@ mod commands;
 mod session;
 mod connection;
 mod trace;
+mod dial;
 mod config;
 mod proxy;
 mod resource;

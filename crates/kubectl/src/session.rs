@@ -9,6 +9,7 @@ use kube::client::Body;
 use serde_json::Value;
 
 use crate::config::{self, Settings};
+use crate::dial::Clock;
 use crate::failure::{Failure, Result};
 use crate::flags::Parsed;
 use crate::resource::mapping::Mapping;
@@ -31,6 +32,8 @@ pub(crate) struct Session {
     pub flags: Parsed,
     settings: OnceCell<Settings>,
     client: OnceCell<kube::Client>,
+    /// Times connections, where a trace tells of them.
+    clock: Option<Clock>,
     warned: RefCell<BTreeSet<String>>,
     pub(crate) discovered: RefCell<Option<Vec<Mapping>>>,
     /// Whether an object was printed already, from which the next is to be separated.
@@ -93,9 +96,11 @@ impl Call {
 
 impl Session {
     pub(crate) fn new(path: String, flags: Parsed) -> Session {
+        let clock = (flags.has("v") && Trace::times(flags.integer("v"))).then(Clock::default);
         Session {
             path,
             flags,
+            clock,
             settings: OnceCell::new(),
             client: OnceCell::new(),
             warned: RefCell::default(),
@@ -133,7 +138,8 @@ impl Session {
             let settings = self.settings()?;
             // Every TLS connection of the process uses the one provider that is compiled in.
             let _ = rustls::crypto::ring::default_provider().install_default();
-            let client = crate::proxy::client(settings.client.clone()).map_err(|error| self.connection(&error))?;
+            let client = crate::proxy::client(settings.client.clone(), self.clock.as_ref())
+                .map_err(|error| self.connection(&error))?;
             let _ = self.client.set(client);
         }
         self.client.get().ok_or_else(|| Failure::message("no client"))
@@ -171,7 +177,8 @@ impl Session {
         let request = request.body(body).map_err(Failure::of)?;
         let shown = format!("{}{url}", self.settings()?.server.trim_end_matches('/'));
         let sent = call.body.as_ref().map(|(body, _)| body.as_slice());
-        let trace = Trace::request(self.flags.integer("v"), &call.method, shown, &self.shown_headers(&request)?, sent);
+        let headers = self.shown_headers(&request)?;
+        let trace = Trace::request(self.flags.integer("v"), &call.method, shown, &headers, sent, self.clock.clone());
         let sending = self.client()?.send(request);
         let answer = match self.request_timeout()? {
             Some(limit) => tokio::time::timeout(limit, sending).await.map_err(|_| self.timed_out(&call.path))?,
@@ -241,7 +248,7 @@ impl Session {
             config.default_retry = false;
             config.proxy_url = crate::proxy::of_environment(&base).and_then(|proxy| proxy.parse().ok());
             let _ = rustls::crypto::ring::default_provider().install_default();
-            let client = crate::proxy::client(config).map_err(|error| failed(error.to_string()))?;
+            let client = crate::proxy::client(config, None).map_err(|error| failed(error.to_string()))?;
             let request = http::Request::get(path).header("user-agent", user_agent()).body(Body::empty());
             let request = request.map_err(|error| failed(error.to_string()))?;
             let answer = client.send(request).await.map_err(|error| failed(error.to_string()))?;
