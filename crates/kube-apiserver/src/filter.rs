@@ -3,13 +3,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use machinery::jsonpath::pointer;
 use machinery::selector::{FieldOperator, FieldSelector, LabelSelector};
 use machinery::status::Status;
 use serde_json::Value;
 use store::cache::{Item, WatchScope};
 
 use crate::app::App;
-use crate::custom::json_path::pointer;
 use crate::query::Query;
 use crate::resources::{Resource, decode_stored};
 

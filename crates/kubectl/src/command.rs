@@ -6,9 +6,9 @@ use crate::failure::Result;
 use crate::flags::Flag;
 use crate::session::Session;
 
-pub type Run = for<'a> fn(&'a Session) -> LocalBoxFuture<'a, Result<()>>;
+pub(crate) type Run = for<'a> fn(&'a Session) -> LocalBoxFuture<'a, Result<()>>;
 
-pub struct Command {
+pub(crate) struct Command {
     pub name: &'static str,
     pub aliases: &'static [&'static str],
     /// The heading of `kubectl help` under which it stands.
@@ -23,7 +23,7 @@ pub struct Command {
 }
 
 impl Command {
-    pub const EMPTY: Command = Command {
+    pub(crate) const EMPTY: Command = Command {
         name: "",
         aliases: &[],
         group: "",
@@ -35,20 +35,20 @@ impl Command {
         run: None,
     };
 
-    pub fn answers_to(&self, name: &str) -> bool {
+    fn answers_to(&self, name: &str) -> bool {
         self.name == name || self.aliases.contains(&name)
     }
 
-    pub fn find(&self, name: &str) -> Option<&'static Command> {
+    pub(crate) fn find(&self, name: &str) -> Option<&'static Command> {
         self.subcommands.iter().copied().find(|command| command.answers_to(name))
     }
 }
 
 /// Where discovery is kept, unless somebody says otherwise.
-pub const CACHE: &str = "$HOME/.kube/cache";
+pub(crate) const CACHE: &str = "$HOME/.kube/cache";
 
 /// Flags that every command takes.
-pub const GLOBAL: &[Flag] = &[
+pub(crate) const GLOBAL: &[Flag] = &[
     Flag::text("as", "", "Username to impersonate for the operation."),
     Flag::array("as-group", "Group to impersonate, may be given several times."),
     Flag::text("as-uid", "", "UID to impersonate for the operation."),

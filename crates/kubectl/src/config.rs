@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, Result};
 use crate::flags::Parsed;
 
 /// Where requests go and who makes them.
-pub struct Settings {
+pub(crate) struct Settings {
     pub server: String,
     pub namespace: String,
     /// Whether the namespace was asked for on the command line.
@@ -19,7 +19,7 @@ pub struct Settings {
 }
 
 /// The files that are read, the first being the one that new things are written to.
-pub fn files(flags: &Parsed) -> Vec<PathBuf> {
+pub(crate) fn files(flags: &Parsed) -> Vec<PathBuf> {
     let explicit = flags.text("kubeconfig");
     if !explicit.is_empty() {
         return vec![explicit.into()];
@@ -30,12 +30,12 @@ pub fn files(flags: &Parsed) -> Vec<PathBuf> {
     vec![home().join(".kube/config")]
 }
 
-pub fn home() -> PathBuf {
+pub(crate) fn home() -> PathBuf {
     std::env::var_os("HOME").map(PathBuf::from).unwrap_or_else(|| "/".into())
 }
 
 /// One file; an absent one is empty unless it was named on the command line.
-pub fn read(path: &Path) -> Result<Value> {
+pub(crate) fn read(path: &Path) -> Result<Value> {
     match std::fs::read(path) {
         Ok(bytes) => {
             let value = machinery::codec::decode_yaml(&bytes)
@@ -63,7 +63,7 @@ pub fn read(path: &Path) -> Result<Value> {
 }
 
 /// All files as one: the first to name a thing wins. Paths inside are made absolute.
-pub fn merged(flags: &Parsed) -> Result<Value> {
+pub(crate) fn merged(flags: &Parsed) -> Result<Value> {
     let explicit = flags.text("kubeconfig");
     if !explicit.is_empty() && !Path::new(explicit).exists() {
         return Err(Failure::message(format!("stat {explicit}: no such file or directory")));
@@ -121,56 +121,69 @@ fn absolute(config: &mut Value, folder: &Path) {
     }
 }
 
-pub fn named<'a>(config: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
+pub(crate) fn named<'a>(config: &'a Value, list: &str, name: &str) -> Option<&'a Value> {
     config[list].as_array()?.iter().find(|entry| entry["name"] == name)
 }
 
 /// What the files and the command line together say.
-pub fn settings(flags: &Parsed) -> Result<Settings> {
+pub(crate) fn settings(flags: &Parsed) -> Result<Settings> {
     let config = merged(flags)?;
     let given = |flag: &str| flags.global(flag).map(str::to_string);
-    let context_name =
-        given("context").unwrap_or_else(|| config["current-context"].as_str().unwrap_or_default().to_string());
-    let context = match named(&config, "contexts", &context_name) {
-        Some(entry) => entry["context"].clone(),
-        None if context_name.is_empty() => Value::Null,
-        None if given("context").is_some() => {
-            let text = format!("Error in configuration: context was not found for specified context: {context_name}");
-            return Err(Failure::Plain(text));
-        }
-        None => return Err(Failure::message(format!("context was not found for specified context: {context_name}"))),
-    };
+    let context = context(&config, given("context"))?;
     let field = |value: &Value, key: &str| value[key].as_str().filter(|text| !text.is_empty()).map(str::to_string);
     let cluster_name = given("cluster").or_else(|| field(&context, "cluster"));
-    let mut cluster = match &cluster_name {
-        Some(name) => match named(&config, "clusters", name) {
-            Some(entry) => entry["cluster"].clone(),
-            None if given("cluster").is_some() => {
-                return Err(Failure::message(format!("no server found for cluster {name:?}")));
-            }
-            None => Value::Null,
-        },
-        None => Value::Null,
-    };
     let user_name = given("user").or_else(|| field(&context, "user"));
-    let mut user = match &user_name {
-        Some(name) => match named(&config, "users", name) {
-            Some(entry) => entry["user"].clone(),
-            None if given("user").is_some() => {
-                return Err(Failure::message(format!("auth info {name:?} does not exist")));
-            }
-            None => Value::Null,
-        },
-        None => Value::Null,
+    let cluster = entry(&config, "clusters", "cluster", cluster_name.as_deref());
+    if let (None, Some(name)) = (&cluster, given("cluster")) {
+        return Err(Failure::message(format!("no server found for cluster {name:?}")));
+    }
+    let user = entry(&config, "users", "user", user_name.as_deref());
+    if let (None, Some(name)) = (&user, given("user")) {
+        return Err(Failure::message(format!("auth info {name:?} does not exist")));
+    }
+    let cluster = with_cluster_flags(cluster.unwrap_or_else(|| json!({})), flags);
+    let user = with_user_flags(user.unwrap_or_else(|| json!({})), flags);
+    let namespace_given = given("namespace").is_some();
+    let server = match field(&cluster, "server").map_or_else(in_cluster_or_local, Server::Named) {
+        Server::Named(server) => server,
+        Server::InCluster { server, client } => {
+            let namespace = given("namespace").unwrap_or_else(|| client.default_namespace.clone());
+            return Ok(Settings { server, namespace, namespace_given, client: *client });
+        }
     };
-    for value in [&mut cluster, &mut user] {
-        if !value.is_object() {
-            *value = Value::Object(Map::new());
+    check_user(&user_name.unwrap_or_default(), &user, flags)?;
+    let namespace = given("namespace").or_else(|| field(&context, "namespace")).unwrap_or_else(|| "default".into());
+    let client = client_config(&server, &cluster_name.unwrap_or_default(), &cluster, user, flags)?;
+    Ok(Settings { server, namespace, namespace_given, client })
+}
+
+/// The context that is named on the command line or is the current one; null where there is none.
+fn context(config: &Value, given: Option<String>) -> Result<Value> {
+    let current = config["current-context"].as_str().unwrap_or_default();
+    let name = given.as_deref().unwrap_or(current);
+    match named(config, "contexts", name) {
+        Some(entry) => Ok(entry["context"].clone()),
+        None if name.is_empty() => Ok(Value::Null),
+        None => {
+            let text = format!("context was not found for specified context: {name}");
+            Err(if given.is_some() {
+                Failure::Plain(format!("Error in configuration: {text}"))
+            } else {
+                Failure::message(text)
+            })
         }
     }
-    let namespace = given("namespace").or_else(|| field(&context, "namespace")).unwrap_or_else(|| "default".into());
-    if let Some(server) = given("server") {
-        cluster["server"] = if server.contains("://") { server } else { format!("http://{server}") }.into();
+}
+
+/// What a list has under a name.
+fn entry(config: &Value, list: &str, inner: &str, name: Option<&str>) -> Option<Value> {
+    let value = &named(config, list, name?)?[inner];
+    Some(if value.is_object() { value.clone() } else { json!({}) })
+}
+
+fn with_cluster_flags(mut cluster: Value, flags: &Parsed) -> Value {
+    if let Some(server) = flags.global("server") {
+        cluster["server"] = if server.contains("://") { server.into() } else { format!("http://{server}").into() };
     }
     if flags.on("insecure-skip-tls-verify") {
         cluster["insecure-skip-tls-verify"] = true.into();
@@ -179,50 +192,32 @@ pub fn settings(flags: &Parsed) -> Result<Settings> {
         }
     }
     override_with(&mut cluster, flags, &["certificate-authority", "tls-server-name"]);
-    if given("certificate-authority").is_some() {
+    if flags.global("certificate-authority").is_some() {
         cluster.as_object_mut().map(|cluster| cluster.remove("certificate-authority-data"));
     }
-    override_with(
-        &mut user,
-        flags,
-        &["client-certificate", "client-key", "token", "username", "password", "as", "as-uid"],
-    );
-    if let Some(user) = user.as_object_mut() {
-        if given("token").is_some() {
-            user.remove("tokenFile");
-            user.remove("exec");
-        }
-        if flags.given("as-group") {
-            user.insert("as-groups".into(), flags.list("as-group").into());
-        }
-        // A file with a token may end with a line's end.
-        let token = user.get("tokenFile").and_then(Value::as_str).and_then(|file| std::fs::read_to_string(file).ok());
-        if let Some(token) = token {
-            user.remove("tokenFile");
-            user.insert("token".into(), token.trim().into());
-        }
-        // An authentication provider that the file still names has no code any more, here or upstream.
-        user.remove("auth-provider");
+    cluster
+}
+
+fn with_user_flags(mut value: Value, flags: &Parsed) -> Value {
+    const KEYS: &[&str] = &["client-certificate", "client-key", "token", "username", "password", "as", "as-uid"];
+    override_with(&mut value, flags, KEYS);
+    let Some(user) = value.as_object_mut() else { return value };
+    if flags.global("token").is_some() {
+        user.remove("tokenFile");
+        user.remove("exec");
     }
-    let server = match field(&cluster, "server") {
-        Some(server) => server,
-        None => match in_cluster() {
-            Some((server, inside)) => {
-                let namespace = given("namespace").unwrap_or_else(|| inside.default_namespace.clone());
-                return Ok(Settings {
-                    server,
-                    namespace,
-                    namespace_given: given("namespace").is_some(),
-                    client: inside,
-                });
-            }
-            None => "http://localhost:8080".into(),
-        },
-    };
-    let user_name = user_name.unwrap_or_default();
-    check_user(&user_name, &user, flags)?;
-    let client = client_config(&server, &cluster_name.unwrap_or_default(), &cluster, user, flags)?;
-    Ok(Settings { server, namespace, namespace_given: given("namespace").is_some(), client })
+    if flags.given("as-group") {
+        user.insert("as-groups".into(), flags.list("as-group").into());
+    }
+    // A file with a token may end with a line's end.
+    let token = user.get("tokenFile").and_then(Value::as_str).and_then(|file| std::fs::read_to_string(file).ok());
+    if let Some(token) = token {
+        user.remove("tokenFile");
+        user.insert("token".into(), token.trim().into());
+    }
+    // An authentication provider that the file still names has no code any more, here or upstream.
+    user.remove("auth-provider");
+    value
 }
 
 /// What upstream finds wrong with a user before anything is asked.
@@ -283,9 +278,23 @@ fn check_user(name: &str, user: &Value, flags: &Parsed) -> Result<()> {
     }
 }
 
-fn in_cluster() -> Option<(String, kube::Config)> {
-    let config = kube::Config::incluster().ok()?;
-    Some((config.cluster_url.to_string().trim_end_matches('/').to_string(), config))
+enum Server {
+    Named(String),
+    /// That of the cluster that this program runs in as a pod.
+    InCluster {
+        server: String,
+        client: Box<kube::Config>,
+    },
+}
+
+fn in_cluster_or_local() -> Server {
+    match kube::Config::incluster() {
+        Ok(client) => {
+            let server = client.cluster_url.to_string().trim_end_matches('/').to_string();
+            Server::InCluster { server, client: Box::new(client) }
+        }
+        Err(_) => Server::Named("http://localhost:8080".into()),
+    }
 }
 
 fn override_with(value: &mut Value, flags: &Parsed, keys: &[&str]) {
@@ -312,24 +321,7 @@ fn client_config(server: &str, name: &str, cluster: &Value, user: Value, flags: 
     if let Some(proxy) = proxy.or_else(|| crate::proxy::of_environment(server)) {
         config.proxy_url = Some(proxy.parse().map_err(|error| Failure::message(format!("proxy-url: {error}")))?);
     }
-    let authority = match (cluster["certificate-authority-data"].as_str(), cluster["certificate-authority"].as_str()) {
-        (Some(data), _) if !data.is_empty() => Some(decode("certificate-authority-data", data)?),
-        (_, Some(path)) if !path.is_empty() => Some(std::fs::read(path).map_err(|error| {
-            Failure::message(format!(
-                "unable to read certificate-authority {path} for {name} due to open {path}: {}",
-                crate::failure::go_io_error(&error)
-            ))
-        })?),
-        _ => None,
-    };
-    if let Some(pem) = authority {
-        use rustls::pki_types::pem::PemObject;
-        let certificates = rustls::pki_types::CertificateDer::pem_slice_iter(&pem);
-        let certificates: std::result::Result<Vec<Vec<u8>>, _> =
-            certificates.map(|certificate| certificate.map(|certificate| certificate.to_vec())).collect();
-        config.root_cert =
-            Some(certificates.map_err(|error| Failure::message(format!("unable to load root certificates: {error}")))?);
-    }
+    config.root_cert = authorities(name, cluster)?;
     config.auth_info = serde_json::from_value(user)
         .map_err(|error| Failure::message(format!("the user of the kubeconfig cannot be read: {error}")))?;
     if flags.given("as-user-extra") {
@@ -343,6 +335,25 @@ fn client_config(server: &str, name: &str, cluster: &Value, user: Value, flags: 
     Ok(config)
 }
 
+/// The certificates that the server's own must come from.
+fn authorities(name: &str, cluster: &Value) -> Result<Option<Vec<Vec<u8>>>> {
+    use rustls::pki_types::pem::PemObject;
+    let pem = match (cluster["certificate-authority-data"].as_str(), cluster["certificate-authority"].as_str()) {
+        (Some(data), _) if !data.is_empty() => decode("certificate-authority-data", data)?,
+        (_, Some(path)) if !path.is_empty() => std::fs::read(path).map_err(|error| {
+            Failure::message(format!(
+                "unable to read certificate-authority {path} for {name} due to open {path}: {}",
+                crate::failure::go_io_error(&error)
+            ))
+        })?,
+        _ => return Ok(None),
+    };
+    let certificates = rustls::pki_types::CertificateDer::pem_slice_iter(&pem);
+    let certificates: std::result::Result<Vec<Vec<u8>>, _> =
+        certificates.map(|certificate| certificate.map(|certificate| certificate.to_vec())).collect();
+    certificates.map(Some).map_err(|error| Failure::message(format!("unable to load root certificates: {error}")))
+}
+
 fn decode(what: &str, text: &str) -> Result<Vec<u8>> {
     base64::engine::general_purpose::STANDARD
         .decode(text)
@@ -350,7 +361,7 @@ fn decode(what: &str, text: &str) -> Result<Vec<u8>> {
 }
 
 /// Writes a file as upstream does: private, keys sorted, what must be there is there.
-pub fn write(path: &Path, config: &Value) -> Result<()> {
+pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut config = config.clone();
@@ -383,35 +394,4 @@ pub fn write(path: &Path, config: &Value) -> Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::GLOBAL;
-
-    #[test]
-    fn the_first_file_that_names_a_thing_wins() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a");
-        std::fs::write(
-            &path,
-            "clusters: [{name: c, cluster: {server: \"https://one:1\", certificate-authority: ca.pem}}]\n\
-             contexts: [{name: x, context: {cluster: c, user: u, namespace: team}}]\ncurrent-context: x\n",
-        )
-        .unwrap();
-        let line = |more: &str| -> Parsed {
-            let line = format!("--kubeconfig={} {more}", path.display());
-            let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
-            Parsed::parse(&[GLOBAL], &line).unwrap()
-        };
-        let config = merged(&line("")).unwrap();
-        assert_eq!(config["current-context"], "x");
-        let authority = named(&config, "clusters", "c").unwrap()["cluster"]["certificate-authority"].clone();
-        assert_eq!(authority, folder.path().join("ca.pem").display().to_string());
-        let settings =
-            super::settings(&line("--insecure-skip-tls-verify --as jane --as-group a --as-group b")).unwrap();
-        assert_eq!((settings.server.as_str(), settings.namespace.as_str()), ("https://one:1", "team"));
-        assert_eq!(settings.client.auth_info.impersonate.as_deref(), Some("jane"));
-        assert_eq!(settings.client.auth_info.impersonate_groups.map(|groups| groups.len()), Some(2));
-        let refused = super::settings(&line("--context=none")).err().unwrap();
-        assert_eq!(refused.text(), "Error in configuration: context was not found for specified context: none");
-    }
-}
+mod tests;

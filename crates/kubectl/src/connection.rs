@@ -7,7 +7,7 @@ use rustls::CertificateError;
 use crate::config::Settings;
 use crate::failure::{Failure, go_io_error};
 
-pub fn failure(settings: &Settings, error: &kube::Error) -> Failure {
+pub(crate) fn failure(settings: &Settings, error: &kube::Error) -> Failure {
     let (scheme, rest) = settings.server.split_once("://").unwrap_or(("", &settings.server));
     let unable = |why: String| Failure::Plain(format!("Unable to connect to the server: {why}"));
     if scheme != "http" && scheme != "https" {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 #[derive(Debug)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The server's refusal. The text stands before its message: `error when creating "x.yaml": `.
     Status {
         status: Value,
@@ -20,19 +20,24 @@ pub enum Failure {
     Many(Vec<Failure>),
 }
 
-pub type Result<T> = std::result::Result<T, Failure>;
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    pub fn status(status: Value) -> Failure {
+    pub(crate) fn status(status: Value) -> Failure {
         Failure::Status { status, prefix: String::new() }
     }
 
-    pub fn message(text: impl Into<String>) -> Failure {
+    pub(crate) fn message(text: impl Into<String>) -> Failure {
         Failure::Message(text.into())
     }
 
+    /// An error of another module, in its own words.
+    pub(crate) fn of(error: impl std::fmt::Display) -> Failure {
+        Failure::Message(error.to_string())
+    }
+
     /// `error when creating "x.yaml": ` before what the server said.
-    pub fn during(self, doing: &str, source: &str) -> Failure {
+    pub(crate) fn during(self, doing: &str, source: &str) -> Failure {
         let prefix = format!("error when {doing} {source:?}: ");
         match self {
             Failure::Status { status, .. } => Failure::Status { status, prefix },
@@ -41,7 +46,7 @@ impl Failure {
         }
     }
 
-    pub fn reason(&self) -> &str {
+    pub(crate) fn reason(&self) -> &str {
         match self {
             Failure::Status { status, .. } => status["reason"].as_str().unwrap_or_default(),
             _ => "",
@@ -49,18 +54,18 @@ impl Failure {
     }
 
     /// `field: what is wrong with it`, for each field that the server refused.
-    pub fn causes(&self) -> Vec<String> {
+    pub(crate) fn causes(&self) -> Vec<String> {
         let Failure::Status { status, .. } = self else { return Vec::new() };
         let causes = status["details"]["causes"].as_array().map(Vec::as_slice).unwrap_or_default();
         let text = |cause: &Value, key: &str| cause[key].as_str().unwrap_or_default().to_string();
         causes.iter().map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
     }
 
-    pub fn is_not_found(&self) -> bool {
+    pub(crate) fn is_not_found(&self) -> bool {
         self.reason() == "NotFound"
     }
 
-    pub fn code(&self) -> i64 {
+    pub(crate) fn code(&self) -> i64 {
         match self {
             Failure::Status { status, .. } => status["code"].as_i64().unwrap_or_default(),
             _ => 0,
@@ -68,7 +73,7 @@ impl Failure {
     }
 
     /// The message alone, as it is quoted inside other sentences.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Failure::Status { status, prefix } => format!("{prefix}{}", status["message"].as_str().unwrap_or_default()),
             Failure::Message(text) | Failure::Usage(text) | Failure::Plain(text) => text.clone(),
@@ -81,7 +86,7 @@ impl Failure {
     }
 
     /// What is printed on standard error, and the exit code.
-    pub fn report(&self, command: &str) -> (String, i32) {
+    pub(crate) fn report(&self, command: &str) -> (String, i32) {
         match self {
             Failure::Exit(code) => (String::new(), *code),
             Failure::Plain(text) => (format!("{text}\n"), 1),
@@ -102,11 +107,17 @@ impl Failure {
 }
 
 /// One failure as it is, several as one.
-pub fn all(mut failures: Vec<Failure>) -> Result<()> {
+pub(crate) fn all(mut failures: Vec<Failure>) -> Result<()> {
     match failures.len() {
         0 => Ok(()),
         1 => Err(failures.remove(0)),
         _ => Err(Failure::Many(failures)),
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.text())
     }
 }
 
@@ -117,7 +128,7 @@ impl From<std::io::Error> for Failure {
 }
 
 /// What Go says of an error of the system, without the number Rust adds.
-pub fn go_io_error(error: &std::io::Error) -> String {
+pub(crate) fn go_io_error(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file or directory".into(),
         std::io::ErrorKind::PermissionDenied => "permission denied".into(),

@@ -2,9 +2,10 @@
 //! switches, `--` for what is left alone. One table of flags per command gives parsing, help and completion.
 
 use std::collections::BTreeMap;
+use std::slice::Iter;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Text,
     /// A text whose default upstream's help shows without quotes.
     Plain,
@@ -20,7 +21,7 @@ pub enum Kind {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Flag {
+pub(crate) struct Flag {
     pub name: &'static str,
     pub short: Option<char>,
     pub kind: Kind,
@@ -29,39 +30,39 @@ pub struct Flag {
 }
 
 impl Flag {
-    pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Text, default, help }
     }
 
-    pub const fn plain(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn plain(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Plain, default: "", help }
     }
 
-    pub const fn switch(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn switch(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Switch, default: "false", help }
     }
 
-    pub const fn on(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn on(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Switch, default: "true", help }
     }
 
-    pub const fn list(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn list(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::List, default: "", help }
     }
 
-    pub const fn array(name: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn array(name: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Array, default: "", help }
     }
 
-    pub const fn integer(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn integer(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Integer, default, help }
     }
 
-    pub const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    pub(crate) const fn duration(name: &'static str, default: &'static str, help: &'static str) -> Flag {
         Flag { name, short: None, kind: Kind::Duration, default, help }
     }
 
-    pub const fn optional(
+    pub(crate) const fn optional(
         name: &'static str,
         default: &'static str,
         without_value: &'static str,
@@ -70,14 +71,31 @@ impl Flag {
         Flag { name, short: None, kind: Kind::Optional(without_value), default, help }
     }
 
-    pub const fn short(mut self, letter: char) -> Flag {
+    pub(crate) const fn short(mut self, letter: char) -> Flag {
         self.short = Some(letter);
         self
     }
 }
 
+/// Why a command line cannot be read, in the sentences of upstream's flag library.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FlagError {
+    #[error("bad flag syntax: --{0}")]
+    Syntax(String),
+    #[error("unknown flag: --{0}")]
+    Unknown(String),
+    #[error("unknown shorthand flag: {letter:?} in {word}")]
+    UnknownLetter { letter: char, word: String },
+    #[error("flag needs an argument: --{0}")]
+    NoValue(String),
+    #[error("flag needs an argument: {letter:?} in {word}")]
+    NoLetterValue { letter: char, word: String },
+    #[error("invalid argument {value:?} for {flag:?} flag: {why}")]
+    Invalid { value: String, flag: String, why: String },
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parsed {
+pub(crate) struct Parsed {
     values: BTreeMap<&'static str, Vec<String>>,
     defaults: BTreeMap<&'static str, &'static str>,
     /// Names that a command gives another meaning than they have for all commands.
@@ -88,10 +106,9 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    pub fn parse(flags: &[&[Flag]], line: &[String]) -> Result<Parsed, String> {
-        let all = || flags.iter().flat_map(|table| table.iter());
+    pub(crate) fn parse(flags: &[&[Flag]], line: &[String]) -> Result<Parsed, FlagError> {
         let mut parsed = Parsed::default();
-        for flag in all() {
+        for flag in flags.iter().copied().flatten() {
             if parsed.defaults.contains_key(flag.name) {
                 parsed.shadowed.push(flag.name);
             } else {
@@ -104,50 +121,9 @@ impl Parsed {
                 parsed.dash = Some(parsed.arguments.len());
                 parsed.arguments.extend(rest.by_ref().cloned());
             } else if let Some(long) = argument.strip_prefix("--") {
-                let (name, value) = match long.split_once('=') {
-                    Some((name, value)) => (name, Some(value.to_string())),
-                    None => (long, None),
-                };
-                if name.is_empty() || name.starts_with('-') {
-                    return Err(format!("bad flag syntax: {argument}"));
-                }
-                let flag = all().find(|flag| flag.name == name).ok_or_else(|| format!("unknown flag: --{name}"))?;
-                let value = match (value, flag.kind) {
-                    (Some(value), _) => value,
-                    (None, Kind::Switch) => "true".into(),
-                    (None, Kind::Optional(default)) => default.into(),
-                    (None, _) => match rest.next() {
-                        Some(value) => value.clone(),
-                        None => return Err(format!("flag needs an argument: --{name}")),
-                    },
-                };
-                parsed.set(flag, value)?;
+                parsed.long(flags, long, &mut rest)?;
             } else if argument.len() > 1 && argument.starts_with('-') {
-                let mut letters = argument[1..].chars();
-                while let Some(letter) = letters.next() {
-                    let flag = all()
-                        .find(|flag| flag.short == Some(letter))
-                        .ok_or_else(|| format!("unknown shorthand flag: {letter:?} in {argument}"))?;
-                    let more = letters.as_str();
-                    let value = match (more.strip_prefix('='), flag.kind) {
-                        (Some(value), _) => value.to_string(),
-                        (None, Kind::Switch) => {
-                            parsed.set(flag, "true".into())?;
-                            continue;
-                        }
-                        (None, Kind::Optional(default)) => {
-                            parsed.set(flag, default.into())?;
-                            continue;
-                        }
-                        (None, _) if !more.is_empty() => more.to_string(),
-                        (None, _) => match rest.next() {
-                            Some(value) => value.clone(),
-                            None => return Err(format!("flag needs an argument: {letter:?} in {argument}")),
-                        },
-                    };
-                    parsed.set(flag, value)?;
-                    break;
-                }
+                parsed.letters(flags, argument, &mut rest)?;
             } else {
                 parsed.arguments.push(argument.clone());
             }
@@ -155,24 +131,56 @@ impl Parsed {
         Ok(parsed)
     }
 
-    fn set(&mut self, flag: &Flag, value: String) -> Result<(), String> {
-        let shown = match flag.short {
-            Some(letter) => format!("-{letter}, --{}", flag.name),
-            None => format!("--{}", flag.name),
+    /// `name`, `name=value`, or a name whose value is the next word.
+    fn long(&mut self, flags: &[&[Flag]], long: &str, rest: &mut Iter<String>) -> Result<(), FlagError> {
+        let (name, value) = match long.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_string())),
+            None => (long, None),
         };
-        let invalid = |why: String| Err(format!("invalid argument {value:?} for {shown:?} flag: {why}"));
-        match flag.kind {
-            Kind::Switch if switch(&value).is_none() => {
-                return invalid(format!("strconv.ParseBool: parsing {value:?}: invalid syntax"));
-            }
-            Kind::Integer if value.parse::<i64>().is_err() => {
-                return invalid(format!("strconv.ParseInt: parsing {value:?}: invalid syntax"));
-            }
-            Kind::Duration if duration(&value).is_none() => {
-                return invalid(format!("time: invalid duration {value:?}"));
-            }
-            _ => {}
+        if name.is_empty() || name.starts_with('-') {
+            return Err(FlagError::Syntax(long.into()));
         }
+        let flag = flags.iter().copied().flatten().find(|flag| flag.name == name);
+        let flag = flag.ok_or_else(|| FlagError::Unknown(name.into()))?;
+        let value = match (value, flag.kind) {
+            (Some(value), _) => value,
+            (None, Kind::Switch) => "true".into(),
+            (None, Kind::Optional(default)) => default.into(),
+            (None, _) => rest.next().cloned().ok_or_else(|| FlagError::NoValue(name.into()))?,
+        };
+        self.set(flag, value)
+    }
+
+    /// `-wo=yaml`, `-woyaml`, `-wo yaml`: switches, and at most one flag that takes what is behind it.
+    fn letters(&mut self, flags: &[&[Flag]], word: &str, rest: &mut Iter<String>) -> Result<(), FlagError> {
+        let mut letters = word[1..].chars();
+        while let Some(letter) = letters.next() {
+            let flag = flags.iter().copied().flatten().find(|flag| flag.short == Some(letter));
+            let flag = flag.ok_or_else(|| FlagError::UnknownLetter { letter, word: word.into() })?;
+            let more = letters.as_str();
+            let value = match (more.strip_prefix('='), flag.kind) {
+                (Some(value), _) => value.to_string(),
+                (None, Kind::Switch) => {
+                    self.set(flag, "true".into())?;
+                    continue;
+                }
+                (None, Kind::Optional(default)) => {
+                    self.set(flag, default.into())?;
+                    continue;
+                }
+                (None, _) if !more.is_empty() => more.to_string(),
+                (None, _) => {
+                    let next = rest.next().cloned();
+                    next.ok_or_else(|| FlagError::NoLetterValue { letter, word: word.into() })?
+                }
+            };
+            return self.set(flag, value);
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, flag: &Flag, value: String) -> Result<(), FlagError> {
+        check(flag, &value)?;
         let values = self.values.entry(flag.name).or_default();
         match flag.kind {
             Kind::List => values.extend(split_list(&value)),
@@ -183,45 +191,64 @@ impl Parsed {
     }
 
     /// Was it given on the command line?
-    pub fn given(&self, name: &str) -> bool {
+    pub(crate) fn given(&self, name: &str) -> bool {
         self.values.contains_key(name)
     }
 
     /// What was given for a flag that means the same for all commands.
-    pub fn global(&self, name: &str) -> Option<&str> {
+    pub(crate) fn global(&self, name: &str) -> Option<&str> {
         Some(self.text(name)).filter(|value| !value.is_empty() && !self.shadowed.contains(&name))
     }
 
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.defaults.contains_key(name)
     }
 
-    pub fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         match self.values.get(name).and_then(|values| values.last()) {
             Some(value) => value,
             None => self.defaults.get(name).copied().unwrap_or_default(),
         }
     }
 
-    pub fn on(&self, name: &str) -> bool {
+    pub(crate) fn on(&self, name: &str) -> bool {
         switch(self.text(name)).unwrap_or(false)
     }
 
-    pub fn list(&self, name: &str) -> Vec<String> {
+    pub(crate) fn list(&self, name: &str) -> Vec<String> {
         match self.values.get(name) {
             Some(values) => values.clone(),
             None => split_list(self.defaults.get(name).copied().unwrap_or_default()),
         }
     }
 
-    pub fn integer(&self, name: &str) -> i64 {
+    pub(crate) fn integer(&self, name: &str) -> i64 {
         self.text(name).parse().unwrap_or_default()
     }
 
     /// Negative for a negative duration.
-    pub fn seconds(&self, name: &str) -> f64 {
+    pub(crate) fn seconds(&self, name: &str) -> f64 {
         duration(self.text(name)).unwrap_or_default()
     }
+}
+
+/// Refuses a value that is not of the flag's kind.
+fn check(flag: &Flag, value: &str) -> Result<(), FlagError> {
+    let why = match flag.kind {
+        Kind::Switch if switch(value).is_none() => {
+            format!("strconv.ParseBool: parsing {value:?}: invalid syntax")
+        }
+        Kind::Integer if value.parse::<i64>().is_err() => {
+            format!("strconv.ParseInt: parsing {value:?}: invalid syntax")
+        }
+        Kind::Duration if duration(value).is_none() => format!("time: invalid duration {value:?}"),
+        _ => return Ok(()),
+    };
+    let shown = match flag.short {
+        Some(letter) => format!("-{letter}, --{}", flag.name),
+        None => format!("--{}", flag.name),
+    };
+    Err(FlagError::Invalid { value: value.into(), flag: shown, why })
 }
 
 fn split_list(text: &str) -> Vec<String> {
@@ -237,7 +264,7 @@ fn switch(text: &str) -> Option<bool> {
 }
 
 /// Go's notation of durations, in seconds: `1h30m`, `500ms`, `-1s`, `0`.
-pub fn duration(text: &str) -> Option<f64> {
+pub(crate) fn duration(text: &str) -> Option<f64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1.0, rest),
         None => (1.0, text.strip_prefix('+').unwrap_or(text)),
@@ -284,7 +311,7 @@ mod tests {
         Flag::duration("since", "0s", ""),
     ];
 
-    fn parse(line: &str) -> Result<Parsed, String> {
+    fn parse(line: &str) -> Result<Parsed, FlagError> {
         let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
         Parsed::parse(&[FLAGS], &line)
     }
@@ -305,10 +332,13 @@ mod tests {
 
     #[test]
     fn refusals_have_upstreams_words() {
-        let check = |line: &str, error: &str| assert_eq!(parse(line).unwrap_err(), error);
+        let check = |line: &str, error: &str| assert_eq!(parse(line).unwrap_err().to_string(), error);
         check("--foo", "unknown flag: --foo");
         check("--foo=x", "unknown flag: --foo");
         check("-wz", "unknown shorthand flag: 'z' in -wz");
+        check("---foo", "bad flag syntax: ---foo");
+        check("--=x", "bad flag syntax: --=x");
+        check("--since=5", "invalid argument \"5\" for \"--since\" flag: time: invalid duration \"5\"");
         check("--output", "flag needs an argument: --output");
         check("-o", "flag needs an argument: 'o' in -o");
         check(

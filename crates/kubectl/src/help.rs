@@ -43,7 +43,7 @@ impl<'a> Section<'a> {
 }
 
 /// The help of a command. `path` is `kubectl create secret`.
-pub fn of(command: &Command, path: &str) -> String {
+pub(crate) fn of(command: &Command, path: &str) -> String {
     let section = Section::find(TEXTS, path).unwrap_or_else(|| own(command, path));
     let mut text = section.head.clone();
     let flags: Vec<&Flag> = command.flags.iter().flat_map(|table| table.iter()).collect();
@@ -56,7 +56,7 @@ pub fn of(command: &Command, path: &str) -> String {
 }
 
 /// The flags that every command takes.
-pub fn of_global(flags: &[Flag]) -> String {
+pub(crate) fn of_global(flags: &[Flag]) -> String {
     let section = Section::find(TEXTS, "kubectl options").unwrap_or_default();
     format!("{}\n{}", section.head, options(flags.iter().filter(|flag| flag.name != "help").collect(), &section))
 }
@@ -113,13 +113,13 @@ fn own(command: &Command, path: &str) -> Section<'static> {
 }
 
 /// What a flag of a command is for.
-pub fn meaning(path: &str, flag: &Flag) -> String {
+pub(crate) fn meaning(path: &str, flag: &Flag) -> String {
     let known = [path, "kubectl options", "*"].map(|title| Section::find(TEXTS, title)?.meaning(flag.name));
     known.into_iter().flatten().next().unwrap_or(flag.help).replace("\\n", "\n")
 }
 
 /// The one sentence a command is listed with.
-pub fn short(command: &Command, path: &str) -> String {
+pub(crate) fn short(command: &Command, path: &str) -> String {
     // Where the parent's own text lists it, that is how it is called.
     let parent = path.rsplit_once(' ').map_or("kubectl", |(parent, _)| parent);
     let listed = Section::find(TEXTS, parent).and_then(|section| {

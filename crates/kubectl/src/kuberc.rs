@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::command::{Command, GLOBAL};
 use crate::commands::ROOT;
-use crate::flags::{Flag, Parsed};
+use crate::failure::{Failure, Result};
+use crate::flags::{Flag, FlagError, Parsed};
 use crate::{Found, terminal};
 
 /// Which programs may be run for credentials.
@@ -37,7 +38,7 @@ struct Alias {
 }
 
 /// The line with what the preferences add to it.
-pub fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
+pub(crate) fn apply(line: Vec<String>) -> Result<Vec<String>> {
     if line.is_empty() || std::env::var("KUBECTL_KUBERC").is_ok_and(|value| value == "false") {
         return Ok(line);
     }
@@ -49,26 +50,27 @@ pub fn apply(line: Vec<String>) -> Result<Vec<String>, String> {
 }
 
 /// May this program be run for credentials?
-pub fn may_run(program: &str) -> Result<(), String> {
+pub(crate) fn may_run(program: &str) -> Result<()> {
     let Some(policy) = POLICY.get() else { return Ok(()) };
-    let refused = |why: &str| Err(format!("plugin {program:?} not allowed: {why}"));
+    let refused = |why: &str| Err(Failure::message(format!("plugin {program:?} not allowed: {why}")));
     match policy.kind.as_str() {
         "" | "AllowAll" => Ok(()),
         "DenyAll" => refused("policy set to \"DenyAll\""),
         "Allowlist" => {
             let file = program.rsplit('/').next().unwrap_or(program);
-            match policy.allowed.iter().any(|name| name == program || (!name.contains('/') && name == file)) {
-                true => Ok(()),
-                false => refused("policy set to \"Allowlist\" and the plugin is not in the allowlist"),
+            if policy.allowed.iter().any(|name| name == program || (!name.contains('/') && name == file)) {
+                Ok(())
+            } else {
+                refused("policy set to \"Allowlist\" and the plugin is not in the allowlist")
             }
         }
-        other => Err(format!("invalid credential plugin policy {other:?}")),
+        other => Err(Failure::message(format!("invalid credential plugin policy {other:?}"))),
     }
 }
 
 /// The file named on the line. Flags are not read yet, so it is looked for by hand.
-fn explicit(line: &[String]) -> Result<Option<String>, String> {
-    let missing = || "kuberc file is not found".to_string();
+fn explicit(line: &[String]) -> Result<Option<String>> {
+    let missing = || Failure::message("kuberc file is not found");
     for (at, word) in line.iter().enumerate() {
         if word == "--" {
             break;
@@ -83,14 +85,13 @@ fn explicit(line: &[String]) -> Result<Option<String>, String> {
     Ok(None)
 }
 
-fn load(named: Option<String>) -> Result<Option<Preference>, String> {
+fn load(named: Option<String>) -> Result<Option<Preference>> {
     let variable = std::env::var("KUBERC").ok().filter(|value| !value.is_empty());
     if variable.as_deref() == Some("off") {
         return match named {
-            Some(_) => {
-                Err("kuberc error disabling kuberc via KUBERC=off and passing kuberc flag are mutually exclusive"
-                    .into())
-            }
+            Some(_) => Err(Failure::message(
+                "kuberc error disabling kuberc via KUBERC=off and passing kuberc flag are mutually exclusive",
+            )),
             None => Ok(None),
         };
     }
@@ -118,12 +119,12 @@ fn load(named: Option<String>) -> Result<Option<Preference>, String> {
 }
 
 /// The file that `kubectl kuberc` shows and changes.
-pub fn file(named: Option<&str>) -> crate::failure::Result<PathBuf> {
+pub(crate) fn file(named: Option<&str>) -> Result<PathBuf> {
     let variable = std::env::var("KUBERC").ok().filter(|value| !value.is_empty());
     match (named, variable) {
         (Some(path), _) => Ok(path.into()),
         (None, Some(word)) if word == "off" => {
-            Err(crate::failure::Failure::message("KUBERC is disabled via KUBERC=off environment variable"))
+            Err(Failure::message("KUBERC is disabled via KUBERC=off environment variable"))
         }
         (None, Some(path)) => Ok(path.into()),
         (None, None) => Ok(crate::config::home().join(".kube/kuberc")),
@@ -131,9 +132,9 @@ pub fn file(named: Option<&str>) -> crate::failure::Result<PathBuf> {
 }
 
 /// A file that was asked for must be good; one that just lies there is only worth a word.
-fn unusable(path: &std::path::Path, explicitly: bool, why: &str) -> Result<Option<Preference>, String> {
+fn unusable(path: &std::path::Path, explicitly: bool, why: &str) -> Result<Option<Preference>> {
     if explicitly {
-        return Err(format!("kuberc error kuberc: {why}"));
+        return Err(Failure::message(format!("kuberc error kuberc: {why}")));
     }
     terminal::errln(&format!("kuberc: no preferences loaded from {}: {why}", path.display()));
     Ok(None)
@@ -182,51 +183,65 @@ fn preference(document: &Value) -> Option<Preference> {
     })
 }
 
-fn check(preference: &Preference) -> Result<(), String> {
+fn check(preference: &Preference) -> Result<()> {
     let long = |options: &[(String, String)]| match options.iter().find(|(name, _)| name.starts_with('-')) {
-        Some((name, _)) => Err(format!("flag name {name} should be in long form without dashes")),
+        Some((name, _)) => Err(Failure::message(format!("flag name {name} should be in long form without dashes"))),
         None => Ok(()),
     };
     let mut known: Vec<&str> = Vec::new();
     for alias in &preference.aliases {
         if alias.name.is_empty() || !alias.name.chars().all(|letter| letter.is_ascii_alphabetic()) {
-            return Err("invalid alias name, can only include alphabetical characters".into());
+            return Err(Failure::message("invalid alias name, can only include alphabetical characters"));
         }
         long(&alias.options)?;
         if known.contains(&alias.name.as_str()) {
-            return Err(format!("duplicate alias name {}", alias.name));
+            return Err(Failure::message(format!("duplicate alias name {}", alias.name)));
         }
         known.push(&alias.name);
     }
     preference.defaults.iter().try_for_each(|(_, options)| long(options))
 }
 
-fn worked_in(preference: &Preference, line: Vec<String>) -> Result<Vec<String>, String> {
-    let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_string).collect() };
-    let Found::Command(command, path, _) = crate::find(&ROOT, &line) else {
+/// The line with an alias replaced by its command, or with the defaults of its command.
+fn worked_in(preference: &Preference, line: Vec<String>) -> Result<Vec<String>> {
+    match crate::find(&ROOT, &line) {
+        Found::Command(command, ..) => with_defaults(preference, command, line),
         // Not a command, so perhaps an alias of one.
-        let Some(at) = crate::first_word(&ROOT, &line) else { return Ok(line) };
-        let Some(alias) = preference.aliases.iter().find(|alias| alias.name == line[at]) else { return Ok(line) };
-        if let Some((named, _)) = preference.defaults.iter().find(|(named, _)| *named == alias.name) {
-            return Err(format!("alias {named} can not be overridden"));
-        }
-        let Found::Command(command, ..) = crate::find(&ROOT, &words(&alias.command)) else {
-            return Err(format!("command {:?} not found to set alias {:?}: []", alias.command, alias.name));
-        };
-        let mut whole = line[..at].to_vec();
-        whole.extend(words(&alias.command));
-        for (name, value) in &alias.options {
-            let flag = known(command, name).ok_or_else(|| format!("invalid alias flag {name} in alias kubectl"))?;
-            if !given(flag, &line) {
-                fits(command, flag, value).map_err(|error| {
-                    format!("could not apply value {value} to flag {name} in alias kubectl err: {error}")
-                })?;
-                whole.push(format!("--{name}={value}"));
-            }
-        }
-        whole.extend(alias.prepended.iter().chain(&line[at + 1..]).chain(&alias.appended).cloned());
-        return Ok(whole);
+        Found::Unknown(_) => without_alias(preference, line),
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_string).collect()
+}
+
+fn without_alias(preference: &Preference, line: Vec<String>) -> Result<Vec<String>> {
+    let Some(at) = crate::first_word(&ROOT, &line) else { return Ok(line) };
+    let Some(alias) = preference.aliases.iter().find(|alias| alias.name == line[at]) else { return Ok(line) };
+    if let Some((named, _)) = preference.defaults.iter().find(|(named, _)| *named == alias.name) {
+        return Err(Failure::message(format!("alias {named} can not be overridden")));
+    }
+    let Found::Command(command, ..) = crate::find(&ROOT, &words(&alias.command)) else {
+        let text = format!("command {:?} not found to set alias {:?}: []", alias.command, alias.name);
+        return Err(Failure::message(text));
     };
+    let mut whole = line[..at].to_vec();
+    whole.extend(words(&alias.command));
+    for (name, value) in &alias.options {
+        let flag = known(command, name)
+            .ok_or_else(|| Failure::message(format!("invalid alias flag {name} in alias kubectl")))?;
+        if !given(flag, &line) {
+            fits(command, flag, value).map_err(|error| {
+                Failure::message(format!("could not apply value {value} to flag {name} in alias kubectl err: {error}"))
+            })?;
+            whole.push(format!("--{name}={value}"));
+        }
+    }
+    whole.extend(alias.prepended.iter().chain(&line[at + 1..]).chain(&alias.appended).cloned());
+    Ok(whole)
+}
+
+fn with_defaults(preference: &Preference, command: &'static Command, line: Vec<String>) -> Result<Vec<String>> {
     let mut added = Vec::new();
     for (named, options) in &preference.defaults {
         let Found::Command(other, ..) = crate::find(&ROOT, &words(named)) else {
@@ -237,26 +252,23 @@ fn worked_in(preference: &Preference, line: Vec<String>) -> Result<Vec<String>, 
             continue;
         }
         for (name, value) in options {
-            let flag = known(command, name).ok_or_else(|| format!("invalid flag {name} for command {named}"))?;
+            let flag = known(command, name)
+                .ok_or_else(|| Failure::message(format!("invalid flag {name} for command {named}")))?;
             if !given(flag, &line) {
                 fits(command, flag, value).map_err(|error| {
-                    format!("could not apply override value {value} to flag {name} in command {named} err: {error}")
+                    Failure::message(format!(
+                        "could not apply override value {value} to flag {name} in command {named} err: {error}"
+                    ))
                 })?;
                 added.push(format!("--{name}={value}"));
             }
         }
     }
-    if added.is_empty() {
-        return Ok(line);
-    }
     // Flags may stand before the command's name only where every command knows them, so they go behind it: as the last
     // words that are no arguments of another program.
     let end = line.iter().position(|word| word == "--").unwrap_or(line.len());
-    let mut whole = line[..end].to_vec();
-    debug_assert!(path.starts_with("kubectl"));
-    whole.extend(added);
-    whole.extend_from_slice(&line[end..]);
-    Ok(whole)
+    let (before, after) = line.split_at(end);
+    Ok([before, &added, after].concat())
 }
 
 fn known(command: &'static Command, name: &str) -> Option<&'static Flag> {
@@ -276,7 +288,7 @@ fn given(flag: &Flag, line: &[String]) -> bool {
     })
 }
 
-fn fits(command: &'static Command, flag: &Flag, value: &str) -> Result<(), String> {
+fn fits(command: &'static Command, flag: &Flag, value: &str) -> std::result::Result<(), FlagError> {
     let tables: Vec<&[Flag]> = command.flags.iter().copied().chain([GLOBAL]).collect();
     Parsed::parse(&tables, &[format!("--{}={value}", flag.name)]).map(|_| ())
 }
@@ -287,15 +299,11 @@ mod tests {
 
     const FILE: &str = "apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\ndefaults:\n- command: get\n  options: [{name: output, default: wide}]\n- command: apply\n  options: [{name: server-side, default: 'true'}]\naliases:\n- name: getn\n  command: get\n  prependArgs: [nodes]\n  appendArgs: [-A]\n  options: [{name: output, default: json}]\n";
 
-    fn words(line: &str) -> Vec<String> {
-        line.split_whitespace().map(str::to_string).collect()
-    }
-
     #[test]
     fn defaults_and_aliases_become_words() {
         let preference = parse(FILE.as_bytes()).unwrap();
         let check =
-            |line: &str, whole: &str| assert_eq!(worked_in(&preference, words(line)), Ok(words(whole)), "{line}");
+            |line: &str, whole: &str| assert_eq!(worked_in(&preference, words(line)).unwrap(), words(whole), "{line}");
         check("get pods", "get pods --output=wide");
         check("get pods -oyaml", "get pods -oyaml");
         check("get pods --output yaml", "get pods --output yaml");
@@ -322,7 +330,7 @@ mod tests {
         let wrong = |part: &str| {
             let text = format!("apiVersion: kubectl.config.k8s.io/v1beta1\nkind: Preference\n{part}\n");
             let preference = parse(text.as_bytes()).unwrap();
-            check(&preference).and_then(|()| worked_in(&preference, words("get pods")).map(|_| ())).unwrap_err()
+            check(&preference).and_then(|()| worked_in(&preference, words("get pods")).map(|_| ())).unwrap_err().text()
         };
         assert_eq!(
             wrong("aliases: [{name: a-b, command: get}]"),
@@ -342,7 +350,7 @@ mod tests {
                 "could not apply override value x to flag watch in command get err: invalid argument \"x\""
             )
         );
-        assert_eq!(explicit(&words("get --kuberc=")).unwrap_err(), "kuberc file is not found");
-        assert_eq!(explicit(&words("get -- --kuberc=x")), Ok(None));
+        assert_eq!(explicit(&words("get --kuberc=")).unwrap_err().text(), "kuberc file is not found");
+        assert_eq!(explicit(&words("get -- --kuberc=x")).unwrap(), None);
     }
 }

@@ -9,6 +9,7 @@ mod commands;
 mod session;
 mod connection;
 mod trace;
+mod dial;
 mod config;
 mod proxy;
 mod resource;
@@ -25,11 +26,10 @@ use flags::{Flag, Kind, Parsed};
 use session::Session;
 
 /// The version of the API this client was made for.
-pub const VERSION: &str = concat!("v1.36.4+knarr", env!("CARGO_PKG_VERSION"));
+pub(crate) const VERSION: &str = concat!("v1.36.4+knarr", env!("CARGO_PKG_VERSION"));
 
 /// Runs a command line, without the program's own name, and answers with the exit code.
 pub fn main(line: Vec<String>) -> i32 {
-    let root = &commands::ROOT;
     if let Some((request, words)) = line.split_first().filter(|(word, _)| complete::is_request(word)) {
         return complete::main(request, words);
     }
@@ -40,57 +40,68 @@ pub fn main(line: Vec<String>) -> i32 {
             return 1;
         }
     };
-    let words = line.clone();
-    let (command, path, line) = match find(root, &line) {
-        Found::Command(command, path, line) => (command, path, line),
+    let (command, path, rest) = match find(&commands::ROOT, &line) {
+        Found::Command(command, path, rest) => (command, path, rest),
         Found::Unknown(name) => {
-            if let Some(code) = commands::plugin::run(&line, 1) {
-                return code;
-            }
-            terminal::err(&unknown_command(root, &name));
-            return 1;
+            return commands::plugin::run(&line, 1).unwrap_or_else(|| {
+                terminal::err(&unknown_command(&commands::ROOT, &name));
+                1
+            });
         }
     };
     // A plugin may add a kind of thing to create.
     if path == "kubectl create"
-        && let Some(code) = commands::plugin::run(&words, 2)
+        && let Some(code) = commands::plugin::run(&line, 2)
     {
         return code;
     }
-    let tables: Vec<&[Flag]> = command.flags.iter().copied().chain([GLOBAL]).collect();
-    let flags = match Parsed::parse(&tables, &line) {
+    let flags = match flags_of(command, &path, &rest) {
         Ok(flags) => flags,
+        Err(code) => return code,
+    };
+    match command.run {
+        Some(run) => run_command(run, path, flags),
+        None => group(command, &path, &flags.arguments),
+    }
+}
+
+/// The flags of a command, or the exit code where help or a refusal took the place of running it.
+fn flags_of(command: &'static Command, path: &str, line: &[String]) -> Result<Parsed, i32> {
+    let show_help = || {
+        terminal::out(&help::of(command, path));
+        Err(0)
+    };
+    let tables: Vec<&[Flag]> = command.flags.iter().copied().chain([GLOBAL]).collect();
+    match Parsed::parse(&tables, line) {
+        Ok(flags) if flags.on("help") => show_help(),
+        Ok(flags) => Ok(flags),
         // Help is given even where the rest of the line makes no sense.
-        Err(_) if line.iter().any(|word| word == "--help" || word == "-h") => {
-            terminal::out(&help::of(command, &path));
-            return 0;
-        }
+        Err(_) if line.iter().any(|word| word == "--help" || word == "-h") => show_help(),
         Err(error) => {
             terminal::errln(&format!("error: {error}\nSee '{path} --help' for usage."));
-            return 1;
+            Err(1)
         }
-    };
-    if flags.on("help") {
-        terminal::out(&help::of(command, &path));
-        return 0;
     }
-    let Some(run) = command.run else {
-        if flags.arguments.is_empty() {
-            // As upstream: most groups of commands count it as a mistake that none of them was named.
-            let text = help::of(command, &path);
-            match command.name {
-                "kubectl" | "certificate" => terminal::out(&text),
-                "rollout" => terminal::out(&text),
-                _ => terminal::err(&text),
-            }
-            return i32::from(!["kubectl", "certificate"].contains(&command.name));
-        }
-        terminal::errln(&format!(
-            "error: unknown command {:?}\nSee '{path} -h' for help and examples",
-            flags.arguments.join(" ")
-        ));
+}
+
+/// What a command says that only holds others.
+fn group(command: &'static Command, path: &str, arguments: &[String]) -> i32 {
+    if !arguments.is_empty() {
+        let unknown = arguments.join(" ");
+        terminal::errln(&format!("error: unknown command {unknown:?}\nSee '{path} -h' for help and examples"));
         return 1;
-    };
+    }
+    // As upstream: most groups of commands count it as a mistake that none of them was named.
+    let text = help::of(command, path);
+    if ["kubectl", "certificate", "rollout"].contains(&command.name) {
+        terminal::out(&text);
+    } else {
+        terminal::err(&text);
+    }
+    i32::from(!["kubectl", "certificate"].contains(&command.name))
+}
+
+fn run_command(run: command::Run, path: String, flags: Parsed) -> i32 {
     // One thread is enough for one question, and starting more would take longer than asking it.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -99,13 +110,12 @@ pub fn main(line: Vec<String>) -> i32 {
             return 1;
         }
     };
-    let session = Session::new(path.clone(), flags);
+    let session = Session::new(path, flags);
     let done = runtime.block_on(run(&session));
     // A thread that still reads from the terminal must not keep the program.
     runtime.shutdown_background();
-    let strict = session.flags.on("warnings-as-errors");
     match done {
-        Ok(()) if strict && session.warned() > 0 => {
+        Ok(()) if session.flags.on("warnings-as-errors") && session.warned() > 0 => {
             let count = session.warned();
             let plural = if count == 1 { "warning" } else { "warnings" };
             terminal::errln(&format!("error: {count} {plural} received"));
@@ -114,7 +124,7 @@ pub fn main(line: Vec<String>) -> i32 {
         Ok(()) => 0,
         Err(failure) => {
             trace::refused(session.flags.integer("v"), &failure);
-            let (text, code) = failure.report(&path);
+            let (text, code) = failure.report(&session.path);
             terminal::err(&text);
             code
         }

@@ -9,8 +9,10 @@ use kube::client::ConfigExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::dial::{Clock, Dialer, Handshake};
+
 /// The proxy for a server, or none. This machine itself is never asked for through a proxy.
-pub fn of_environment(server: &str) -> Option<String> {
+pub(crate) fn of_environment(server: &str) -> Option<String> {
     let variable =
         |names: [&str; 2]| names.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
     let proxy = match server.split("://").next() {
@@ -21,10 +23,21 @@ pub fn of_environment(server: &str) -> Option<String> {
     chosen(server, proxy.as_deref(), &exceptions)
 }
 
-/// The client of a configuration, through its proxy where it names one.
-pub fn client(config: kube::Config) -> Result<kube::Client, kube::Error> {
-    let Some(proxy) = config.proxy_url.clone() else { return kube::Client::try_from(config) };
-    let connector = config.rustls_https_connector_with_connector(Tunnel { proxy })?;
+/// The client of a configuration, through its proxy where it names one. A clock times its connections.
+pub(crate) fn client(config: kube::Config, clock: Option<&Clock>) -> Result<kube::Client, kube::Error> {
+    if let Some(proxy) = config.proxy_url.clone() {
+        let connector = config.rustls_https_connector_with_connector(Tunnel { proxy })?;
+        return with_connector(config, connector);
+    }
+    let Some(clock) = clock else { return kube::Client::try_from(config) };
+    let inner = config.rustls_https_connector_with_connector(Dialer(clock.clone()))?;
+    with_connector(config, Handshake { inner, clock: clock.clone() })
+}
+
+fn with_connector<C>(config: kube::Config, connector: C) -> Result<kube::Client, kube::Error>
+where
+    C: hyper_util::client::legacy::connect::Connect + Clone + Send + Sync + 'static,
+{
     let transport = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
     let service = tower::ServiceBuilder::new()
         .layer(config.base_uri_layer())

@@ -9,15 +9,16 @@ use kube::client::Body;
 use serde_json::Value;
 
 use crate::config::{self, Settings};
+use crate::dial::Clock;
 use crate::failure::{Failure, Result};
 use crate::flags::Parsed;
 use crate::resource::mapping::Mapping;
 use crate::terminal;
 use crate::trace::Trace;
 
-pub const TABLE: &str =
+pub(crate) const TABLE: &str =
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-pub const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// A line of a watch or a log may be as long as the largest object, and not longer.
 const LINE_MAX: usize = 64 << 20;
@@ -25,12 +26,14 @@ const LINE_MAX: usize = 64 << 20;
 /// How often a URL of a manifest may lead to another.
 const REDIRECTS_MAX: usize = 10;
 
-pub struct Session {
+pub(crate) struct Session {
     /// `kubectl create secret`.
     pub path: String,
     pub flags: Parsed,
     settings: OnceCell<Settings>,
     client: OnceCell<kube::Client>,
+    /// Times connections, where a trace tells of them.
+    clock: Option<Clock>,
     warned: RefCell<BTreeSet<String>>,
     pub(crate) discovered: RefCell<Option<Vec<Mapping>>>,
     /// Whether an object was printed already, from which the next is to be separated.
@@ -38,7 +41,7 @@ pub struct Session {
 }
 
 #[derive(Clone, Debug)]
-pub struct Call {
+pub(crate) struct Call {
     pub method: http::Method,
     pub path: String,
     pub query: Vec<(String, String)>,
@@ -47,37 +50,37 @@ pub struct Call {
 }
 
 impl Call {
-    pub fn new(method: http::Method, path: impl Into<String>) -> Call {
+    pub(crate) fn new(method: http::Method, path: impl Into<String>) -> Call {
         Call { method, path: path.into(), query: Vec::new(), body: None, accept: JSON }
     }
 
-    pub fn get(path: impl Into<String>) -> Call {
+    pub(crate) fn get(path: impl Into<String>) -> Call {
         Call::new(http::Method::GET, path)
     }
 
-    pub fn post(path: impl Into<String>, body: &Value) -> Call {
+    pub(crate) fn post(path: impl Into<String>, body: &Value) -> Call {
         Call::new(http::Method::POST, path).with_body(body.to_string().into_bytes(), JSON)
     }
 
-    pub fn put(path: impl Into<String>, body: &Value) -> Call {
+    pub(crate) fn put(path: impl Into<String>, body: &Value) -> Call {
         Call::new(http::Method::PUT, path).with_body(body.to_string().into_bytes(), JSON)
     }
 
-    pub fn patch(path: impl Into<String>, kind: &'static str, body: &Value) -> Call {
+    pub(crate) fn patch(path: impl Into<String>, kind: &'static str, body: &Value) -> Call {
         Call::new(http::Method::PATCH, path).with_body(body.to_string().into_bytes(), kind)
     }
 
-    pub fn delete(path: impl Into<String>, options: &Value) -> Call {
+    pub(crate) fn delete(path: impl Into<String>, options: &Value) -> Call {
         Call::new(http::Method::DELETE, path).with_body(options.to_string().into_bytes(), JSON)
     }
 
-    pub fn with_body(mut self, body: Vec<u8>, content_type: &'static str) -> Call {
+    pub(crate) fn with_body(mut self, body: Vec<u8>, content_type: &'static str) -> Call {
         self.body = Some((body, content_type));
         self
     }
 
     /// Adds a parameter, unless its value is empty.
-    pub fn with(mut self, key: &str, value: impl Into<String>) -> Call {
+    pub(crate) fn with(mut self, key: &str, value: impl Into<String>) -> Call {
         let value = value.into();
         if !value.is_empty() {
             self.query.push((key.into(), value));
@@ -85,17 +88,19 @@ impl Call {
         self
     }
 
-    pub fn accept(mut self, accept: &'static str) -> Call {
+    pub(crate) fn accept(mut self, accept: &'static str) -> Call {
         self.accept = accept;
         self
     }
 }
 
 impl Session {
-    pub fn new(path: String, flags: Parsed) -> Session {
+    pub(crate) fn new(path: String, flags: Parsed) -> Session {
+        let clock = (flags.has("v") && Trace::times(flags.integer("v"))).then(Clock::default);
         Session {
             path,
             flags,
+            clock,
             settings: OnceCell::new(),
             client: OnceCell::new(),
             warned: RefCell::default(),
@@ -104,42 +109,43 @@ impl Session {
         }
     }
 
-    pub fn arguments(&self) -> &[String] {
+    pub(crate) fn arguments(&self) -> &[String] {
         &self.flags.arguments
     }
 
     /// A refusal that points at the command's help.
-    pub fn usage<T>(&self, text: impl Into<String>) -> Result<T> {
+    pub(crate) fn usage<T>(&self, text: impl Into<String>) -> Result<T> {
         Err(Failure::Usage(text.into()))
     }
 
-    pub fn settings(&self) -> Result<&Settings> {
+    pub(crate) fn settings(&self) -> Result<&Settings> {
         if self.settings.get().is_none() {
             let settings = config::settings(&self.flags)?;
             if let Some(program) = settings.client.auth_info.exec.as_ref().and_then(|exec| exec.command.as_ref()) {
-                crate::kuberc::may_run(program).map_err(Failure::message)?;
+                crate::kuberc::may_run(program)?;
             }
             let _ = self.settings.set(settings);
         }
         self.settings.get().ok_or_else(|| Failure::message("no settings"))
     }
 
-    pub fn namespace(&self) -> Result<&str> {
+    pub(crate) fn namespace(&self) -> Result<&str> {
         Ok(&self.settings()?.namespace)
     }
 
-    pub fn client(&self) -> Result<&kube::Client> {
+    pub(crate) fn client(&self) -> Result<&kube::Client> {
         if self.client.get().is_none() {
             let settings = self.settings()?;
             // Every TLS connection of the process uses the one provider that is compiled in.
             let _ = rustls::crypto::ring::default_provider().install_default();
-            let client = crate::proxy::client(settings.client.clone()).map_err(|error| self.connection(&error))?;
+            let client = crate::proxy::client(settings.client.clone(), self.clock.as_ref())
+                .map_err(|error| self.connection(&error))?;
             let _ = self.client.set(client);
         }
         self.client.get().ok_or_else(|| Failure::message("no client"))
     }
 
-    pub fn request_timeout(&self) -> Result<Option<Duration>> {
+    pub(crate) fn request_timeout(&self) -> Result<Option<Duration>> {
         let text = self.flags.text("request-timeout");
         let seconds = match text.parse::<u64>() {
             Ok(seconds) => seconds as f64,
@@ -168,10 +174,11 @@ impl Session {
             }
             None => Body::empty(),
         };
-        let request = request.body(body).map_err(|error| Failure::message(error.to_string()))?;
+        let request = request.body(body).map_err(Failure::of)?;
         let shown = format!("{}{url}", self.settings()?.server.trim_end_matches('/'));
         let sent = call.body.as_ref().map(|(body, _)| body.as_slice());
-        let trace = Trace::request(self.flags.integer("v"), &call.method, shown, &self.shown_headers(&request)?, sent);
+        let headers = self.shown_headers(&request)?;
+        let trace = Trace::request(self.flags.integer("v"), &call.method, shown, &headers, sent, self.clock.clone());
         let sending = self.client()?.send(request);
         let answer = match self.request_timeout()? {
             Some(limit) => tokio::time::timeout(limit, sending).await.map_err(|_| self.timed_out(&call.path))?,
@@ -196,7 +203,7 @@ impl Session {
         ))
     }
 
-    pub async fn bytes(&self, call: &Call) -> Result<Vec<u8>> {
+    pub(crate) async fn bytes(&self, call: &Call) -> Result<Vec<u8>> {
         let (answer, trace) = self.answer(call).await?;
         let reading = answer.into_body().collect();
         let body = match self.request_timeout()? {
@@ -220,14 +227,14 @@ impl Session {
         Ok(headers)
     }
 
-    pub async fn send(&self, call: &Call) -> Result<Value> {
+    pub(crate) async fn send(&self, call: &Call) -> Result<Value> {
         let body = self.bytes(call).await?;
         serde_json::from_slice(&body)
             .map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
     }
 
     /// What stands under a URL, for manifests that are not on this machine.
-    pub async fn of_url(&self, url: &str) -> Result<Vec<u8>> {
+    pub(crate) async fn of_url(&self, url: &str) -> Result<Vec<u8>> {
         let failed = |why: String| Failure::message(format!("unable to read URL {url:?}, {why}"));
         let mut next = url.to_string();
         for _ in 0..REDIRECTS_MAX {
@@ -241,7 +248,7 @@ impl Session {
             config.default_retry = false;
             config.proxy_url = crate::proxy::of_environment(&base).and_then(|proxy| proxy.parse().ok());
             let _ = rustls::crypto::ring::default_provider().install_default();
-            let client = crate::proxy::client(config).map_err(|error| failed(error.to_string()))?;
+            let client = crate::proxy::client(config, None).map_err(|error| failed(error.to_string()))?;
             let request = http::Request::get(path).header("user-agent", user_agent()).body(Body::empty());
             let request = request.map_err(|error| failed(error.to_string()))?;
             let answer = client.send(request).await.map_err(|error| failed(error.to_string()))?;
@@ -266,7 +273,7 @@ impl Session {
     }
 
     /// The bytes of an answer as they come.
-    pub async fn chunks(&self, call: &Call) -> Result<Chunks> {
+    pub(crate) async fn chunks(&self, call: &Call) -> Result<Chunks> {
         Ok(Chunks { body: self.answer(call).await?.0.into_body(), rest: Vec::new(), ended: false })
     }
 
@@ -280,18 +287,18 @@ impl Session {
         }
     }
 
-    pub fn warn_once(&self, text: &str) {
+    pub(crate) fn warn_once(&self, text: &str) {
         if self.warned.borrow_mut().insert(text.to_string()) {
             terminal::warn(text);
         }
     }
 
-    pub fn warned(&self) -> usize {
+    pub(crate) fn warned(&self) -> usize {
         self.warned.borrow().len()
     }
 
     /// What upstream says of a connection that cannot be made.
-    pub fn connection(&self, error: &kube::Error) -> Failure {
+    pub(crate) fn connection(&self, error: &kube::Error) -> Failure {
         if let kube::Error::Api(status) = error {
             return Failure::status(serde_json::to_value(status).unwrap_or_default());
         }
@@ -301,14 +308,14 @@ impl Session {
 }
 
 /// An answer that goes on: a watch, a log.
-pub struct Chunks {
+pub(crate) struct Chunks {
     body: Body,
     rest: Vec<u8>,
     ended: bool,
 }
 
 impl Chunks {
-    pub async fn next(&mut self) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>> {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest)));
         }
@@ -325,7 +332,7 @@ impl Chunks {
     }
 
     /// The next line, without its end.
-    pub async fn line(&mut self) -> Result<Option<Vec<u8>>> {
+    pub(crate) async fn line(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
                 let rest = self.rest.split_off(end + 1);
@@ -347,7 +354,7 @@ impl Chunks {
     }
 
     /// The next event of a watch. White space between and inside of events is none of our business, as in upstream's client.
-    pub async fn event(&mut self) -> Result<Option<Value>> {
+    pub(crate) async fn event(&mut self) -> Result<Option<Value>> {
         let mut text: Vec<u8> = Vec::new();
         while let Some(line) = self.line().await? {
             text.extend(line);
@@ -368,7 +375,7 @@ fn user_agent() -> String {
     format!("kubectl/{} ({}/{}) knarr", crate::VERSION, std::env::consts::OS, go_architecture())
 }
 
-pub fn go_architecture() -> &'static str {
+pub(crate) fn go_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -377,7 +384,7 @@ pub fn go_architecture() -> &'static str {
 }
 
 /// The server's Status, or one made of the code where the body is none, in the words of upstream's client.
-pub fn refusal(code: u16, body: &[u8]) -> Value {
+pub(crate) fn refusal(code: u16, body: &[u8]) -> Value {
     if let Ok(status) = serde_json::from_slice::<Value>(body)
         && status["kind"] == "Status"
     {

@@ -1,8 +1,11 @@
 //! What `-v=6` and above tell of each request, in the lines of upstream's client.
 
-use std::time::Instant;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, StatusCode};
+
+use crate::dial::{Clock, Steps};
 
 use crate::terminal;
 
@@ -15,11 +18,13 @@ const CURL: i64 = 9;
 const WHOLE_BODIES: i64 = 10;
 
 /// One request and its answer.
-pub struct Trace<'a> {
+pub(crate) struct Trace<'a> {
     level: i64,
     method: &'a Method,
     url: String,
     started: Instant,
+    /// The clock of connections, with what it showed when the request began.
+    clock: Option<(Clock, Steps)>,
 }
 
 /// A value of a line.
@@ -29,9 +34,22 @@ enum Shown<'a> {
 }
 
 impl<'a> Trace<'a> {
+    /// Whether connections are timed at that level.
+    pub(crate) fn times(level: i64) -> bool {
+        level >= CURL
+    }
+
     /// Tells of the request where that is wanted.
-    pub fn request(level: i64, method: &'a Method, url: String, headers: &HeaderMap, body: Option<&[u8]>) -> Trace<'a> {
-        let trace = Trace { level, method, url, started: Instant::now() };
+    pub(crate) fn request(
+        level: i64,
+        method: &'a Method,
+        url: String,
+        headers: &HeaderMap,
+        body: Option<&[u8]>,
+        clock: Option<Clock>,
+    ) -> Trace<'a> {
+        let clock = clock.map(|clock| (clock.clone(), clock.steps()));
+        let trace = Trace { level, method, url, started: Instant::now(), clock };
         trace.body("Request Body", body.unwrap_or_default());
         let (verb, shown) = (method.as_str(), trace.url.as_str());
         if level >= CURL {
@@ -48,7 +66,7 @@ impl<'a> Trace<'a> {
         trace
     }
 
-    pub fn response(&self, status: StatusCode, headers: &HeaderMap) {
+    pub(crate) fn response(&self, status: StatusCode, headers: &HeaderMap) {
         if self.level < TIMING {
             return;
         }
@@ -62,11 +80,15 @@ impl<'a> Trace<'a> {
         if self.level >= BODIES {
             values.push(("headers", Shown::Text(&headers)));
         }
-        values.push(("milliseconds", Shown::Number(self.started.elapsed().as_millis())));
+        let took = self.started.elapsed();
+        values.push(("milliseconds", Shown::Number(took.as_millis())));
+        if let Some((clock, before)) = &self.clock {
+            values.extend(detailed(*before, clock.steps(), took));
+        }
         line("round_trippers.go:632", "Response", &values);
     }
 
-    pub fn answer(&self, body: &[u8]) {
+    pub(crate) fn answer(&self, body: &[u8]) {
         self.body("Response Body", body);
     }
 
@@ -84,15 +106,53 @@ impl<'a> Trace<'a> {
     }
 }
 
+/// What a request took in detail. One that found a connection open only waited for it, which takes no time here.
+fn detailed(before: Steps, after: Steps, took: Duration) -> Vec<(&'static str, Shown<'static>)> {
+    let milliseconds = |time: Duration| Shown::Number(time.as_millis());
+    let mut values = Vec::new();
+    let mut connecting = Duration::ZERO;
+    if after.connections > before.connections {
+        connecting = after.lookup + after.dial + after.handshake;
+        values.push(("dnsLookupMilliseconds", milliseconds(after.lookup)));
+        values.push(("dialMilliseconds", milliseconds(after.dial)));
+        values.push(("tlsHandshakeMilliseconds", milliseconds(after.handshake)));
+    } else {
+        values.push(("getConnectionMilliseconds", milliseconds(Duration::ZERO)));
+    }
+    values.push(("serverProcessingMilliseconds", milliseconds(took.saturating_sub(connecting))));
+    values
+}
+
+/// The addresses of a name, as Go prints them.
+pub(crate) fn looked_up(host: &str, found: &[SocketAddr]) {
+    let addresses: Vec<String> =
+        found.iter().map(|address| format!("{{\"IP\":\"{}\",\"Zone\":\"\"}}", address.ip())).collect();
+    let text = structured("HTTP Trace: DNS Lookup resolved", &[("host", Shown::Text(host))]);
+    terminal::log('I', "round_trippers.go:547", &format!("{text} address=[{}]", addresses.join(",")));
+}
+
+pub(crate) fn dialed(address: &SocketAddr, failed: Option<&std::io::Error>) {
+    let address = address.to_string();
+    let mut values = vec![("network", Shown::Text("tcp")), ("address", Shown::Text(&address))];
+    match failed {
+        None => line("round_trippers.go:562", "HTTP Trace: Dial succeed", &values),
+        Some(error) => {
+            let why = format!("dial tcp {address}: connect: {}", crate::failure::go_io_error(error));
+            values.push(("err", Shown::Text(&why)));
+            line("round_trippers.go:560", "HTTP Trace: Dial failed", &values);
+        }
+    }
+}
+
 /// That a kubeconfig was read is told, too.
-pub fn config_loaded(level: i64, file: &std::path::Path) {
+pub(crate) fn config_loaded(level: i64, file: &std::path::Path) {
     if level >= TIMING {
         terminal::log('I', "loader.go:407", &format!("Config loaded from file:  {}", file.display()));
     }
 }
 
 /// What the server said when it refused.
-pub fn refused(level: i64, failure: &crate::failure::Failure) {
+pub(crate) fn refused(level: i64, failure: &crate::failure::Failure) {
     if let (true, crate::failure::Failure::Status { status, .. }) = (level >= REFUSALS, failure) {
         let text = crate::output::order::indented(status, b"  ");
         terminal::log('I', "helpers.go:246", &format!("server response object: %s[{text}]"));
@@ -136,10 +196,13 @@ fn masked(name: &str, value: &str) -> String {
         return value.to_string();
     }
     let (kind, rest) = value.split_once(' ').unwrap_or((value, ""));
-    match ["bearer", "basic", "negotiate"].contains(&kind.to_lowercase().as_str()) {
-        false => "<masked>".into(),
-        true if rest.is_empty() => kind.to_string(),
-        true => format!("{kind} <masked>"),
+    let known = ["bearer", "basic", "negotiate"].contains(&kind.to_lowercase().as_str());
+    if !known {
+        "<masked>".into()
+    } else if rest.is_empty() {
+        kind.to_string()
+    } else {
+        format!("{kind} <masked>")
     }
 }
 
@@ -177,6 +240,29 @@ mod tests {
     fn lines_are_those_of_upstreams_log() {
         let values = [("verb", Shown::Text("GET")), ("n", Shown::Number(3)), ("headers", Shown::Text("A: b\nC: d\n"))];
         assert_eq!(structured("Request", &values), "\"Request\" verb=\"GET\" n=3 headers=<\n\tA: b\n\tC: d\n >");
+    }
+
+    #[test]
+    fn a_new_connection_is_told_step_by_step() {
+        let took = |after: Steps| structured("Response", &detailed(Steps::default(), after, Duration::from_millis(20)));
+        let open = "\"Response\" getConnectionMilliseconds=0 serverProcessingMilliseconds=20";
+        assert_eq!(took(Steps::default()), open);
+        let milliseconds = Duration::from_millis;
+        let new = Steps { lookup: milliseconds(1), dial: milliseconds(2), handshake: milliseconds(3), connections: 1 };
+        let steps = "dnsLookupMilliseconds=1 dialMilliseconds=2 tlsHandshakeMilliseconds=3";
+        assert_eq!(took(new), format!("\"Response\" {steps} serverProcessingMilliseconds=14"));
+        assert!(Trace::times(9) && Trace::times(10) && !Trace::times(8));
+    }
+
+    #[test]
+    fn requests_become_command_lines() {
+        let mut headers = HeaderMap::new();
+        headers.insert("accept", http::HeaderValue::from_static("application/json"));
+        headers.insert("authorization", http::HeaderValue::from_static("Bearer secret"));
+        let expected =
+            "curl -v -XGET  -H \"Accept: application/json\" -H \"Authorization: Bearer <masked>\" 'https://a/b'\n";
+        assert_eq!(curl(&Method::GET, "https://a/b", &headers), expected);
+        assert_eq!(canonical("x-remote-user"), "X-Remote-User");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 pub mod cel;
 pub mod codec;
 pub mod field;
+pub mod jsonpath;
 pub mod kind;
 pub mod meta;
 pub mod names;

@@ -1,11 +1,10 @@
 //! The columns of `kubectl get` for a custom resource: its name, and what its definition adds.
 
 use jiff::Timestamp;
+use machinery::jsonpath::Template;
 use machinery::kind::since;
 use machinery::table::Cell;
 use serde_json::{Value, json};
-
-use super::json_path::JsonPath;
 
 pub struct Columns {
     columns: Vec<Column>,
@@ -14,7 +13,8 @@ pub struct Columns {
 
 struct Column {
     kind: Box<str>,
-    path: Option<JsonPath>,
+    /// None where the definition names no path; such a column stays empty.
+    path: Option<Template>,
 }
 
 const NAME_DESCRIPTION: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may \
@@ -31,7 +31,7 @@ impl Columns {
         let mut definitions = vec![definition("Name", "string", "name", NAME_DESCRIPTION, 0)];
         if given.is_empty() {
             definitions.push(definition("Age", "date", "", AGE_DESCRIPTION, 0));
-            let age = Column { kind: "date".into(), path: JsonPath::parse(".metadata.creationTimestamp") };
+            let age = Column { kind: "date".into(), path: Template::relaxed(".metadata.creationTimestamp").ok() };
             return Columns { columns: vec![age], definitions: definitions.into() };
         }
         let mut columns = Vec::with_capacity(given.len());
@@ -44,7 +44,7 @@ impl Columns {
             };
             let priority = column["priority"].as_i64().unwrap_or(0);
             definitions.push(definition(text("name"), text("type"), text("format"), &description, priority));
-            columns.push(Column { kind: text("type").into(), path: JsonPath::parse(path) });
+            columns.push(Column { kind: text("type").into(), path: Template::relaxed(path.trim()).ok() });
         }
         Columns { columns, definitions: definitions.into() }
     }

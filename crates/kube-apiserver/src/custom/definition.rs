@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use machinery::jsonpath::pointer;
 use machinery::kind::{Kind, Scope};
 use machinery::object::Meta;
 use machinery::schema::structural::Structural;
@@ -12,7 +13,6 @@ use store::cache::{self, Describe, Description};
 
 use super::columns::Columns;
 use super::convert::Converter;
-use super::json_path::pointer;
 use super::{CustomRules, ScalePaths, Schemas, intern};
 use crate::app::App;
 use crate::discovery::priority as rank;

@@ -9,7 +9,6 @@ pub mod definition;
 pub mod cleanup;
 pub mod columns;
 pub mod convert;
-pub mod json_path;
 mod intern;
 
 use std::collections::HashMap;

@@ -12,7 +12,7 @@ use crate::resource::mapping::Mapping;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static RESOURCES: Command = Command {
+pub(super) static RESOURCES: Command = Command {
     name: "api-resources",
     group: super::OTHER,
     short: "Print the supported API resources on the server.",
@@ -22,7 +22,7 @@ pub static RESOURCES: Command = Command {
     run: Some(|session| Box::pin(resources(session))),
     ..Command::EMPTY
 };
-pub static VERSIONS: Command = Command {
+pub(super) static VERSIONS: Command = Command {
     name: "api-versions",
     group: super::OTHER,
     short: "Print the supported API versions on the server, in the form of \"group/version\".",
@@ -158,7 +158,7 @@ async fn preferred(session: &Session, fresh: bool, wanted: impl Fn(&Mapping) -> 
 }
 
 /// What all resources with a verb are called, with their groups.
-pub async fn names(session: &Session, verb: &str) -> Result<Vec<String>> {
+pub(crate) async fn names(session: &Session, verb: &str) -> Result<Vec<String>> {
     Ok(preferred(session, false, |mapping| mapping.can(verb)).await?.iter().map(Mapping::resource).collect())
 }
 

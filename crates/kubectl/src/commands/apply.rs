@@ -7,7 +7,7 @@ use super::change::{self, APPLY, Change, DRY_RUN, LAST_APPLIED, MERGE, STRATEGIC
 use super::upgrade;
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
 use crate::merge;
 use crate::output::{self, Format};
 use crate::resource::Info;
@@ -15,7 +15,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "apply",
     group: super::ADVANCED,
     short: "Apply a configuration to a resource by file name or standard input.",
@@ -53,56 +53,13 @@ const FLAGS: &[Flag] = &[
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let query = Query::from(session);
-    if !query.has_files() {
-        return Err(Failure::message("must specify one of -f and -k"));
-    }
-    if !query.arguments.is_empty() {
-        return session.usage(format!("Unexpected args: [{}]", query.arguments.join(" ")));
-    }
-    if flags.on("all") && !query.selector.is_empty() {
-        return Err(Failure::message("cannot set --all and --selector at the same time"));
-    }
-    let server_side = flags.on("server-side");
-    if flags.on("force-conflicts") && !server_side {
-        return Err(Failure::message("--force-conflicts only works with --server-side"));
-    }
-    if flags.on("force") && server_side {
-        return Err(Failure::message("--force cannot be used with --server-side"));
-    }
-    if flags.given("applyset") && !applyset::enabled() {
-        return Err(Failure::Plain("error: unknown flag: --applyset\nSee 'kubectl apply --help' for usage.".into()));
-    }
-    let mut set = match flags.text("applyset") {
-        "" => None,
-        reference => Some(ApplySet::from(session, reference).await?),
-    };
-    if let Some(set) = &set {
-        if !flags.on("prune") {
-            return Err(Failure::message("--applyset requires --prune"));
-        }
-        set.check(session).await?;
-        if flags.on("force") {
-            return Err(Failure::message("--force cannot be used with --prune"));
-        }
-        for (flag, given) in [
-            ("all", flags.on("all")),
-            ("selector", !query.selector.is_empty()),
-            ("prune-allowlist", flags.given("prune-allowlist")),
-        ] {
-            if given {
-                return Err(Failure::message(format!("--{flag} is incompatible with --applyset")));
-            }
-        }
-    } else if flags.on("prune") && !flags.on("all") && query.selector.is_empty() {
-        return Err(Failure::message(
-            "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector",
-        ));
-    }
+    check(flags, &query)?;
+    let mut set = apply_set(session, &query).await?;
     if flags.on("prune") {
         super::prune::check_allowlist(session)?;
     }
     let change = Change::from(session)?;
-    if change.local() && server_side {
+    if change.local() && flags.on("server-side") {
         return Err(Failure::message(
             "--dry-run=client doesn't work with --server-side (did you mean --dry-run=server instead?)",
         ));
@@ -117,15 +74,7 @@ async fn run(session: &Session) -> Result<()> {
     }
     let mut done = Vec::new();
     for info in infos {
-        if info.object["metadata"]["name"].is_null() && !info.object["metadata"]["generateName"].is_null() {
-            failures.push(Failure::message(format!(
-                "from {}: cannot use generate name with apply",
-                info.object["metadata"]["generateName"].as_str().unwrap_or_default()
-            )));
-            continue;
-        }
-        let applied = if server_side { on_server(&change, &info).await } else { by_patch(&change, &info).await };
-        match applied {
+        match apply(&change, &info).await {
             Ok(object) => done.push(Info { object, ..info }),
             Err(failure) => failures.push(failure),
         }
@@ -140,6 +89,71 @@ async fn run(session: &Session) -> Result<()> {
         }
     }
     failure::all(failures)
+}
+
+/// What upstream refuses before it asks for anything, in its order.
+fn check(flags: &Parsed, query: &Query) -> Result<()> {
+    if !query.has_files() {
+        return Err(Failure::message("must specify one of -f and -k"));
+    }
+    if !query.arguments.is_empty() {
+        return Err(Failure::Usage(format!("Unexpected args: [{}]", query.arguments.join(" "))));
+    }
+    if flags.on("all") && !query.selector.is_empty() {
+        return Err(Failure::message("cannot set --all and --selector at the same time"));
+    }
+    if flags.on("force-conflicts") && !flags.on("server-side") {
+        return Err(Failure::message("--force-conflicts only works with --server-side"));
+    }
+    if flags.on("force") && flags.on("server-side") {
+        return Err(Failure::message("--force cannot be used with --server-side"));
+    }
+    if flags.given("applyset") && !applyset::enabled() {
+        return Err(Failure::Plain("error: unknown flag: --applyset\nSee 'kubectl apply --help' for usage.".into()));
+    }
+    Ok(())
+}
+
+/// The set of `--applyset`, once everything that does not go with it is refused.
+async fn apply_set(session: &Session, query: &Query) -> Result<Option<ApplySet>> {
+    let flags = &session.flags;
+    if flags.text("applyset").is_empty() {
+        if flags.on("prune") && !flags.on("all") && query.selector.is_empty() {
+            return Err(Failure::message(
+                "all resources selected for prune without explicitly passing --all. To prune all resources, pass the --all flag. If you did not mean to prune all resources, specify a label selector",
+            ));
+        }
+        return Ok(None);
+    }
+    let set = ApplySet::from(session, flags.text("applyset")).await?;
+    if !flags.on("prune") {
+        return Err(Failure::message("--applyset requires --prune"));
+    }
+    set.check(session).await?;
+    if flags.on("force") {
+        return Err(Failure::message("--force cannot be used with --prune"));
+    }
+    for (flag, given) in [
+        ("all", flags.on("all")),
+        ("selector", !query.selector.is_empty()),
+        ("prune-allowlist", flags.given("prune-allowlist")),
+    ] {
+        if given {
+            return Err(Failure::message(format!("--{flag} is incompatible with --applyset")));
+        }
+    }
+    Ok(Some(set))
+}
+
+async fn apply(change: &Change<'_>, info: &Info) -> Result<Value> {
+    let metadata = &info.object["metadata"];
+    if metadata["name"].is_null() && !metadata["generateName"].is_null() {
+        return Err(Failure::message(format!(
+            "from {}: cannot use generate name with apply",
+            metadata["generateName"].as_str().unwrap_or_default()
+        )));
+    }
+    if change.session.flags.on("server-side") { on_server(change, info).await } else { by_patch(change, info).await }
 }
 
 /// With a format, all objects are printed as one list.
@@ -177,38 +191,48 @@ async fn on_server(change: &Change<'_>, info: &Info) -> Result<Value> {
     if flags.on("force-conflicts") {
         call = call.with("force", "true");
     }
-    let mut applied =
-        change.send(call.clone(), SERVER_SIDE_MANAGER).await.map_err(|failure| match failure.reason() {
-            "Conflict" => conflict(&failure),
-            _ => failure,
-        })?;
-    let given = flags.given("field-manager");
-    let manager = if given { flags.text("field-manager") } else { SERVER_SIDE_MANAGER };
+    let applied = change.send(call.clone(), SERVER_SIDE_MANAGER).await.map_err(|failure| match failure.reason() {
+        "Conflict" => conflict(&failure),
+        _ => failure,
+    })?;
     // It is looked at afterwards whether an apply of the old kind was before this one, so that the usual apply is one
     // request. Whatever fails here is tried again by the next apply.
-    match upgrade::keep_annotation(change, info, &path, applied.clone(), manager).await {
-        Ok(object) => match upgrade::managers(change, info, object, manager).await {
-            Ok((object, false)) => applied = object,
-            // Once more, for fields that the old manager had and the file has not.
-            Ok((_, true)) => match change.send(call, SERVER_SIDE_MANAGER).await {
-                Ok(object) => applied = object,
-                Err(failure) => terminal::warn(&format!(
-                    "failed to re-apply configuration after performing Server-Side Apply migration. This is non-fatal and will be retried next time you apply. Error: {}",
-                    failure.text()
-                )),
-            },
-            Err(failure) => terminal::warn(&format!(
-                "server rejected managed fields migration to Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}",
-                failure.text()
-            )),
-        },
-        Err(failure) => terminal::warn(&format!(
-            "failed to migrate kubectl.kubernetes.io/last-applied-configuration for Server-Side Apply. This is non-fatal and will be retried next time you apply. Error: {}",
+    let migrated = migrate(change, info, &path, call, applied.clone()).await;
+    let applied = migrated.unwrap_or_else(|(step, failure)| {
+        terminal::warn(&format!(
+            "{step}. This is non-fatal and will be retried next time you apply. Error: {}",
             failure.text()
-        )),
-    }
+        ));
+        applied
+    });
     tell(change, info, "serverside-applied")?;
     Ok(applied)
+}
+
+/// Hands over what an apply of the old kind had, and answers with the object afterwards, or with the step that failed.
+async fn migrate(
+    change: &Change<'_>,
+    info: &Info,
+    path: &str,
+    again: Call,
+    applied: Value,
+) -> std::result::Result<Value, (&'static str, Failure)> {
+    let flags = &change.session.flags;
+    let manager = if flags.given("field-manager") { flags.text("field-manager") } else { SERVER_SIDE_MANAGER };
+    let object = upgrade::keep_annotation(change, info, path, applied, manager).await.map_err(|failure| {
+        ("failed to migrate kubectl.kubernetes.io/last-applied-configuration for Server-Side Apply", failure)
+    })?;
+    let (object, changed) = upgrade::managers(change, info, object, manager)
+        .await
+        .map_err(|failure| ("server rejected managed fields migration to Server-Side Apply", failure))?;
+    if !changed {
+        return Ok(object);
+    }
+    // Once more, for fields that the old manager had and the file has not.
+    change
+        .send(again, SERVER_SIDE_MANAGER)
+        .await
+        .map_err(|failure| ("failed to re-apply configuration after performing Server-Side Apply migration", failure))
 }
 
 fn conflict(failure: &Failure) -> Failure {
@@ -232,7 +256,7 @@ fn conflict(failure: &Failure) -> Failure {
 const MANAGER: &str = "kubectl-client-side-apply";
 
 /// Who applies on the server, unless somebody else is named.
-pub const SERVER_SIDE_MANAGER: &str = "kubectl";
+pub(super) const SERVER_SIDE_MANAGER: &str = "kubectl";
 
 /// How often a patch is made anew when somebody else was faster.
 const TRIES: usize = 5;
@@ -247,28 +271,17 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
     loop {
         let current = match session.send(&Call::get(info.path())).await {
             Ok(current) => current,
-            Err(failure) if failure.is_not_found() => {
-                let created = if change.local() {
-                    wanted.clone()
-                } else {
-                    let call = Call::post(info.collection(), &wanted);
-                    change.send(call, MANAGER).await.map_err(|failure| failure.during("creating", &info.source))?
-                };
-                tell(change, info, "created")?;
-                return Ok(created);
+            Err(failure) if failure.is_not_found() => return create(change, info, wanted).await,
+            Err(Failure::Status { status, .. }) => {
+                return Err(Failure::Status { prefix: retrieving(info), status });
             }
-            Err(failure) => {
-                return Err(match failure {
-                    Failure::Status { status, .. } => Failure::Status { prefix: retrieving(info), status },
-                    other => other,
-                });
-            }
+            Err(other) => return Err(other),
         };
         let annotation = current["metadata"]["annotations"][LAST_APPLIED].as_str();
         if annotation.is_none() && tries == 0 {
             terminal::warn(&format!(
-                "resource {}/{} is missing the {LAST_APPLIED} annotation which is required by {} apply. {} apply should only be used on resources created declaratively by either {} create --save-config or {} apply. The missing annotation will be patched automatically.",
-                info.mapping.plural, info.name, "kubectl", "kubectl", "kubectl", "kubectl"
+                "resource {}/{} is missing the {LAST_APPLIED} annotation which is required by kubectl apply. kubectl apply should only be used on resources created declaratively by either kubectl create --save-config or kubectl apply. The missing annotation will be patched automatically.",
+                info.mapping.plural, info.name
             ));
         }
         let original: Value = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or(Value::Null);
@@ -298,15 +311,26 @@ async fn by_patch(change: &Change<'_>, info: &Info) -> Result<Value> {
     }
 }
 
+async fn create(change: &Change<'_>, info: &Info, wanted: Value) -> Result<Value> {
+    let created = if change.local() {
+        wanted
+    } else {
+        let sent = change.send(Call::post(info.collection(), &wanted), MANAGER).await;
+        sent.map_err(|failure| failure.during("creating", &info.source))?
+    };
+    tell(change, info, "created")?;
+    Ok(created)
+}
+
 /// The object as the server would make it, by a patch that is not sent.
 fn patched(info: &Info, mut object: Value, patch: &Value, kind: &str) -> Result<Value> {
     let mapping = &info.mapping;
     let ty = api::schema::type_named(&mapping.group, &mapping.version, &mapping.kind);
     let done = match ty.filter(|_| kind == super::change::STRATEGIC) {
-        Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string()),
-        None => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
+        Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(Failure::of),
+        None => machinery::patch::merge::apply(&mut object, patch).map_err(Failure::of),
     };
-    done.map_err(Failure::message)?;
+    done?;
     Ok(object)
 }
 
@@ -344,7 +368,7 @@ fn patching(info: &Info, patch: &Value, failure: Failure) -> Failure {
 }
 
 /// The patch and its type: strategic for built-in kinds.
-pub fn patch(info: &Info, original: &Value, wanted: &Value, current: &Value) -> (Value, &'static str) {
+pub(crate) fn patch(info: &Info, original: &Value, wanted: &Value, current: &Value) -> (Value, &'static str) {
     match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
         Some(ty) => (merge::strategic(ty, original, wanted, current), STRATEGIC),
         None => (merge::plain(original, wanted, current), MERGE),

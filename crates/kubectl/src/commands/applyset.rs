@@ -35,7 +35,7 @@ struct Extent {
     namespaces: BTreeSet<String>,
 }
 
-pub struct ApplySet {
+pub(super) struct ApplySet {
     parent: Mapping,
     name: String,
     namespace: String,
@@ -45,13 +45,13 @@ pub struct ApplySet {
 }
 
 /// It is an alpha feature, which upstream hides behind a variable.
-pub fn enabled() -> bool {
+pub(super) fn enabled() -> bool {
     std::env::var("KUBECTL_APPLYSET").is_ok_and(|value| value == "true")
 }
 
 impl ApplySet {
     /// From `[RESOURCE][.GROUP]/NAME`, or the name of a secret.
-    pub async fn from(session: &Session, reference: &str) -> Result<ApplySet> {
+    pub(crate) async fn from(session: &Session, reference: &str) -> Result<ApplySet> {
         let invalid = |why: String| Failure::message(format!("invalid parent reference {reference:?}: {why}"));
         let (kind, name) = reference.split_once('/').unwrap_or(("secrets", reference));
         if name.is_empty() {
@@ -71,7 +71,7 @@ impl ApplySet {
         self.parent.is("", "secrets") || self.parent.is("", "configmaps")
     }
 
-    pub async fn check(&self, session: &Session) -> Result<()> {
+    pub(crate) async fn check(&self, session: &Session) -> Result<()> {
         let mut problems = Vec::new();
         if self.parent.namespaced && self.namespace.is_empty() {
             problems.push("namespace is required to use namespace-scoped ApplySet".to_string());
@@ -106,7 +106,7 @@ impl ApplySet {
         format!("applyset-{sum}-v1")
     }
 
-    pub fn add_label(&self, info: &mut Info) -> Result<()> {
+    pub(super) fn add_label(&self, info: &mut Info) -> Result<()> {
         let labels = &mut info.object["metadata"]["labels"];
         if !labels[PART_OF].is_null() {
             return Err(Failure::message(format!("ApplySet label {PART_OF:?} already set in input data")));
@@ -117,7 +117,7 @@ impl ApplySet {
 
     /// Before anything is applied the parent hears of all that will be: whoever is interrupted leaves nothing behind that
     /// the set does not know.
-    pub async fn begin(&mut self, change: &Change<'_>, infos: &[Info]) -> Result<()> {
+    pub(crate) async fn begin(&mut self, change: &Change<'_>, infos: &[Info]) -> Result<()> {
         self.read_parent(change.session).await?;
         for info in infos {
             self.now.kinds.entry(group_kind(&info.mapping)).or_insert_with(|| info.mapping.clone());
@@ -229,15 +229,13 @@ impl ApplySet {
     }
 
     /// Deletes the members that were not applied, and tells the parent what is left.
-    pub async fn prune(&self, change: &Change<'_>, applied: &[Info]) -> Result<()> {
+    pub(super) async fn prune(&self, change: &Change<'_>, applied: &[Info]) -> Result<()> {
         let session = change.session;
         let kept: Vec<&str> = applied.iter().filter_map(|info| info.object["metadata"]["uid"].as_str()).collect();
         let members = Query { selector: format!("{PART_OF}={}", self.id()), chunk: 500, ..Query::default() };
         for mapping in self.before.kinds.values() {
-            let places: Vec<&str> = match mapping.namespaced {
-                true => self.before.namespaces.iter().map(String::as_str).collect(),
-                false => vec![""],
-            };
+            let places: Vec<&str> =
+                if mapping.namespaced { self.before.namespaces.iter().map(String::as_str).collect() } else { vec![""] };
             for namespace in places {
                 for object in session.list(mapping, namespace, &members).await? {
                     let info = info_of(mapping, object);

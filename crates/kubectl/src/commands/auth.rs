@@ -12,7 +12,7 @@ use crate::resource::select::FILES;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "auth",
     group: super::CLUSTER,
     short: "Inspect authorization.",
@@ -80,95 +80,93 @@ async fn can_i(session: &Session) -> Result<()> {
 
 async fn can_i_one(session: &Session, namespace: &str, verb: &str, what: &str) -> Result<()> {
     let flags = &session.flags;
-    let mut spec = json!({});
-    let known = [
-        "*",
-        "get",
-        "delete",
-        "list",
-        "create",
-        "update",
-        "patch",
-        "watch",
-        "proxy",
-        "redirect",
-        "deletecollection",
-        "use",
-        "bind",
-        "approve",
-        "sign",
-        "escalate",
-        "impersonate",
-        "put",
-        "post",
-        "head",
-        "options",
-    ];
-    if !known.contains(&verb) {
+    if !KNOWN_VERBS.contains(&verb) {
         terminal::errln(&format!("Warning: verb '{verb}' is not a known verb\n"));
     }
-    if what.starts_with('/') {
-        spec["nonResourceAttributes"] = json!({"path": what, "verb": verb});
+    let spec = if what.starts_with('/') {
+        json!({"nonResourceAttributes": {"path": what, "verb": verb}})
     } else {
         let (kind, name) = what.split_once('/').unwrap_or((what, ""));
-        let (group, resource) = match kind {
-            "*" => ("*".to_string(), "*".to_string()),
-            kind => match session.mapping(kind).await {
-                Ok(mapping) => {
-                    if !mapping.namespaced && !namespace.is_empty() {
-                        terminal::errln(&format!(
-                            "Warning: resource '{}' is not namespace scoped{}\n",
-                            mapping.plural,
-                            match mapping.group.as_str() {
-                                "" => String::new(),
-                                group => format!(" in group '{group}'"),
-                            }
-                        ));
-                    }
-                    (mapping.group, mapping.plural)
-                }
-                Err(_) => {
-                    let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
-                    terminal::errln(&format!(
-                        "Warning: the server doesn't have a resource type '{resource}'{}\n",
-                        match group {
-                            "" => String::new(),
-                            group => format!(" in group '{group}'"),
-                        }
-                    ));
-                    (group.to_string(), resource.to_string())
-                }
-            },
-        };
+        let (group, resource) = resource(session, kind, namespace).await;
         let mut attributes = json!({"verb": verb, "group": group, "resource": resource, "namespace": namespace});
-        if !name.is_empty() {
-            attributes["name"] = name.into();
+        for (key, value) in [("name", name), ("subresource", flags.text("subresource"))] {
+            if !value.is_empty() {
+                attributes[key] = value.into();
+            }
         }
-        if !flags.text("subresource").is_empty() {
-            attributes["subresource"] = flags.text("subresource").into();
-        }
-        spec["resourceAttributes"] = attributes;
-    }
+        json!({"resourceAttributes": attributes})
+    };
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec});
     let answer = session.send(&Call::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review)).await?;
-    let allowed = answer["status"]["allowed"] == true;
     if !flags.on("quiet") {
-        let mut text = if allowed { "yes".to_string() } else { "no".into() };
-        // Why not is told; why is not.
-        let reason = answer["status"]["reason"].as_str().unwrap_or_default();
-        if !reason.is_empty() && !allowed {
-            text += &format!(" - {reason}");
-        }
-        if let Some(error) = answer["status"]["evaluationError"].as_str().filter(|error| !error.is_empty()) {
-            text += &format!(" - {error}");
-        }
-        terminal::outln(&text);
+        terminal::outln(&decision(&answer["status"]));
     }
-    if allowed { Ok(()) } else { crate::exit(1) }
+    if answer["status"]["allowed"] == true { Ok(()) } else { crate::exit(1) }
+}
+
+const KNOWN_VERBS: &[&str] = &[
+    "*",
+    "get",
+    "delete",
+    "list",
+    "create",
+    "update",
+    "patch",
+    "watch",
+    "proxy",
+    "redirect",
+    "deletecollection",
+    "use",
+    "bind",
+    "approve",
+    "sign",
+    "escalate",
+    "impersonate",
+    "put",
+    "post",
+    "head",
+    "options",
+];
+
+/// Group and resource that a word means. One that the server does not know is asked about all the same.
+async fn resource(session: &Session, kind: &str, namespace: &str) -> (String, String) {
+    let of_group = |group: &str| if group.is_empty() { String::new() } else { format!(" in group '{group}'") };
+    if kind == "*" {
+        return ("*".into(), "*".into());
+    }
+    match session.mapping(kind).await {
+        Ok(mapping) => {
+            if !mapping.namespaced && !namespace.is_empty() {
+                let (plural, group) = (&mapping.plural, of_group(&mapping.group));
+                terminal::errln(&format!("Warning: resource '{plural}' is not namespace scoped{group}\n"));
+            }
+            (mapping.group, mapping.plural)
+        }
+        Err(_) => {
+            let (resource, group) = kind.split_once('.').unwrap_or((kind, ""));
+            let shown = of_group(group);
+            terminal::errln(&format!("Warning: the server doesn't have a resource type '{resource}'{shown}\n"));
+            (group.to_string(), resource.to_string())
+        }
+    }
+}
+
+/// `yes`, or `no` with why not.
+fn decision(status: &Value) -> String {
+    let allowed = status["allowed"] == true;
+    let mut text = String::from(if allowed { "yes" } else { "no" });
+    let given = |key: &str| status[key].as_str().filter(|text| !text.is_empty());
+    if let Some(reason) = given("reason").filter(|_| !allowed) {
+        text += &format!(" - {reason}");
+    }
+    if let Some(error) = given("evaluationError") {
+        text += &format!(" - {error}");
+    }
+    text
 }
 
 /// Group and resource, paths, names, verbs.
-pub type RuleRow = ((String, String), String, String, Vec<String>);
+pub(crate) type RuleRow = ((String, String), String, String, Vec<String>);
 
 async fn list(session: &Session, namespace: &str) -> Result<()> {
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": namespace}});
@@ -221,7 +219,7 @@ async fn list(session: &Session, namespace: &str) -> Result<()> {
 }
 
 /// Upstream sorts rules by what they look like when printed, and there the verbs come first.
-pub fn rule_order(((group, resource), urls, names, verbs): &RuleRow) -> String {
+pub(crate) fn rule_order(((group, resource), urls, names, verbs): &RuleRow) -> String {
     format!("[{}],[{group}],[{resource}],{names},{urls}", verbs.join(" "))
 }
 

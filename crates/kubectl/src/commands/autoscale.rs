@@ -13,7 +13,7 @@ use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "autoscale",
     group: super::DEPLOY,
     short: "Auto-scale a deployment, replica set, stateful set, or replication controller.",
@@ -192,10 +192,7 @@ fn begun(session: &Session, info: &Info, version: &str) -> Result<Value> {
 }
 
 async fn create(change: &Change<'_>, version: &str, object: Value, info: &Info) -> Result<Value> {
-    let object = match change.session.flags.on("save-config") {
-        true => change::with_last_applied_typed(&object),
-        false => object,
-    };
+    let object = if change.session.flags.on("save-config") { change::with_last_applied_typed(&object) } else { object };
     let path = format!("/apis/autoscaling/{version}/namespaces/{}/horizontalpodautoscalers", info.namespace);
     change.send(Call::post(path, &object), "kubectl-autoscale").await
 }

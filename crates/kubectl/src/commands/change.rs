@@ -8,33 +8,33 @@ use crate::output::{self, Format};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub const DRY_RUN: &[Flag] = &[Flag::optional(
+pub(super) const DRY_RUN: &[Flag] = &[Flag::optional(
     "dry-run",
     "none",
     "unchanged",
     "none, client or server: change nothing, only say what would be.",
 )];
 
-pub const VALIDATE: &[Flag] = &[Flag::optional(
+pub(super) const VALIDATE: &[Flag] = &[Flag::optional(
     "validate",
     "strict",
     "strict",
     "strict, warn or ignore: what happens to fields that are not known.",
 )];
 
-pub const MERGE: &str = "application/merge-patch+json";
-pub const STRATEGIC: &str = "application/strategic-merge-patch+json";
-pub const JSON_PATCH: &str = "application/json-patch+json";
-pub const APPLY: &str = "application/apply-patch+yaml";
+pub(super) const MERGE: &str = "application/merge-patch+json";
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+pub(super) const JSON_PATCH: &str = "application/json-patch+json";
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DryRun {
+pub(super) enum DryRun {
     No,
     Client,
     Server,
 }
 
-pub fn dry_run(session: &Session) -> Result<DryRun> {
+pub(super) fn dry_run(session: &Session) -> Result<DryRun> {
     match session.flags.text("dry-run") {
         "none" | "" => Ok(DryRun::No),
         "client" => Ok(DryRun::Client),
@@ -52,32 +52,32 @@ pub fn dry_run(session: &Session) -> Result<DryRun> {
 }
 
 /// What a change is made with, and how it is told.
-pub struct Change<'a> {
+pub(super) struct Change<'a> {
     pub session: &'a Session,
     pub format: Format,
     pub dry: DryRun,
 }
 
 impl<'a> Change<'a> {
-    pub fn from(session: &'a Session) -> Result<Change<'a>> {
+    pub(crate) fn from(session: &'a Session) -> Result<Change<'a>> {
         if session.flags.has("validate") {
             check_validate(session.flags.text("validate"))?;
         }
         Ok(Change { session, format: Format::from(&session.flags, false)?, dry: dry_run(session)? })
     }
 
-    pub fn local(&self) -> bool {
+    pub(crate) fn local(&self) -> bool {
         self.dry == DryRun::Client
     }
 
     /// Adds what every write says of itself.
-    pub fn call(&self, call: Call, manager: &str) -> Call {
+    pub(crate) fn call(&self, call: Call, manager: &str) -> Call {
         let given = self.session.flags.given("field-manager");
         self.call_as(call, if given { self.session.flags.text("field-manager") } else { manager })
     }
 
     /// The same for a manager that no flag changes.
-    pub fn call_as(&self, mut call: Call, manager: &str) -> Call {
+    pub(super) fn call_as(&self, mut call: Call, manager: &str) -> Call {
         if self.dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
@@ -89,17 +89,17 @@ impl<'a> Change<'a> {
     }
 
     /// Like `call`, for commands without `--validate` which still want typed objects to be checked.
-    pub async fn send(&self, call: Call, manager: &str) -> Result<Value> {
+    pub(crate) async fn send(&self, call: Call, manager: &str) -> Result<Value> {
         self.session.send(&self.call(call, manager)).await
     }
 
     /// `deployment.apps/web created (server dry run)`, or the object in the format that was asked for.
-    pub fn report(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
+    pub(crate) fn report(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
         self.report_as(shown, object, operation, Format::text)
     }
 
     /// The same for an object that upstream holds in one of its types, whose fields have an order in JSON.
-    pub fn report_typed(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
+    pub(super) fn report_typed(&self, shown: &str, object: &Value, operation: &str) -> Result<()> {
         self.report_as(shown, object, operation, Format::typed_text)
     }
 
@@ -143,7 +143,7 @@ fn check_validate(text: &str) -> Result<()> {
     )))
 }
 
-pub fn validation(text: &str) -> &'static str {
+pub(crate) fn validation(text: &str) -> &'static str {
     match text {
         "warn" => "Warn",
         "ignore" | "false" => "Ignore",
@@ -152,7 +152,7 @@ pub fn validation(text: &str) -> &'static str {
 }
 
 /// The object as Go would write it: with the fields that are always there, such as `status: {}`.
-pub fn as_go_writes(mut object: Value) -> Value {
+pub(super) fn as_go_writes(mut object: Value) -> Value {
     let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
     let (group, version) = version.split_once('/').unwrap_or(("", &version));
     let kind = object["kind"].as_str().unwrap_or_default().to_string();
@@ -163,10 +163,10 @@ pub fn as_go_writes(mut object: Value) -> Value {
     object
 }
 
-pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The object with the annotation that holds the object itself, for the next apply.
-pub fn with_last_applied(object: &Value) -> Value {
+pub(super) fn with_last_applied(object: &Value) -> Value {
     let text = last_applied_text(object);
     let mut object = object.clone();
     object["metadata"]["annotations"][LAST_APPLIED] = text.into();
@@ -174,14 +174,14 @@ pub fn with_last_applied(object: &Value) -> Value {
 }
 
 /// The same for an object that upstream holds in one of its types.
-pub fn with_last_applied_typed(object: &Value) -> Value {
+pub(super) fn with_last_applied_typed(object: &Value) -> Value {
     let mut object = object.clone();
     let text = format!("{}\n", output::order::compact(&object));
     object["metadata"]["annotations"][LAST_APPLIED] = text.into();
     object
 }
 
-pub fn last_applied_text(object: &Value) -> String {
+pub(super) fn last_applied_text(object: &Value) -> String {
     let mut plain = object.clone();
     if !plain["metadata"]["annotations"].is_object() {
         plain["metadata"]["annotations"] = serde_json::json!({});

@@ -6,7 +6,7 @@ use crate::failure::Result;
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "completion",
     group: super::SETTINGS,
     short: "Output shell completion code for the specified shell (bash, zsh, fish, or powershell).",

@@ -14,7 +14,7 @@ use crate::flags::Flag;
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "cp",
     group: super::TROUBLE,
     short: "Copy files and directories to and from containers.",
@@ -131,7 +131,7 @@ async fn to_pod(session: &Session, source: &Path, pod: &(Option<String>, String)
     drop(packed);
     let _ = input.shutdown().await;
     drop(input);
-    packing.await.map_err(|error| Failure::message(error.to_string()))??;
+    packing.await.map_err(Failure::of)??;
     finish(process).await
 }
 
@@ -173,7 +173,7 @@ async fn from_pod(session: &Session, pod: &(Option<String>, String), source: &st
         }
     }
     drop(sender);
-    let unpacked = unpacking.await.map_err(|error| Failure::message(error.to_string()))?;
+    let unpacked = unpacking.await.map_err(Failure::of)?;
     finish(process).await?;
     unpacked
 }

@@ -8,13 +8,13 @@ use super::change::{DRY_RUN, DryRun, dry_run};
 use super::wait::{self, Until};
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
 use crate::resource::Info;
 use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "delete",
     group: super::INTERMEDIATE,
     short: "Delete resources by file names, standard input, resources and names, or by resources and label selector.",
@@ -50,65 +50,18 @@ async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let query = Query { chunk: 500, ..Query::from(session) };
     if flags.given("raw") {
-        let body = match &query.files[..] {
-            [] => Vec::new(),
-            [file] if file == "-" => terminal::input()?,
-            [file, ..] => std::fs::read(file)?,
-        };
-        let call = Call::new(http::Method::DELETE, flags.text("raw")).with_body(body, crate::session::JSON);
-        terminal::out_bytes(&session.bytes(&call).await?);
-        return Ok(());
+        return raw(session, &query.files).await;
     }
     let dry = dry_run(session)?;
-    let output = flags.text("output");
-    if !output.is_empty() && output != "name" {
-        return Err(Failure::message(format!("unexpected -o output mode: {output}. We only support '-o name'")));
-    }
-    if flags.on("all") && !query.selector.is_empty() {
-        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
-    }
-    if flags.on("all") && !query.fields.is_empty() {
-        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
-    }
-    if query.arguments.is_empty() && !query.has_files() {
-        return Err(Failure::message(super::NO_RESOURCES));
-    }
-    let grace = grace(session)?;
-    if flags.on("force") && grace > 0 {
-        return Err(Failure::message("--force and --grace-period greater than 0 cannot be specified together"));
-    }
+    let grace = check(flags, &query)?;
     let (wanted, mut failures) = session.wanted(&query).await?;
-    let named = wanted.iter().any(|wanted| matches!(wanted, Wanted::Named { .. }));
-    if named && flags.on("all") {
-        return Err(Failure::message("name cannot be provided when a selector is specified"));
-    }
-    if named && query.all_namespaces {
-        return Err(Failure::message("a resource cannot be retrieved by name across all namespaces"));
-    }
-    let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
-    if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
-        return Err(Failure::message("resource(s) were provided, but no name was specified"));
-    }
+    check_named(flags, &query, &wanted)?;
     if flags.on("force") && grace == 0 && dry != DryRun::Client {
         terminal::warn(
             "Immediate deletion does not wait for confirmation that the running resource has been terminated. The resource may continue to run on the cluster indefinitely.",
         );
     }
-    let mut infos = Vec::new();
-    for wanted in wanted {
-        // What is named need not be fetched to be deleted.
-        match wanted {
-            Wanted::Local(info) => infos.push(info),
-            Wanted::Named { mapping, name } => {
-                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
-                infos.push(Info { mapping, namespace, name, object: Value::Null, source: String::new() });
-            }
-            list => match session.fetch(&query, list).await {
-                Ok(found) => infos.extend(found),
-                Err(failure) => failures.push(failure),
-            },
-        }
-    }
+    let infos = fetch(session, &query, wanted, &mut failures).await?;
     if flags.on("interactive") && !infos.is_empty() && !confirmed(&infos) {
         terminal::outln("deletion is cancelled");
         return Ok(());
@@ -129,25 +82,100 @@ async fn run(session: &Session) -> Result<()> {
         }
     }
     if failures.is_empty() && flags.on("wait") && dry == DryRun::No {
-        let seconds = flags.seconds("timeout");
-        let limit = if seconds > 0.0 { seconds } else { WEEK };
-        for (info, uid) in deleted {
-            let until = Until::Deleted { uid };
-            match wait::one(session, &info, &until, Some(Duration::from_secs_f64(limit))).await {
-                // Whoever may delete need not be allowed to look.
-                Err(failure) if matches!(failure.reason(), "Forbidden" | "MethodNotAllowed") => {}
-                Err(failure) => failures.push(failure),
-                Ok(_) => {}
-            }
-        }
+        failures.extend(wait_for_end(session, deleted).await);
     }
     failure::all(failures)
 }
 
+/// `--raw`: a DELETE of a path, with the file's content as its body.
+async fn raw(session: &Session, files: &[String]) -> Result<()> {
+    let body = match files {
+        [] => Vec::new(),
+        [file] if file == "-" => terminal::input()?,
+        [file, ..] => std::fs::read(file)?,
+    };
+    let call = Call::new(http::Method::DELETE, session.flags.text("raw")).with_body(body, crate::session::JSON);
+    terminal::out_bytes(&session.bytes(&call).await?);
+    Ok(())
+}
+
+/// What upstream refuses before it asks for anything. Answers with the grace period.
+fn check(flags: &Parsed, query: &Query) -> Result<i64> {
+    let output = flags.text("output");
+    if !output.is_empty() && output != "name" {
+        return Err(Failure::message(format!("unexpected -o output mode: {output}. We only support '-o name'")));
+    }
+    if flags.on("all") && !(query.selector.is_empty() && query.fields.is_empty()) {
+        return Err(Failure::message("setting 'all' parameter but found a non empty selector. "));
+    }
+    if query.arguments.is_empty() && !query.has_files() {
+        return Err(Failure::message(super::NO_RESOURCES));
+    }
+    let grace = grace(flags)?;
+    if flags.on("force") && grace > 0 {
+        return Err(Failure::message("--force and --grace-period greater than 0 cannot be specified together"));
+    }
+    Ok(grace)
+}
+
+/// A type alone means all of its objects, and that must be said.
+fn check_named(flags: &Parsed, query: &Query, wanted: &[Wanted]) -> Result<()> {
+    let named = wanted.iter().any(|wanted| matches!(wanted, Wanted::Named { .. }));
+    if named && flags.on("all") {
+        return Err(Failure::message("name cannot be provided when a selector is specified"));
+    }
+    if named && query.all_namespaces {
+        return Err(Failure::message("a resource cannot be retrieved by name across all namespaces"));
+    }
+    let selective = flags.on("all") || !query.selector.is_empty() || !query.fields.is_empty();
+    if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
+        return Err(Failure::message("resource(s) were provided, but no name was specified"));
+    }
+    Ok(())
+}
+
+/// What is named need not be fetched to be deleted.
+async fn fetch(
+    session: &Session,
+    query: &Query,
+    wanted: Vec<Wanted>,
+    failures: &mut Vec<Failure>,
+) -> Result<Vec<Info>> {
+    let mut infos = Vec::new();
+    for wanted in wanted {
+        match wanted {
+            Wanted::Local(info) => infos.push(info),
+            Wanted::Named { mapping, name } => {
+                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
+                infos.push(Info { mapping, namespace, name, object: Value::Null, source: String::new() });
+            }
+            list => match session.fetch(query, list).await {
+                Ok(found) => infos.extend(found),
+                Err(failure) => failures.push(failure),
+            },
+        }
+    }
+    Ok(infos)
+}
+
+async fn wait_for_end(session: &Session, deleted: Vec<(Info, String)>) -> Vec<Failure> {
+    let seconds = session.flags.seconds("timeout");
+    let limit = Duration::from_secs_f64(if seconds > 0.0 { seconds } else { WEEK });
+    let mut failures = Vec::new();
+    for (info, uid) in deleted {
+        match wait::one(session, &info, &Until::Deleted { uid }, Some(limit)).await {
+            // Whoever may delete need not be allowed to look.
+            Err(failure) if matches!(failure.reason(), "Forbidden" | "MethodNotAllowed") => {}
+            Err(failure) => failures.push(failure),
+            Ok(_) => {}
+        }
+    }
+    failures
+}
+
 const WEEK: f64 = 7.0 * 24.0 * 3600.0;
 
-fn grace(session: &Session) -> Result<i64> {
-    let flags = &session.flags;
+fn grace(flags: &Parsed) -> Result<i64> {
     let given = flags.integer("grace-period");
     if flags.on("now") {
         if given != -1 {
@@ -163,8 +191,12 @@ fn grace(session: &Session) -> Result<i64> {
 }
 
 /// The body of a deletion.
-pub fn options(session: &Session, grace: i64) -> Result<Value> {
-    let policy = match session.flags.text("cascade") {
+pub(crate) fn options(session: &Session, grace: i64) -> Result<Value> {
+    options_of(session.flags.text("cascade"), grace)
+}
+
+fn options_of(cascade: &str, grace: i64) -> Result<Value> {
+    let policy = match cascade {
         "background" | "" | "true" => "Background",
         "foreground" => "Foreground",
         "orphan" | "false" => "Orphan",
@@ -188,9 +220,8 @@ async fn delete(session: &Session, info: &Info, grace: i64, dry: DryRun) -> Resu
         if dry == DryRun::Server {
             call = call.with("dryRun", "All");
         }
-        let answer = session.send(&call).await.map_err(|failure| match info.source.is_empty() {
-            true => failure,
-            false => failure.during("deleting", &info.source),
+        let answer = session.send(&call).await.map_err(|failure| {
+            if info.source.is_empty() { failure } else { failure.during("deleting", &info.source) }
         })?;
         let found = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str());
         uid = found.unwrap_or_default().to_string();
@@ -202,8 +233,13 @@ async fn delete(session: &Session, info: &Info, grace: i64, dry: DryRun) -> Resu
 fn tell(session: &Session, info: &Info, forced: bool, dry: DryRun) {
     if session.flags.text("output") == "name" {
         terminal::outln(&info.shown());
-        return;
+    } else {
+        terminal::outln(&sentence(info, forced, dry));
     }
+}
+
+/// `pod "web" deleted from default namespace`
+fn sentence(info: &Info, forced: bool, dry: DryRun) -> String {
     let mut operation = if forced { "force deleted".to_string() } else { "deleted".into() };
     if info.mapping.namespaced {
         operation += &format!(" from {} namespace", info.namespace);
@@ -213,7 +249,7 @@ fn tell(session: &Session, info: &Info, forced: bool, dry: DryRun) {
         DryRun::Client => " (dry run)",
         DryRun::Server => " (server dry run)",
     };
-    terminal::outln(&format!("{} {:?} {operation}", info.mapping.shown(), info.name));
+    format!("{} {:?} {operation}", info.mapping.shown(), info.name)
 }
 
 fn confirmed(infos: &[Info]) -> bool {
@@ -226,7 +262,7 @@ fn confirmed(infos: &[Info]) -> bool {
 }
 
 /// Deletes one object quietly, for commands that make it anew.
-pub async fn and_wait(session: &Session, info: &Info) -> Result<()> {
+pub(super) async fn and_wait(session: &Session, info: &Info) -> Result<()> {
     let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     let answer = match session.send(&Call::delete(info.path(), &options)).await {
         Err(failure) if failure.is_not_found() => return Ok(()),
@@ -235,4 +271,75 @@ pub async fn and_wait(session: &Session, info: &Info) -> Result<()> {
     let uid = answer["metadata"]["uid"].as_str().or(answer["details"]["uid"].as_str()).unwrap_or_default().to_string();
     wait::one(session, info, &Until::Deleted { uid }, Some(Duration::from_secs_f64(WEEK))).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::mapping::Mapping;
+
+    fn flags(line: &str) -> Parsed {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Parsed::parse(COMMAND.flags, &line).unwrap()
+    }
+
+    fn pods() -> Query {
+        Query { arguments: vec!["pods".into()], ..Query::default() }
+    }
+
+    #[test]
+    fn the_grace_period_is_never_zero_without_force() {
+        let check = |line: &str, seconds: i64| assert_eq!(grace(&flags(line)).unwrap(), seconds, "{line}");
+        check("pod a", -1);
+        check("pod a --grace-period=0", 1);
+        check("pod a --grace-period=5", 5);
+        check("pod a --now", 1);
+        check("pod a --force", 0);
+        check("pod a --force --grace-period=0", 0);
+        assert!(grace(&flags("pod a --now --grace-period=3")).is_err());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let refused = |line: &str, query: &Query| super::check(&flags(line), query).unwrap_err().text();
+        assert_eq!(refused("pods -o yaml", &pods()), "unexpected -o output mode: yaml. We only support '-o name'");
+        let selected = Query { selector: "a=b".into(), ..pods() };
+        assert!(refused("pods --all", &selected).starts_with("setting 'all' parameter"));
+        assert_eq!(refused("", &Query::default()), super::super::NO_RESOURCES);
+        assert!(refused("pods a --force --grace-period=2", &pods()).starts_with("--force and --grace-period"));
+        assert_eq!(super::check(&flags("pods a"), &pods()).unwrap(), -1);
+    }
+
+    #[test]
+    fn a_type_alone_is_not_enough() {
+        let list = [Wanted::List(Mapping::default())];
+        let named = [Wanted::Named { mapping: Mapping::default(), name: "a".into() }];
+        assert!(check_named(&flags("pods"), &pods(), &list).is_err());
+        assert!(check_named(&flags("pods --all"), &pods(), &list).is_ok());
+        assert!(check_named(&flags("pods"), &Query { selector: "a=b".into(), ..pods() }, &list).is_ok());
+        assert!(check_named(&flags("pods a"), &pods(), &named).is_ok());
+        assert!(check_named(&flags("pods a --all"), &pods(), &named).is_err());
+        assert!(check_named(&flags("pods a -A"), &Query { all_namespaces: true, ..pods() }, &named).is_err());
+    }
+
+    #[test]
+    fn dependents_follow_the_cascade() {
+        let policy = |text: &str| options_of(text, -1).map(|options| options["propagationPolicy"].clone()).ok();
+        assert_eq!(policy("background"), Some("Background".into()));
+        assert_eq!(policy("foreground"), Some("Foreground".into()));
+        assert_eq!(policy("orphan"), Some("Orphan".into()));
+        assert_eq!(policy("never"), None);
+        assert_eq!(options_of("", 3).unwrap()["gracePeriodSeconds"], 3);
+        assert!(options_of("", -1).unwrap()["gracePeriodSeconds"].is_null());
+    }
+
+    #[test]
+    fn a_deletion_is_told_with_its_namespace() {
+        let mapping = Mapping { kind: "Pod".into(), namespaced: true, ..Default::default() };
+        let info =
+            Info { mapping, namespace: "team".into(), name: "web".into(), object: Value::Null, source: String::new() };
+        assert_eq!(sentence(&info, false, DryRun::No), "pod \"web\" deleted from team namespace");
+        let tried = "pod \"web\" force deleted from team namespace (server dry run)";
+        assert_eq!(sentence(&info, true, DryRun::Server), tried);
+    }
 }

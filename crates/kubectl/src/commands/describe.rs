@@ -7,7 +7,7 @@ use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "describe",
     group: super::TROUBLE,
     short: "Show details of a specific resource or group of resources.",
@@ -61,9 +61,10 @@ async fn run(session: &Session) -> Result<()> {
         first = false;
     }
     if infos.is_empty() && failures.is_empty() {
-        terminal::errln(&match query.all_namespaces {
-            true => "No resources found".to_string(),
-            false => format!("No resources found in {} namespace.", session.namespace()?),
+        terminal::errln(&if query.all_namespaces {
+            "No resources found".to_string()
+        } else {
+            format!("No resources found in {} namespace.", session.namespace()?)
         });
     }
     failure::all(failures)

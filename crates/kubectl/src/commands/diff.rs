@@ -1,5 +1,7 @@
 //! `kubectl diff`: what an apply would change, by dry runs.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::Value;
 
 use super::change::{self, APPLY};
@@ -12,7 +14,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "diff",
     group: super::ADVANCED,
     short: "Diff the live version against a would-be applied version.",
@@ -44,46 +46,49 @@ async fn run(session: &Session) -> Result<()> {
     }
     let (infos, failures) = session.local(&query).await.map_err(exit_two)?;
     crate::failure::all(failures).map_err(exit_two)?;
-    let folder = |name: &str| {
-        let number = std::process::id() as u64 * 1000
-            + u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1000;
-        let path = std::env::temp_dir().join(format!("{name}-{number}"));
-        std::fs::create_dir(&path).map(|()| Removed(path))
-    };
-    let (live, merged) = (folder("LIVE")?, folder("MERGED")?);
-    let (live, merged) = (&live.0, &merged.0);
+    let (live, merged) = (Removed::new("LIVE")?, Removed::new("MERGED")?);
+    let show_secrets = session.flags.on("show-secrets");
     for info in infos {
-        let mut tries = 1;
-        let (before, after) = loop {
-            if tries == TRIES {
-                terminal::log(
-                    'W',
-                    "diff.go:723",
-                    &format!(
-                        "Object ({}, Kind={}: {}) keeps changing, diffing without lock",
-                        info.mapping.api_version_with_slash(),
-                        info.mapping.kind,
-                        info.name
-                    ),
-                );
-            }
-            match both(session, &info).await {
-                Ok(both) => break both,
-                Err(failure) if failure.reason() == "Conflict" && tries < TRIES => tries += 1,
-                Err(failure) => return Err(exit_two(failure)),
-            }
-        };
-        let group = if info.mapping.group.is_empty() { String::new() } else { format!("{}.", info.mapping.group) };
-        let name = format!("{group}{}.{}.{}.{}", info.mapping.version, info.mapping.kind, info.namespace, info.name);
-        let name = name.replace('/', "-");
+        let (before, after) = both_of_one_revision(session, &info).await.map_err(exit_two)?;
+        let name = file_name(&info);
         // A secret that is not there is masked like one that is, and is then a null.
-        let masked = info.mapping.is("", "secrets") && !session.flags.on("show-secrets");
-        let absent = if masked { "null\n" } else { "" };
-        let text =
-            |object: &Value| if object.is_null() { absent.to_string() } else { crate::output::yaml::text(object) };
-        std::fs::write(live.join(&name), text(&before))?;
-        std::fs::write(merged.join(&name), text(&after))?;
+        let absent = if info.mapping.is("", "secrets") && !show_secrets { "null\n" } else { "" };
+        let text = |object: &Value| if object.is_null() { absent.to_string() } else { output::yaml::text(object) };
+        std::fs::write(live.0.join(&name), text(&before))?;
+        std::fs::write(merged.0.join(&name), text(&after))?;
     }
+    compare(&live.0, &merged.0)
+}
+
+/// The object as it is and as it would be. When it changes meanwhile, both are asked for anew.
+async fn both_of_one_revision(session: &Session, info: &Info) -> Result<(Value, Value)> {
+    for _ in 1..TRIES {
+        match both(session, info).await {
+            Err(failure) if failure.reason() == "Conflict" => {}
+            other => return other,
+        }
+    }
+    terminal::log(
+        'W',
+        "diff.go:723",
+        &format!(
+            "Object ({}, Kind={}: {}) keeps changing, diffing without lock",
+            info.mapping.api_version_with_slash(),
+            info.mapping.kind,
+            info.name
+        ),
+    );
+    both(session, info).await
+}
+
+fn file_name(info: &Info) -> String {
+    let mapping = &info.mapping;
+    let group = if mapping.group.is_empty() { String::new() } else { format!("{}.", mapping.group) };
+    format!("{group}{}.{}.{}.{}", mapping.version, mapping.kind, info.namespace, info.name).replace('/', "-")
+}
+
+/// Runs the program that shows the difference; its exit code is ours.
+fn compare(live: &Path, merged: &Path) -> Result<()> {
     let external = std::env::var("KUBECTL_EXTERNAL_DIFF").ok().filter(|program| !program.trim().is_empty());
     let program = external.unwrap_or_else(|| "diff -u -N".into());
     let mut words = program.split_whitespace();
@@ -91,18 +96,27 @@ async fn run(session: &Session) -> Result<()> {
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => crate::exit(status.code().unwrap_or(2)),
-        Err(error) => Err(exit_two(Failure::message(format!(
-            "failed to run {program:?}: {}",
-            match error.kind() {
+        Err(error) => {
+            let why = match error.kind() {
                 std::io::ErrorKind::NotFound => "executable file not found in $PATH".to_string(),
                 _ => crate::failure::go_io_error(&error),
-            }
-        )))),
+            };
+            Err(exit_two(Failure::message(format!("failed to run {program:?}: {why}"))))
+        }
     }
 }
 
 /// A folder that goes with this value.
-struct Removed(std::path::PathBuf);
+struct Removed(PathBuf);
+
+impl Removed {
+    fn new(name: &str) -> std::io::Result<Removed> {
+        let number = std::process::id() as u64 * 1000
+            + u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()) % 1000;
+        let path = std::env::temp_dir().join(format!("{name}-{number}"));
+        std::fs::create_dir(&path).map(|()| Removed(path))
+    }
+}
 
 impl Drop for Removed {
     fn drop(&mut self) {
@@ -124,9 +138,10 @@ async fn both(session: &Session, info: &Info) -> Result<(Value, Value)> {
         Err(failure) if failure.is_not_found() => Value::Null,
         Err(failure) => return Err(failure),
     };
-    let manager = match flags.on("server-side") && !flags.given("field-manager") {
-        true => super::apply::SERVER_SIDE_MANAGER,
-        false => flags.text("field-manager"),
+    let manager = if flags.on("server-side") && !flags.given("field-manager") {
+        super::apply::SERVER_SIDE_MANAGER
+    } else {
+        flags.text("field-manager")
     };
     let dry = |call: Call| call.with("dryRun", "All").with("fieldManager", manager);
     let mut after = if flags.on("server-side") {
@@ -176,5 +191,34 @@ fn mask(before: &mut Value, after: &mut Value) {
         if new.is_some() {
             after["data"][key.as_str()] = if differ { "*** (after)" } else { "***" }.into();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_masked() {
+        let mut before = json!({"data": {"same": "x", "changed": "a", "gone": "y"}});
+        let mut after = json!({"data": {"same": "x", "changed": "b", "new": "z"}});
+        mask(&mut before, &mut after);
+        assert_eq!(before["data"], json!({"same": "***", "changed": "*** (before)", "gone": "***"}));
+        assert_eq!(after["data"], json!({"same": "***", "changed": "*** (after)", "new": "***"}));
+    }
+
+    #[test]
+    fn files_are_named_by_kind_and_name() {
+        let mapping = crate::resource::mapping::Mapping {
+            group: "apps".into(),
+            version: "v1".into(),
+            kind: "Deployment".into(),
+            ..Default::default()
+        };
+        let info =
+            Info { mapping, namespace: "team".into(), name: "a/b".into(), object: Value::Null, source: String::new() };
+        assert_eq!(file_name(&info), "apps.v1.Deployment.team.a-b");
     }
 }

@@ -13,7 +13,7 @@ use crate::resource::select::Query;
 use crate::session::Session;
 use crate::terminal;
 
-pub static EXEC: Command = Command {
+pub(super) static EXEC: Command = Command {
     name: "exec",
     group: super::TROUBLE,
     short: "Execute a command in a container.",
@@ -23,7 +23,7 @@ pub static EXEC: Command = Command {
     run: Some(|session| Box::pin(exec(session))),
     ..Command::EMPTY
 };
-pub static ATTACH: Command = Command {
+pub(super) static ATTACH: Command = Command {
     name: "attach",
     group: super::TROUBLE,
     short: "Attach to a process that is already running inside an existing container.",
@@ -121,7 +121,14 @@ async fn attach(session: &Session) -> Result<()> {
 }
 
 /// Attaches to a container that runs already.
-pub async fn to(session: &Session, pod: &Value, container: &str, stdin: bool, tty: bool, quiet: bool) -> Result<()> {
+pub(crate) async fn to(
+    session: &Session,
+    pod: &Value,
+    container: &str,
+    stdin: bool,
+    tty: bool,
+    quiet: bool,
+) -> Result<()> {
     let lists = ["containers", "initContainers", "ephemeralContainers"];
     let spec = lists
         .iter()
@@ -159,10 +166,11 @@ pub async fn to(session: &Session, pod: &Value, container: &str, stdin: bool, tt
 fn reattach(pod: &Value, container: &str) -> String {
     let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default();
     let command = format!("kubectl attach {} -c {container} -n {} -i -t", text("name"), text("namespace"));
-    match pods::container_names(pod, &["ephemeralContainers"]).iter().any(|name| name == container) {
-        true => format!(
+    if pods::container_names(pod, &["ephemeralContainers"]).iter().any(|name| name == container) {
+        format!(
             "Session ended, the ephemeral container will not be restarted but may be reattached using '{command}' if it is still running"
-        ),
-        false => format!("Session ended, resume using '{command}' command"),
+        )
+    } else {
+        format!("Session ended, resume using '{command}' command")
     }
 }

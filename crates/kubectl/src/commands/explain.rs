@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
+use crate::resource::mapping::Mapping;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "explain",
     group: super::INTERMEDIATE,
     short: "Get documentation for a resource.",
@@ -27,15 +28,7 @@ const FLAGS: &[Flag] = &[
 
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let [path] = session.arguments() else {
-        return Err(Failure::message(match session.arguments().len() {
-            0 => "You must specify the type of resource to explain. Use \"kubectl api-resources\" for a complete list of supported resources.\n".trim_end(),
-            _ => "We accept only this format: explain RESOURCE\n".trim_end(),
-        }));
-    };
-    if !["plaintext", "plaintext-openapiv2"].contains(&flags.text("output")) {
-        return Err(Failure::message(format!("unrecognized format: {}", flags.text("output"))));
-    }
+    let path = check(flags)?;
     let (kind, fields) = split(session, path).await?;
     let mapping = match flags.text("api-version") {
         "" => kind,
@@ -54,43 +47,57 @@ async fn run(session: &Session) -> Result<()> {
     };
     let document = session.send(&Call::get(path)).await?;
     let schemas = &document["components"]["schemas"];
-    let is_kind = |schema: &Value| {
+    let schema = schema_of(schemas, &mapping)?;
+    let mut out = String::new();
+    if !mapping.group.is_empty() {
+        out += &format!("GROUP:      {}\n", mapping.group);
+    }
+    out += &format!("KIND:       {}\nVERSION:    {}\n\n", mapping.kind, mapping.version);
+    let found = fields.iter().try_fold(Shown { schema, descriptions: texts(schema), name: None }, |shown, field| {
+        step(schemas, shown.schema, field)
+    });
+    let Some(shown) = found else {
+        terminal::out(&out);
+        // Upstream names the end of the path, wherever on the way it ended.
+        let last = fields.last().map(String::as_str).unwrap_or_default();
+        return Err(Failure::message(format!("field {last:?} does not exist")));
+    };
+    out += &shown.text(schemas, flags.on("recursive"));
+    terminal::out(&out);
+    Ok(())
+}
+
+fn check(flags: &Parsed) -> Result<&str> {
+    let [path] = &flags.arguments[..] else {
+        return Err(Failure::message(match flags.arguments.len() {
+            0 => {
+                "You must specify the type of resource to explain. Use \"kubectl api-resources\" for a complete list of supported resources."
+            }
+            _ => "We accept only this format: explain RESOURCE",
+        }));
+    };
+    match flags.text("output") {
+        "plaintext" | "plaintext-openapiv2" => Ok(path),
+        other => Err(Failure::message(format!("unrecognized format: {other}"))),
+    }
+}
+
+fn schema_of<'a>(schemas: &'a Value, mapping: &Mapping) -> Result<&'a Value> {
+    let is_kind = |schema: &&Value| {
         schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten().any(|known| {
             known["kind"] == mapping.kind.as_str()
                 && known["version"] == mapping.version.as_str()
                 && known["group"] == mapping.group.as_str()
         })
     };
-    let Some(schema) =
-        schemas.as_object().into_iter().flatten().map(|(_, schema)| schema).find(|schema| is_kind(schema))
-    else {
-        return Err(Failure::message(format!("GVK {} not found in OpenAPI schema", mapping.api_version())));
-    };
-    let mut out = String::new();
-    if !mapping.group.is_empty() {
-        out += &format!("GROUP:      {}\n", mapping.group);
-    }
-    out += &format!("KIND:       {}\nVERSION:    {}\n\n", mapping.kind, mapping.version);
-    let mut shown = Shown { schema, descriptions: texts(schema), name: None };
-    for field in &fields {
-        match step(schemas, shown.schema, field) {
-            Some(next) => shown = next,
-            None => {
-                terminal::out(&out);
-                // Upstream names the end of the path, wherever on the way it ended.
-                let last = fields.last().unwrap_or(field);
-                return Err(Failure::message(format!("field {last:?} does not exist")));
-            }
-        }
-    }
-    out += &shown.text(schemas, flags.on("recursive"));
-    terminal::out(&out);
-    Ok(())
+    let mut all = schemas.as_object().into_iter().flatten().map(|(_, schema)| schema);
+    all.find(is_kind)
+        .ok_or_else(|| Failure::message(format!("GVK {} not found in OpenAPI schema", mapping.api_version())))
 }
 
 /// `pods.spec.containers` is a resource and fields; where the resource is written in full, its group may follow it:
 /// `deployments.apps.spec`.
-async fn split(session: &Session, path: &str) -> Result<(crate::resource::mapping::Mapping, Vec<String>)> {
+async fn split(session: &Session, path: &str) -> Result<(Mapping, Vec<String>)> {
     let name = path.split('.').next().unwrap_or_default();
     let mapping = session.mapping(name).await.map_err(|failure| Failure::Plain(failure.text()))?;
     let full = mapping.resource();

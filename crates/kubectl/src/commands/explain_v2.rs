@@ -11,7 +11,7 @@ const FIELD_INDENT: usize = 3;
 const TEXT_INDENT: usize = 5;
 
 /// The text about a kind, or about the field that the path leads to.
-pub async fn text(session: &Session, mapping: &Mapping, path: &[String], recursive: bool) -> Result<String> {
+pub(crate) async fn text(session: &Session, mapping: &Mapping, path: &[String], recursive: bool) -> Result<String> {
     let document = session.send(&Call::get("/openapi/v2")).await?;
     let definitions = &document["definitions"];
     let is_kind = |schema: &&Value| {
@@ -106,9 +106,10 @@ fn body(definitions: &Value, schema: &Value, name: &str, recursive: bool) -> Str
     }
     if let Is::Kind = end {
         out += "\nFIELDS:\n";
-        out += &match recursive {
-            true => all_fields(definitions, inner, FIELD_INDENT, &mut Vec::new()),
-            false => fields(definitions, inner),
+        out += &if recursive {
+            all_fields(definitions, inner, FIELD_INDENT, &mut Vec::new())
+        } else {
+            fields(definitions, inner)
         };
     }
     out

@@ -11,7 +11,7 @@ use crate::resource::Info;
 use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "expose",
     group: super::BEGINNER,
     short: "Take a replication controller, service, deployment or pod and expose it as a new Kubernetes service.",
@@ -69,7 +69,7 @@ async fn run(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub fn labels(text: &str) -> Result<Map<String, Value>> {
+pub(crate) fn labels(text: &str) -> Result<Map<String, Value>> {
     let mut found = Map::new();
     for pair in text.split(',').filter(|pair| !pair.is_empty()) {
         let Some((key, value)) = pair.split_once('=') else {

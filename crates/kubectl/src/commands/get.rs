@@ -13,7 +13,7 @@ use crate::resource::select::{FILES, Query, SELECTOR, Wanted, unable};
 use crate::session::{Call, Session, TABLE};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "get",
     group: super::BEGINNER,
     short: "Display one or many resources.",
@@ -154,9 +154,10 @@ async fn human(session: &Session, query: &Query, format: &Format) -> Result<()> 
     if flags.on("ignore-not-found") {
         failures.retain(|failure| !failure.is_not_found());
     } else if !written && failures.is_empty() {
-        terminal::errln(&match all_namespaced {
-            true => format!("No resources found in {} namespace.", session.namespace()?),
-            false => "No resources found".into(),
+        terminal::errln(&if all_namespaced {
+            format!("No resources found in {} namespace.", session.namespace()?)
+        } else {
+            "No resources found".into()
         });
     }
     failure::all(failures)

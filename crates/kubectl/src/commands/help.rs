@@ -5,7 +5,7 @@ use crate::failure::Result;
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "help",
     group: super::HIDDEN,
     short: "Help about any command",
@@ -13,7 +13,7 @@ pub static COMMAND: Command = Command {
     run: Some(|session| Box::pin(run(session))),
     ..Command::EMPTY
 };
-pub static ALPHA: Command = Command {
+pub(super) static ALPHA: Command = Command {
     name: "alpha",
     group: super::HIDDEN,
     short: "Commands for features in alpha",

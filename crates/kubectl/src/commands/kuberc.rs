@@ -10,7 +10,7 @@ use crate::output::{self, Format};
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "kuberc",
     group: super::OTHER,
     short: "Manage user preferences (kuberc) file.",
@@ -153,7 +153,7 @@ async fn set(session: &Session) -> Result<()> {
         Value::Null => json!({"apiVersion": VERSION, "kind": "Preference"}),
         file => file,
     };
-    change.put(&mut file).map_err(Failure::message)?;
+    change.put(&mut file)?;
     write(&path, file)
 }
 
@@ -185,7 +185,7 @@ impl Change {
             allowed: flags.list("allowlist-entry"),
             overwrite: flags.on("overwrite"),
         };
-        change.check().map_err(Failure::Message)?;
+        change.check()?;
         for option in flags.list("option") {
             let Some((name, value)) = option.split_once('=') else {
                 return Err(Failure::message(format!("invalid option format {option:?}, expected flag=value")));
@@ -195,8 +195,8 @@ impl Change {
         Ok(change)
     }
 
-    fn check(&self) -> std::result::Result<(), String> {
-        let refuse = |text: &str| Err(text.to_string());
+    fn check(&self) -> Result<()> {
+        let refuse = |text: &str| Err(Failure::message(text));
         match self.section.as_str() {
             "aliases" if self.name.is_empty() => refuse("--name is required when --section=aliases"),
             "defaults" if !self.name.is_empty() => refuse("--name should not be specified when --section=defaults"),
@@ -217,27 +217,19 @@ impl Change {
                 }
                 ("AllowAll" | "DenyAll" | "Allowlist", _) => Ok(()),
                 (other, _) => {
-                    Err(format!(" --policy must be  \"AllowAll\", \"DenyAll\", or \"Allowlist\", got: {other}"))
+                    refuse(&format!(" --policy must be  \"AllowAll\", \"DenyAll\", or \"Allowlist\", got: {other}"))
                 }
             },
-            other => Err(format!("--section must be \"defaults\", \"aliases\", or \"credentialplugin\", got: {other}")),
+            other => {
+                refuse(&format!("--section must be \"defaults\", \"aliases\", or \"credentialplugin\", got: {other}"))
+            }
         }
     }
 
-    fn put(&self, file: &mut Value) -> std::result::Result<(), String> {
+    fn put(&self, file: &mut Value) -> Result<()> {
         if self.section == "credentialplugin" {
-            let mut entries = Vec::new();
-            for pair in self.allowed.iter().flat_map(|entry| entry.split(',')) {
-                match pair.split_once('=') {
-                    Some(("command", value)) if !value.trim().is_empty() => entries.push(json!({"command": value})),
-                    Some(("command", _)) => return Err("empty value in allowlist entry for field \"command\"".into()),
-                    Some(("name", _)) => {
-                        return Err("allowlist entry field \"name\" is deprecated, use \"command\" instead".into());
-                    }
-                    Some((field, _)) => return Err(format!("unrecognized allowlist entry field: {field:?}")),
-                    None => return Err(format!("improperly formatted allowlist entry: {pair:?}")),
-                }
-            }
+            let entries = self.allowed.iter().flat_map(|entry| entry.split(','));
+            let entries: Vec<Value> = entries.map(allowlist_entry).collect::<Result<_>>()?;
             file["credentialPluginPolicy"] = self.policy.clone().into();
             if !entries.is_empty() {
                 file["credentialPluginAllowlist"] = entries.into();
@@ -254,7 +246,7 @@ impl Change {
         let Some(list) = file[&self.section].as_array_mut() else { return Ok(()) };
         let at = list.iter().position(|entry| entry[key] == name.as_str());
         if at.is_some() && !self.overwrite {
-            return Err(format!("{known}, use --overwrite to replace"));
+            return Err(Failure::message(format!("{known}, use --overwrite to replace")));
         }
         // What is not named stays as it was.
         let mut entry = at.map_or_else(|| json!({}), |at| list[at].clone());
@@ -277,6 +269,17 @@ impl Change {
     }
 }
 
+/// `command=name`, as an entry of the list.
+fn allowlist_entry(pair: &str) -> Result<Value> {
+    Err(Failure::message(match pair.split_once('=') {
+        Some(("command", value)) if !value.trim().is_empty() => return Ok(json!({"command": value})),
+        Some(("command", _)) => "empty value in allowlist entry for field \"command\"".into(),
+        Some(("name", _)) => "allowlist entry field \"name\" is deprecated, use \"command\" instead".into(),
+        Some((field, _)) => format!("unrecognized allowlist entry field: {field:?}"),
+        None => format!("improperly formatted allowlist entry: {pair:?}"),
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,7 +292,10 @@ mod tests {
         change.prepended = vec!["nodes".into()];
         change.put(&mut file).unwrap();
         assert_eq!(file, json!({"aliases": [{"name": "getn", "command": "get", "prependArgs": ["nodes"]}]}));
-        assert_eq!(change.put(&mut file).unwrap_err(), "alias \"getn\" already exists, use --overwrite to replace");
+        assert_eq!(
+            change.put(&mut file).unwrap_err().text(),
+            "alias \"getn\" already exists, use --overwrite to replace"
+        );
         (change.overwrite, change.prepended, change.options) =
             (true, vec![], vec![json!({"name": "output", "default": "wide"})]);
         change.put(&mut file).unwrap();
@@ -302,7 +308,7 @@ mod tests {
         let of = |section: &str, name: &str, policy: &str| {
             let change =
                 Change { section: section.into(), name: name.into(), policy: policy.into(), ..Change::default() };
-            change.check().unwrap_err()
+            change.check().unwrap_err().text()
         };
         assert_eq!(of("aliases", "", ""), "--name is required when --section=aliases");
         assert_eq!(of("defaults", "", ""), "--command is required when --section=aliases or --section=defaults");

@@ -12,7 +12,7 @@ use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static LABEL: Command = Command {
+pub(super) static LABEL: Command = Command {
     name: "label",
     group: super::SETTINGS,
     short: "Update the labels on a resource.",
@@ -22,7 +22,7 @@ pub static LABEL: Command = Command {
     run: Some(|session| Box::pin(run(session, Which::Labels))),
     ..Command::EMPTY
 };
-pub static ANNOTATE: Command = Command {
+pub(super) static ANNOTATE: Command = Command {
     name: "annotate",
     group: super::SETTINGS,
     short: "Update the annotations on a resource.",
@@ -165,28 +165,12 @@ async fn update(
     let flags = &change.session.flags;
     let old = info.object["metadata"][which.map()].as_object().cloned().unwrap_or_default();
     if !flags.on("overwrite") {
-        for (key, value) in set {
-            if let Some(known) = old.get(key).and_then(Value::as_str).filter(|known| known != value) {
-                return Err(Failure::message(match which {
-                    Which::Labels => format!("'{key}' already has a value ({known}), and --overwrite is false"),
-                    Which::Annotations => {
-                        format!(
-                            "--overwrite is false but found the following declared annotation(s): '{key}' already has a value ({known})"
-                        )
-                    }
-                }));
-            }
-        }
+        check_overwrite(&old, which, set)?;
     }
-    let mut changes = Map::new();
-    for (key, value) in set.iter().filter(|(key, value)| old.get(key).and_then(Value::as_str) != Some(value)) {
-        changes.insert(key.clone(), value.clone().into());
-    }
-    let written = !(change.local() || flags.on("local") || flags.on("list"));
-    for key in removed {
-        if old.contains_key(key) {
-            changes.insert(key.clone(), Value::Null);
-        } else if which == Which::Labels && written {
+    let changes = changes(&old, set, removed);
+    let stays_here = change.local() || flags.on("local");
+    if which == Which::Labels && !stays_here && !flags.on("list") {
+        for key in removed.iter().filter(|key| !old.contains_key(*key)) {
             terminal::outln(&format!("label {key:?} not found."));
         }
     }
@@ -203,8 +187,7 @@ async fn update(
     }
     let only_listed = flags.on("list") && set.is_empty() && removed.is_empty();
     let nothing = changes.is_empty() && which == Which::Labels;
-    let stays = change.local() || flags.on("local") || only_listed || nothing;
-    if !stays {
+    if !(stays_here || only_listed || nothing) {
         let mut patch = json!({"metadata": {which.map(): changes}});
         if !flags.text("resource-version").is_empty() {
             patch["metadata"]["resourceVersion"] = flags.text("resource-version").into();
@@ -216,21 +199,44 @@ async fn update(
         }
     }
     if flags.on("list") {
-        if !one {
-            terminal::outln(&format!(
-                "Listing {} for {}.{}/{}:",
-                which.map(),
-                info.mapping.kind,
-                info.mapping.group,
-                info.name
-            ));
-        }
-        let empty = Map::new();
-        for (key, value) in object["metadata"][which.map()].as_object().unwrap_or(&empty) {
-            let indent = if one { "" } else { " " };
-            terminal::outln(&format!("{indent}{key}={}", value.as_str().unwrap_or_default()));
-        }
+        terminal::out(&listed(info, &object, which, one));
         return Ok(());
     }
     change.report(&info.shown(), &object, outcome)
+}
+
+/// Refuses to replace a value without `--overwrite`.
+fn check_overwrite(old: &Map<String, Value>, which: Which, set: &Pairs) -> Result<()> {
+    for (key, value) in set {
+        let Some(known) = old.get(key).and_then(Value::as_str).filter(|known| known != value) else { continue };
+        let has = format!("'{key}' already has a value ({known})");
+        return Err(Failure::message(match which {
+            Which::Labels => format!("{has}, and --overwrite is false"),
+            Which::Annotations => {
+                format!("--overwrite is false but found the following declared annotation(s): {has}")
+            }
+        }));
+    }
+    Ok(())
+}
+
+/// New values, and null for what goes. What is as it should be is no change.
+fn changes(old: &Map<String, Value>, set: &Pairs, removed: &[String]) -> Map<String, Value> {
+    let differs = |(key, value): &&(String, String)| old.get(key).and_then(Value::as_str) != Some(value);
+    let set = set.iter().filter(differs).map(|(key, value)| (key.clone(), value.clone().into()));
+    let removed = removed.iter().filter(|key| old.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    set.chain(removed).collect()
+}
+
+/// The lines of `--list`; with several objects each has a title.
+fn listed(info: &Info, object: &Value, which: Which, one: bool) -> String {
+    let mut text = String::new();
+    if !one {
+        text += &format!("Listing {} for {}.{}/{}:\n", which.map(), info.mapping.kind, info.mapping.group, info.name);
+    }
+    let indent = if one { "" } else { " " };
+    for (key, value) in object["metadata"][which.map()].as_object().into_iter().flatten() {
+        text += &format!("{indent}{key}={}\n", value.as_str().unwrap_or_default());
+    }
+    text
 }

@@ -11,7 +11,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static VIEW: Command = Command {
+pub(super) static VIEW: Command = Command {
     name: "view-last-applied",
     short: "View the configuration that was applied last.",
     usage: "(TYPE [NAME | -l label] | TYPE/NAME | -f FILENAME) [options]",
@@ -19,7 +19,7 @@ pub static VIEW: Command = Command {
     run: Some(|session| Box::pin(view(session))),
     ..Command::EMPTY
 };
-pub static SET: Command = Command {
+pub(super) static SET: Command = Command {
     name: "set-last-applied",
     short: "Set the annotation of what was applied last to the content of a file.",
     usage: "-f FILENAME [options]",
@@ -27,7 +27,7 @@ pub static SET: Command = Command {
     run: Some(|session| Box::pin(set(session))),
     ..Command::EMPTY
 };
-pub static EDIT: Command = Command {
+pub(super) static EDIT: Command = Command {
     name: "edit-last-applied",
     short: "Edit the configuration that was applied last.",
     usage: "(RESOURCE/NAME | -f FILENAME) [options]",
@@ -56,7 +56,7 @@ async fn view(session: &Session) -> Result<()> {
     for info in infos {
         // Upstream says nothing of what was never applied.
         let Some(text) = info.object["metadata"]["annotations"][LAST_APPLIED].as_str() else { continue };
-        let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
+        let value: Value = serde_json::from_str(text).map_err(Failure::of)?;
         if format == "json" {
             terminal::outln(&go_json::pretty_with(&value, b"  "));
         } else {
@@ -105,7 +105,7 @@ async fn edit(session: &Session) -> Result<()> {
                 info.name
             )));
         };
-        let value: Value = serde_json::from_str(text).map_err(|error| Failure::message(error.to_string()))?;
+        let value: Value = serde_json::from_str(text).map_err(Failure::of)?;
         let edited = super::edit::edit_text(&value)?;
         if edited == value {
             terminal::errln("Edit cancelled, no changes made.");

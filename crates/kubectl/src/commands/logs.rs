@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::pods;
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
 use crate::resource::select::{Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "logs",
     group: super::TROUBLE,
     short: "Print the logs for a container in a pod.",
@@ -50,23 +50,10 @@ struct Source {
 
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let arguments = session.arguments();
-    let selector = flags.text("selector");
-    if arguments.is_empty() && selector.is_empty() {
-        return session.usage("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command");
-    }
-    if arguments.len() > 2 {
-        return session.usage("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command");
-    }
-    if !arguments.is_empty() && !selector.is_empty() {
-        return session.usage("only a selector (-l) or a POD name is allowed");
-    }
-    if let Err(why) = time(flags.text("since-time")) {
-        return Err(Failure::message(why));
-    }
-    let container = match arguments {
-        [_, container] => container.clone(),
-        _ => flags.text("container").to_string(),
+    check(flags)?;
+    let container = match session.arguments() {
+        [_, container] => container.as_str(),
+        _ => flags.text("container"),
     };
     let (pods, many) = pods(session).await?;
     // Upstream looks for the pods before it looks at these.
@@ -78,26 +65,11 @@ async fn run(session: &Session) -> Result<()> {
     }
     let mut sources = Vec::new();
     for pod in &pods {
-        let source = |container: String| Source {
-            pod: pod["metadata"]["name"].as_str().unwrap_or_default().into(),
-            container,
-            namespace: pod["metadata"]["namespace"].as_str().unwrap_or_default().into(),
-        };
-        if flags.on("all-containers") {
-            sources.extend(pods::container_names(pod, pods::ALL_LISTS).into_iter().map(source));
-            continue;
-        }
-        sources.push(source(pods::container(pod, &container, false)?));
+        sources.extend(of_pod(pod, container, flags.on("all-containers"))?);
     }
     let prefix = flags.on("prefix") || flags.on("all-pods");
     if flags.on("follow") && sources.len() > 1 {
-        let most = flags.integer("max-log-requests").max(0) as usize;
-        if sources.len() > most {
-            return Err(Failure::message(format!(
-                "you are attempting to follow {} log streams, but maximum allowed concurrency is {most}, use --max-log-requests to increase the limit",
-                sources.len()
-            )));
-        }
+        check_streams(sources.len(), flags.integer("max-log-requests"))?;
         let mut streams: FuturesUnordered<_> =
             sources.iter().map(|source| print(session, source, prefix, many)).collect();
         while let Some(done) = streams.next().await {
@@ -110,6 +82,36 @@ async fn run(session: &Session) -> Result<()> {
             Err(failure) if flags.on("ignore-errors") => terminal::errln(&format!("error: {}", failure.text())),
             other => other?,
         }
+    }
+    Ok(())
+}
+
+fn check(flags: &Parsed) -> Result<()> {
+    let (count, selects) = (flags.arguments.len(), !flags.text("selector").is_empty());
+    if count > 2 || count == 0 && !selects {
+        return Err(Failure::Usage("expected 'logs [-f] [-p] (POD | TYPE/NAME) [-c CONTAINER]'.\nPOD or TYPE/NAME is a required argument for the logs command".into()));
+    }
+    if count > 0 && selects {
+        return Err(Failure::Usage("only a selector (-l) or a POD name is allowed".into()));
+    }
+    time(flags.text("since-time"))
+}
+
+/// The containers of a pod whose logs are wanted.
+fn of_pod(pod: &Value, container: &str, all: bool) -> Result<Vec<Source>> {
+    let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_string();
+    let names =
+        if all { pods::container_names(pod, pods::ALL_LISTS) } else { vec![pods::container(pod, container, false)?] };
+    let source = |container: String| Source { pod: text("name"), container, namespace: text("namespace") };
+    Ok(names.into_iter().map(source).collect())
+}
+
+fn check_streams(count: usize, most: i64) -> Result<()> {
+    let most = most.max(0) as usize;
+    if count > most {
+        return Err(Failure::message(format!(
+            "you are attempting to follow {count} log streams, but maximum allowed concurrency is {most}, use --max-log-requests to increase the limit"
+        )));
     }
     Ok(())
 }
@@ -159,16 +161,15 @@ async fn pods(session: &Session) -> Result<(Vec<Value>, bool)> {
 }
 
 fn not_found(failure: Failure, namespace: &str) -> Failure {
-    match failure.is_not_found() {
-        true => {
-            Failure::message(format!("error from server (NotFound): {} in namespace {namespace:?}", failure.text()))
-        }
-        false => failure,
+    if failure.is_not_found() {
+        Failure::message(format!("error from server (NotFound): {} in namespace {namespace:?}", failure.text()))
+    } else {
+        failure
     }
 }
 
 /// Is it a time as Go reads it, and if not, from where on?
-fn time(text: &str) -> std::result::Result<(), String> {
+fn time(text: &str) -> Result<()> {
     const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
     if text.is_empty() || text.parse::<jiff::Timestamp>().is_ok() {
         return Ok(());
@@ -180,14 +181,18 @@ fn time(text: &str) -> std::result::Result<(), String> {
             Err(_) => rest.starts_with(part),
         };
         if !fits {
-            return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}"));
+            return Err(Failure::message(format!(
+                "parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as {part:?}"
+            )));
         }
         rest = &rest[part.len()..];
     }
     if !rest.starts_with(['Z', '+', '-']) {
-        return Err(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as \"Z07:00\""));
+        return Err(Failure::message(format!(
+            "parsing time {text:?} as {LAYOUT:?}: cannot parse {rest:?} as \"Z07:00\""
+        )));
     }
-    Err(format!("parsing time {text:?}: day out of range"))
+    Err(Failure::message(format!("parsing time {text:?}: day out of range")))
 }
 
 async fn print(session: &Session, source: &Source, prefix: bool, many: bool) -> Result<()> {
@@ -239,10 +244,10 @@ mod tests {
 
     #[test]
     fn times_are_read_as_go_does() {
-        assert_eq!(time("2020-01-01T00:00:00Z"), Ok(()));
+        assert!(time("2020-01-01T00:00:00Z").is_ok());
         let check = |text: &str, why: &str| {
             let before = format!("parsing time {text:?} as \"2006-01-02T15:04:05Z07:00\": cannot parse ");
-            assert_eq!(time(text), Err(before + why));
+            assert_eq!(time(text).unwrap_err().text(), before + why);
         };
         check("yesterday", "\"yesterday\" as \"2006\"");
         check("2020-01", "\"\" as \"-\"");

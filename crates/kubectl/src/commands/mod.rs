@@ -15,7 +15,7 @@ mod describe;
 mod logs;
 mod exec;
 mod stream;
-pub mod pods;
+pub(crate) mod pods;
 mod rollout;
 mod scale;
 mod autoscale;
@@ -24,10 +24,12 @@ mod patch;
 mod replace;
 mod edit;
 mod diff;
-mod nodes;
-pub mod auth;
+mod cordon;
+mod drain;
+mod taint;
+pub(crate) mod auth;
 mod reconcile;
-pub mod api_resources;
+pub(crate) mod api_resources;
 mod version;
 mod explain;
 mod explain_v2;
@@ -40,13 +42,16 @@ mod port_forward;
 mod proxy;
 mod cp;
 mod debug;
-mod misc;
+mod certificate;
+mod cluster_info;
+mod kustomize;
+mod options;
 mod top;
 mod completion;
 mod help;
-pub mod events;
-pub mod change;
-pub mod plugin;
+pub(crate) mod events;
+pub(crate) mod change;
+pub(crate) mod plugin;
 
 use serde_json::Value;
 
@@ -62,9 +67,9 @@ const SETTINGS: &str = "Settings Commands:";
 const OTHER: &str = "Other Commands:";
 const OTHER_BASIC: &str = TROUBLE;
 /// Not shown.
-pub const HIDDEN: &str = "hidden";
+pub(crate) const HIDDEN: &str = "hidden";
 
-pub static ROOT: Command = Command {
+pub(crate) static ROOT: Command = Command {
     name: "kubectl",
     short: "kubectl controls the Kubernetes cluster manager.",
     usage: "[flags] [options]",
@@ -80,13 +85,13 @@ pub static ROOT: Command = Command {
         &rollout::COMMAND,
         &scale::COMMAND,
         &autoscale::COMMAND,
-        &misc::CERTIFICATE,
-        &misc::CLUSTER_INFO,
+        &certificate::COMMAND,
+        &cluster_info::COMMAND,
         &top::COMMAND,
-        &nodes::CORDON,
-        &nodes::UNCORDON,
-        &nodes::DRAIN,
-        &nodes::TAINT,
+        &cordon::CORDON,
+        &cordon::UNCORDON,
+        &drain::COMMAND,
+        &taint::COMMAND,
         &describe::COMMAND,
         &logs::COMMAND,
         &exec::ATTACH,
@@ -102,7 +107,7 @@ pub static ROOT: Command = Command {
         &patch::COMMAND,
         &replace::COMMAND,
         &wait::COMMAND,
-        &misc::KUSTOMIZE,
+        &kustomize::COMMAND,
         &label::LABEL,
         &label::ANNOTATE,
         &completion::COMMAND,
@@ -112,7 +117,7 @@ pub static ROOT: Command = Command {
         &kuberc::COMMAND,
         &plugin::COMMAND,
         &version::COMMAND,
-        &misc::OPTIONS,
+        &options::COMMAND,
         &help::COMMAND,
         &help::ALPHA,
     ],
@@ -122,7 +127,7 @@ pub static ROOT: Command = Command {
 const NO_RESOURCES: &str = "You must provide one or more resources by argument or filename.\nExample resource specifications include:\n   '-f rsrc.yaml'\n   '--filename=rsrc.json'\n   '<resource> <name>'\n   '<resource>'";
 
 /// A selector of labels, as an object, in the form that `-l` takes.
-pub fn selector_text(selector: &Value) -> String {
+pub(crate) fn selector_text(selector: &Value) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (key, value) in selector["matchLabels"].as_object().into_iter().flatten() {
         parts.push(format!("{key}={}", value.as_str().unwrap_or_default()));

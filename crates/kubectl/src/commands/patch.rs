@@ -11,7 +11,7 @@ use crate::resource::Info;
 use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "patch",
     group: super::ADVANCED,
     short: "Update fields of a resource.",
@@ -96,16 +96,14 @@ async fn patch_one(change: &Change<'_>, info: &Info, kind: &'static str, patch: 
     let patched = if change.local() || flags.on("local") {
         let mut object = info.object.clone();
         let applied = match kind {
-            JSON_PATCH => machinery::patch::json::apply(&mut object, patch).map_err(|error| error.to_string()),
-            MERGE => machinery::patch::merge::apply(&mut object, patch).map_err(|error| error.to_string()),
+            JSON_PATCH => machinery::patch::json::apply(&mut object, patch).map_err(Failure::of),
+            MERGE => machinery::patch::merge::apply(&mut object, patch).map_err(Failure::of),
             _ => match api::schema::type_named(&info.mapping.group, &info.mapping.version, &info.mapping.kind) {
-                Some(ty) => {
-                    machinery::patch::strategic::apply(ty, &mut object, patch).map_err(|error| error.to_string())
-                }
-                None => Err("strategic merge patch is not supported for this kind".into()),
+                Some(ty) => machinery::patch::strategic::apply(ty, &mut object, patch).map_err(Failure::of),
+                None => Err(Failure::message("strategic merge patch is not supported for this kind")),
             },
         };
-        applied.map_err(Failure::message)?;
+        applied?;
         object
     } else {
         let mut path = info.path();

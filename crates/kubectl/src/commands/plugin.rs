@@ -11,7 +11,7 @@ use crate::flags::Flag;
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "plugin",
     group: super::OTHER,
     short: "Provides utilities for interacting with plugins.",
@@ -32,7 +32,7 @@ const FLAGS: &[Flag] = &[Flag::switch("name-only", "Only the names, without thei
 
 /// Becomes the plugin for these words, if there is one; otherwise answers with nothing. As many words as told must be in
 /// its name.
-pub fn run(line: &[String], words_min: usize) -> Option<i32> {
+pub(crate) fn run(line: &[String], words_min: usize) -> Option<i32> {
     let words: Vec<String> =
         line.iter().take_while(|word| !word.starts_with('-')).map(|word| word.replace('-', "_")).collect();
     // The longest name wins: `kubectl a b` is kubectl-a-b before it is kubectl-a with an argument.
@@ -47,7 +47,7 @@ pub fn run(line: &[String], words_min: usize) -> Option<i32> {
     None
 }
 
-pub fn on_path(name: &str) -> Option<PathBuf> {
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| executable(file))
 }
@@ -57,7 +57,7 @@ fn executable(file: &std::path::Path) -> bool {
 }
 
 /// The file names of all plugins, wherever on the PATH.
-pub fn names() -> Vec<String> {
+pub(crate) fn names() -> Vec<String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let files =
         std::env::split_paths(&path).flat_map(|folder| std::fs::read_dir(folder).into_iter().flatten().flatten());

@@ -10,7 +10,7 @@ use crate::resource::select::Query;
 use crate::session::{Call, Session};
 
 /// The pod of a name; for anything else than a pod, the best of its pods, waited for as long as told.
-pub async fn one(session: &Session, text: &str, limit: Duration) -> Result<Value> {
+pub(crate) async fn one(session: &Session, text: &str, limit: Duration) -> Result<Value> {
     let namespace = session.namespace()?.to_string();
     let Some((kind, name)) = text.split_once('/') else {
         return session.send(&Call::get(format!("/api/v1/namespaces/{namespace}/pods/{text}"))).await;
@@ -27,7 +27,7 @@ pub async fn one(session: &Session, text: &str, limit: Duration) -> Result<Value
 }
 
 /// Looks at a list of pods whenever it changes, until something is found in it or time is up.
-pub async fn until<T>(
+pub(super) async fn until<T>(
     session: &Session,
     call: Call,
     limit: Duration,
@@ -53,7 +53,7 @@ pub async fn until<T>(
 }
 
 /// All pods that an object selects.
-pub async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> {
+pub(crate) async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> {
     let selector = selector(object).map_err(|why| Failure::message(format!("cannot get the logs from {why}")))?;
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let query = Query { selector, chunk: 500, ..Query::default() };
@@ -62,7 +62,7 @@ pub async fn of(session: &Session, object: &Value) -> Result<Vec<Value>> {
 }
 
 /// How an object chooses its pods, or why it has none, in the words of Go's types.
-fn selector(object: &Value) -> std::result::Result<String, String> {
+fn selector(object: &Value) -> Result<String> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let version = object["apiVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
     let selector = match kind {
@@ -73,9 +73,11 @@ fn selector(object: &Value) -> std::result::Result<String, String> {
         _ if !selector.is_empty() => Ok(selector),
         "Service" => {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            Err(format!("*v1.Service: invalid service '{name}': Service is defined without a selector"))
+            Err(Failure::message(format!(
+                "*v1.Service: invalid service '{name}': Service is defined without a selector"
+            )))
         }
-        _ => Err(format!("*{version}.{kind}: selector for *{version}.{kind} not implemented")),
+        _ => Err(Failure::message(format!("*{version}.{kind}: selector for *{version}.{kind} not implemented"))),
     }
 }
 
@@ -106,7 +108,7 @@ fn best(mut pods: Vec<Value>) -> Option<Value> {
     pods.into_iter().next()
 }
 
-pub fn container_names(pod: &Value, lists: &[&str]) -> Vec<String> {
+pub(crate) fn container_names(pod: &Value, lists: &[&str]) -> Vec<String> {
     let mut names = Vec::new();
     for list in lists {
         for container in pod["spec"][*list].as_array().into_iter().flatten() {
@@ -116,10 +118,10 @@ pub fn container_names(pod: &Value, lists: &[&str]) -> Vec<String> {
     names
 }
 
-pub const ALL_LISTS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
+pub(super) const ALL_LISTS: &[&str] = &["initContainers", "containers", "ephemeralContainers"];
 
 /// The container a command means: the one named, the one annotated, or the first, which is then told.
-pub fn container(pod: &Value, given: &str, quiet: bool) -> Result<String> {
+pub(crate) fn container(pod: &Value, given: &str, quiet: bool) -> Result<String> {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let all = container_names(pod, &["containers", "initContainers", "ephemeralContainers"]);
     if !given.is_empty() {

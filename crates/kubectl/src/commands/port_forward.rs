@@ -13,7 +13,7 @@ use crate::flags::Flag;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "port-forward",
     group: super::TROUBLE,
     short: "Forward one or more local ports to a pod.",
@@ -35,67 +35,85 @@ struct Pair {
     remote: u16,
 }
 
+const USAGE: &str = "TYPE/NAME and list of ports are required for port-forward";
+
 async fn run(session: &Session) -> Result<()> {
-    let [target, ports @ ..] = session.arguments() else {
-        return session.usage("TYPE/NAME and list of ports are required for port-forward");
-    };
+    let [target, ports @ ..] = session.arguments() else { return session.usage(USAGE) };
     if ports.is_empty() {
-        return session.usage("TYPE/NAME and list of ports are required for port-forward");
+        return session.usage(USAGE);
     }
     let limit = Duration::from_secs_f64(session.flags.seconds("pod-running-timeout").max(0.0));
     let pod = pods::one(session, target, limit).await?;
-    let service = match target.split_once('/') {
-        Some((kind, name)) if session.mapping(kind).await?.is("", "services") => Some(
-            session.send(&Call::get(format!("/api/v1/namespaces/{}/services/{name}", session.namespace()?))).await?,
-        ),
-        _ => None,
-    };
-    if pod["status"]["phase"] != "Running" {
-        let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+    let service = service(session, target).await?;
+    check_running(&pod)?;
+    let pairs: Vec<Pair> = ports.iter().map(|port| pair(port, &pod, service.as_ref())).collect::<Result<_>>()?;
+    let mut addresses = session.flags.list("address");
+    if addresses.is_empty() {
+        addresses.push("localhost".into());
+    }
+    let addresses: Vec<String> = addresses.iter().flat_map(|address| hosts(address)).collect();
+    let mut listeners = Vec::new();
+    for pair in pairs {
+        listeners.extend(listen(pair, &addresses).await?);
+    }
+    serve(session, &pod, listeners).await
+}
+
+/// The service that was named, if one was.
+async fn service(session: &Session, target: &str) -> Result<Option<Value>> {
+    let Some((kind, name)) = target.split_once('/') else { return Ok(None) };
+    if !session.mapping(kind).await?.is("", "services") {
+        return Ok(None);
+    }
+    let path = format!("/api/v1/namespaces/{}/services/{name}", session.namespace()?);
+    Ok(Some(session.send(&Call::get(path)).await?))
+}
+
+fn check_running(pod: &Value) -> Result<()> {
+    let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+    if phase != "Running" {
         return Err(Failure::message(format!(
             "unable to forward port because pod is not running. Current status={phase}"
         )));
     }
-    let mut pairs = Vec::new();
-    for port in ports {
-        pairs.push(pair(port, &pod, service.as_ref())?);
-    }
-    let addresses = match session.flags.list("address") {
-        list if list.is_empty() => vec!["localhost".to_string()],
-        list => list,
-    };
+    Ok(())
+}
+
+/// Listens for one pair on every address that this machine has.
+async fn listen(pair: Pair, addresses: &[String]) -> Result<Vec<(TcpListener, u16)>> {
+    let mut local = pair.local;
     let mut listeners = Vec::new();
-    for pair in pairs {
-        let mut local = pair.local;
-        let mut bound = false;
-        for address in addresses.iter().flat_map(|address| hosts(address)) {
-            match TcpListener::bind((address.as_str(), local)).await {
-                Ok(listener) => {
-                    local = listener.local_addr()?.port();
-                    let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
-                    terminal::outln(&format!("Forwarding from {shown}:{local} -> {}", pair.remote));
-                    listeners.push((listener, pair.remote));
-                    bound = true;
-                }
-                // A machine without one of the two families still has the other.
-                Err(error) if !bound && address != "::1" => {
-                    terminal::errln(&format!(
-                        "Unable to listen on port {local}: Listeners failed to create with the following errors: [unable to create listener: Error listen tcp4 {address}:{local}: bind: {}]",
-                        crate::failure::go_io_error(&error)
-                    ));
-                }
-                Err(_) => {}
+    for address in addresses {
+        match TcpListener::bind((address.as_str(), local)).await {
+            Ok(listener) => {
+                local = listener.local_addr()?.port();
+                let shown = if address.contains(':') { format!("[{address}]") } else { address.clone() };
+                terminal::outln(&format!("Forwarding from {shown}:{local} -> {}", pair.remote));
+                listeners.push((listener, pair.remote));
             }
-        }
-        if !bound {
-            return Err(Failure::message(format!(
-                "unable to listen on any of the requested ports: [{{{} {}}}]",
-                pair.local, pair.remote
-            )));
+            // A machine without one of the two families still has the other.
+            Err(error) if listeners.is_empty() && address != "::1" => {
+                terminal::errln(&format!(
+                    "Unable to listen on port {local}: Listeners failed to create with the following errors: [unable to create listener: Error listen tcp4 {address}:{local}: bind: {}]",
+                    crate::failure::go_io_error(&error)
+                ));
+            }
+            Err(_) => {}
         }
     }
-    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or_default().to_string();
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_string();
+    if listeners.is_empty() {
+        return Err(Failure::message(format!(
+            "unable to listen on any of the requested ports: [{{{} {}}}]",
+            pair.local, pair.remote
+        )));
+    }
+    Ok(listeners)
+}
+
+/// Forwards every connection, until the first listener cannot accept any more.
+async fn serve(session: &Session, pod: &Value, listeners: Vec<(TcpListener, u16)>) -> Result<()> {
+    let text = |key: &str| pod["metadata"][key].as_str().unwrap_or_default().to_string();
+    let (namespace, name) = (text("namespace"), text("name"));
     let api = stream::pods(session, &namespace)?;
     let mut accepting = tokio::task::JoinSet::new();
     for (listener, remote) in listeners {
@@ -118,23 +136,36 @@ async fn run(session: &Session) -> Result<()> {
     Ok(())
 }
 
+/// Why one connection could not be forwarded.
+#[derive(Debug, thiserror::Error)]
+enum ForwardError {
+    #[error(transparent)]
+    Connect(#[from] kube::Error),
+    #[error(transparent)]
+    Copy(#[from] std::io::Error),
+    #[error("the server opened no stream")]
+    NoStream,
+    #[error("error forwarding port {remote} to pod {pod}: {message}")]
+    Refused { remote: u16, pod: String, message: String },
+}
+
 async fn forward(
     api: kube::Api<k8s_openapi::api::core::v1::Pod>,
     pod: String,
     remote: u16,
     mut connection: TcpStream,
-) -> std::result::Result<(), String> {
-    let mut forwarder = api.portforward(&pod, &[remote]).await.map_err(|error| error.to_string())?;
+) -> std::result::Result<(), ForwardError> {
+    let mut forwarder = api.portforward(&pod, &[remote]).await?;
     let (Some(mut upstream), Some(failed)) = (forwarder.take_stream(remote), forwarder.take_error(remote)) else {
-        return Err("the server opened no stream".into());
+        return Err(ForwardError::NoStream);
     };
     let copied = tokio::select! {
-        copied = copy_bidirectional(&mut connection, &mut upstream) => copied.map(|_| None).map_err(|error| error.to_string())?,
+        copied = copy_bidirectional(&mut connection, &mut upstream) => copied.map(|_| None)?,
         message = failed => message,
     };
     drop(upstream);
     match copied {
-        Some(message) => Err(format!("error forwarding port {remote} to pod {pod}: {message}")),
+        Some(message) => Err(ForwardError::Refused { remote, pod, message }),
         None => Ok(()),
     }
 }
@@ -233,10 +264,38 @@ mod tests {
         check(":80", 0, 80);
         check("http", 8080, 8080);
         check("9000:http", 9000, 8080);
-        assert!(pair("x:80", &pod, None).is_err() && pair("none", &pod, None).is_err());
+        let refused = |text: &str| pair(text, &pod, None).unwrap_err().text();
+        assert_eq!(refused("none"), "Pod 'a' does not have a named port 'none'");
+        assert_eq!(refused("1:0"), "remote port must be > 0");
+        let parsing = "strconv.ParseUint: parsing";
+        assert_eq!(refused("x:80"), format!("error parsing local port 'x': {parsing} \"x\": invalid syntax"));
+        let large = format!("error parsing local port '70000': {parsing} \"70000\": value out of range");
+        assert_eq!(refused("70000:80"), large);
         let service =
             json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80, "targetPort": "http", "name": "web"}]}});
         assert_eq!(pair("1:80", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
+        let missing = pair("1:81", &pod, Some(&service)).unwrap_err().text();
+        assert_eq!(missing, "Service s does not have a service port 81");
         assert_eq!(pair("1:web", &pod, Some(&service)).map(|pair| pair.remote).unwrap_or(0), 8080);
+    }
+    #[test]
+    fn a_service_without_a_target_port_uses_its_own() {
+        let service =
+            json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}, {"port": 81, "targetPort": 90}]}});
+        let remote = |text: &str| pair(text, &json!({}), Some(&service)).unwrap().remote;
+        assert_eq!((remote("80"), remote("1:81")), (80, 90));
+    }
+
+    #[test]
+    fn only_running_pods_are_forwarded_to() {
+        assert!(check_running(&json!({"status": {"phase": "Running"}})).is_ok());
+        let failure = check_running(&json!({"status": {"phase": "Pending"}})).unwrap_err();
+        assert!(failure.text().ends_with("Current status=Pending"));
+    }
+
+    #[test]
+    fn localhost_has_two_addresses() {
+        assert_eq!(hosts("localhost"), ["127.0.0.1", "::1"]);
+        assert_eq!(hosts("10.0.0.1"), ["10.0.0.1"]);
     }
 }

@@ -17,7 +17,7 @@ use crate::flags::Flag;
 use crate::session::Session;
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "proxy",
     group: super::TROUBLE,
     short: "Run a proxy to the Kubernetes API server.",
@@ -78,23 +78,22 @@ fn rules(text: &str) -> Result<Vec<Regex>> {
 
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let filter = match flags.on("disable-filter") {
-        true => {
-            if flags.text("unix-socket").is_empty() {
-                terminal::log(
-                    'W',
-                    "proxy.go:177",
-                    "Request filter disabled, your proxy is vulnerable to XSRF attacks, please be cautious",
-                );
-            }
-            None
+    let filter = if flags.on("disable-filter") {
+        if flags.text("unix-socket").is_empty() {
+            terminal::log(
+                'W',
+                "proxy.go:177",
+                "Request filter disabled, your proxy is vulnerable to XSRF attacks, please be cautious",
+            );
         }
-        false => Some(Filter {
+        None
+    } else {
+        Some(Filter {
             accept_hosts: rules(flags.text("accept-hosts"))?,
             accept_paths: rules(flags.text("accept-paths"))?,
             reject_paths: rules(flags.text("reject-paths"))?,
             reject_methods: rules(flags.text("reject-methods"))?,
-        }),
+        })
     };
     let prefix = |flag: &str| {
         let text = flags.text(flag);

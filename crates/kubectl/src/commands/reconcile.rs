@@ -11,7 +11,7 @@ use crate::terminal;
 
 const MANAGER: &str = "kubectl-auth-reconcile";
 
-pub async fn run(session: &Session) -> Result<()> {
+pub(crate) async fn run(session: &Session) -> Result<()> {
     let query = Query::from(session);
     if !query.has_files() {
         return Err(Failure::message("must specify one of -f and -k"));
@@ -59,10 +59,7 @@ async fn updated(change: &Change<'_>, info: &Info, mut live: Value, list: &str) 
     if missing.is_empty() && extra.is_empty() {
         return Ok(live);
     }
-    live[list] = match remove {
-        true => wanted.into(),
-        false => [known, missing.clone()].concat().into(),
-    };
+    live[list] = if remove { wanted.into() } else { [known, missing.clone()].concat().into() };
     tell(list, "update", missing, extra);
     if change.local() {
         return Ok(live);

@@ -10,7 +10,7 @@ use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "replace",
     group: super::ADVANCED,
     short: "Replace a resource by file name or standard input.",
@@ -94,9 +94,10 @@ async fn replace(change: &Change<'_>, info: &Info) -> Result<()> {
 async fn by_force(change: &Change<'_>, info: &Info) -> Result<()> {
     let exists = change.session.send(&Call::get(info.path())).await.is_ok();
     if exists {
-        let operation = match info.mapping.namespaced {
-            true => format!("deleted from {} namespace", info.namespace),
-            false => "deleted".into(),
+        let operation = if info.mapping.namespaced {
+            format!("deleted from {} namespace", info.namespace)
+        } else {
+            "deleted".into()
         };
         terminal::outln(&format!("{} {:?} {operation}", info.mapping.shown(), info.name));
         super::delete::and_wait(change.session, info).await?;

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
+use machinery::jsonpath::Template;
 use serde_json::{Value, json};
 
 use super::change::{Change, DRY_RUN};
 use super::wait::{self, Until};
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
 use crate::output;
-use crate::output::jsonpath::Template;
 use crate::resource::Info;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "run",
     group: super::BEGINNER,
     short: "Create and run a particular image in a pod.",
@@ -60,21 +60,7 @@ const FLAGS: &[Flag] = &[
 
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let arguments = session.arguments();
-    if flags.text("image").is_empty() {
-        return Err(Failure::message("required flag(s) \"image\" not set"));
-    }
-    let Some(name) = arguments.first().filter(|_| flags.dash != Some(0)) else {
-        return session.usage("NAME is required for run");
-    };
-    let interactive = flags.on("stdin") || flags.on("tty");
-    let attach = if flags.given("attach") { flags.on("attach") } else { interactive };
-    if flags.on("tty") && !flags.on("stdin") {
-        return session.usage("-i/--stdin is required for containers with -t/--tty=true");
-    }
-    if flags.on("rm") && !attach {
-        return session.usage("--rm should only be used for attached containers");
-    }
+    let (name, attach) = check(flags)?;
     let change = Change::from(session)?;
     if attach && change.dry != super::change::DryRun::No {
         return session.usage(
@@ -84,52 +70,75 @@ async fn run(session: &Session) -> Result<()> {
     if flags.on("expose") && flags.text("port").is_empty() {
         return session.usage("--port must be set when exposing a service");
     }
-    let command = match flags.dash {
-        Some(dash) => arguments[dash..].to_vec(),
-        None => arguments[1..].to_vec(),
-    };
-    let pod = overridden(session, pod(session, name, &command)?, ("", "v1", "Pod"))?;
-    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(session.namespace()?).to_string();
-    let mapping = session.mapping("pods").await?;
-    let pod = super::change::as_go_writes(pod);
-    let created = if change.local() {
-        pod
-    } else {
-        let pod = match flags.on("save-config") {
-            true => super::change::with_last_applied_typed(&pod),
-            false => pod,
-        };
-        change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
-    };
-    let info = Info {
-        mapping,
-        namespace: namespace.clone(),
-        name: name.clone(),
-        object: created.clone(),
-        source: String::new(),
-    };
+    let info = create(&change, name).await?;
     if flags.on("expose") {
-        expose(&change, name, &namespace, &created["metadata"]["labels"]).await?;
+        expose(&change, name, &info.namespace, &info.object["metadata"]["labels"]).await?;
     }
     if !attach {
         if !flags.on("quiet") || !change.format.is_human() {
-            change.report_typed(&info.shown(), &created, "created")?;
+            change.report_typed(&info.shown(), &info.object, "created")?;
         }
         return Ok(());
     }
     let ended = attached(session, &info).await;
     if flags.on("rm") {
-        let grace = if flags.on("force") { 0 } else { flags.integer("grace-period") };
-        let options = super::delete::options(session, grace)?;
-        match session.send(&Call::delete(info.path(), &options)).await {
-            Err(failure) if failure.is_not_found() => {}
-            other => _ = other?,
-        }
-        if !flags.on("quiet") {
-            terminal::outln(&format!("pod {name:?} deleted from {namespace} namespace"));
-        }
+        remove(session, &info).await?;
     }
     ended
+}
+
+/// The pod's name, and whether it is attached to.
+fn check(flags: &Parsed) -> Result<(&String, bool)> {
+    if flags.text("image").is_empty() {
+        return Err(Failure::message("required flag(s) \"image\" not set"));
+    }
+    let Some(name) = flags.arguments.first().filter(|_| flags.dash != Some(0)) else {
+        return Err(Failure::Usage("NAME is required for run".into()));
+    };
+    let interactive = flags.on("stdin") || flags.on("tty");
+    let attach = if flags.given("attach") { flags.on("attach") } else { interactive };
+    if flags.on("tty") && !flags.on("stdin") {
+        return Err(Failure::Usage("-i/--stdin is required for containers with -t/--tty=true".into()));
+    }
+    if flags.on("rm") && !attach {
+        return Err(Failure::Usage("--rm should only be used for attached containers".into()));
+    }
+    Ok((name, attach))
+}
+
+async fn create(change: &Change<'_>, name: &str) -> Result<Info> {
+    let session = change.session;
+    let flags = &session.flags;
+    let mut pod = pod(flags, name)?;
+    if session.settings()?.namespace_given {
+        pod["metadata"]["namespace"] = session.namespace()?.into();
+    }
+    let pod = overridden(session, pod, ("", "v1", "Pod"))?;
+    let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(session.namespace()?).to_string();
+    let mapping = session.mapping("pods").await?;
+    let pod = super::change::as_go_writes(pod);
+    let object = if change.local() {
+        pod
+    } else {
+        let pod = if flags.on("save-config") { super::change::with_last_applied_typed(&pod) } else { pod };
+        change.send(Call::post(mapping.collection(&namespace), &pod), "kubectl-run").await?
+    };
+    Ok(Info { mapping, namespace, name: name.to_string(), object, source: String::new() })
+}
+
+/// What `--rm` does at the end.
+async fn remove(session: &Session, info: &Info) -> Result<()> {
+    let flags = &session.flags;
+    let grace = if flags.on("force") { 0 } else { flags.integer("grace-period") };
+    let options = super::delete::options(session, grace)?;
+    match session.send(&Call::delete(info.path(), &options)).await {
+        Err(failure) if failure.is_not_found() => {}
+        other => _ = other?,
+    }
+    if !flags.on("quiet") {
+        terminal::outln(&format!("pod {:?} deleted from {} namespace", info.name, info.namespace));
+    }
+    Ok(())
 }
 
 /// The service in front of the pod.
@@ -155,39 +164,50 @@ async fn expose(change: &Change<'_>, name: &str, namespace: &str, labels: &Value
     Ok(())
 }
 
-fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
-    let flags = &session.flags;
+/// The pod that the flags describe.
+fn pod(flags: &Parsed, name: &str) -> Result<Value> {
+    let container = container(flags, name)?;
+    let restart = flags.text("restart");
+    if !["Always", "OnFailure", "Never"].contains(&restart) {
+        return Err(Failure::Usage(format!("invalid restart policy: {restart}")));
+    }
+    let labels = match flags.text("labels") {
+        "" => json!({"run": name}),
+        given => super::expose::labels(given)?.into(),
+    };
+    let mut metadata = json!({"name": name, "labels": labels});
+    for annotation in flags.list("annotations") {
+        let (key, value) = annotation.split_once('=').unwrap_or((&annotation, ""));
+        metadata["annotations"][key] = value.into();
+    }
+    let spec = json!({"containers": [container], "restartPolicy": restart, "dnsPolicy": "ClusterFirst"});
+    Ok(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
+}
+
+fn container(flags: &Parsed, name: &str) -> Result<Value> {
     let image = flags.text("image");
     if image.chars().any(|letter| letter.is_whitespace() || letter.is_control()) {
         return Err(Failure::message(format!("Invalid image name {image:?}: invalid reference format")));
     }
     let mut container = json!({"name": name, "image": image});
+    let command = &flags.arguments[flags.dash.unwrap_or(1)..];
     if !command.is_empty() {
         container[if flags.on("command") { "command" } else { "args" }] = json!(command);
     }
-    let mut env = Vec::new();
-    for pair in flags.list("env") {
-        let Some((key, value)) = pair.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-            return Err(Failure::message(format!("invalid env: {pair}")));
-        };
-        env.push(json!({"name": key, "value": value}));
-    }
+    let env = environment(&flags.list("env"))?;
     if !env.is_empty() {
         container["env"] = env.into();
     }
-    if !flags.text("port").is_empty() {
-        let port: i64 = flags
-            .text("port")
-            .parse()
-            .map_err(|_| Failure::message(format!("strconv.Atoi: parsing {:?}: invalid syntax", flags.text("port"))))?;
-        container["ports"] = json!([{"containerPort": port}]);
+    let port = flags.text("port");
+    if !port.is_empty() {
+        let number: i64 =
+            port.parse().map_err(|_| Failure::message(format!("strconv.Atoi: parsing {port:?}: invalid syntax")))?;
+        container["ports"] = json!([{"containerPort": number}]);
     }
-    let policy = flags.text("image-pull-policy");
-    if !["", "Always", "IfNotPresent", "Never"].contains(&policy) {
-        return session.usage(format!("invalid image pull policy: {policy}"));
-    }
-    if !flags.text("image-pull-policy").is_empty() {
-        container["imagePullPolicy"] = flags.text("image-pull-policy").into();
+    match flags.text("image-pull-policy") {
+        "" => {}
+        policy @ ("Always" | "IfNotPresent" | "Never") => container["imagePullPolicy"] = policy.into(),
+        policy => return Err(Failure::Usage(format!("invalid image pull policy: {policy}"))),
     }
     if flags.on("privileged") {
         container["securityContext"] = json!({"privileged": true});
@@ -201,44 +221,34 @@ fn pod(session: &Session, name: &str, command: &[String]) -> Result<Value> {
     if flags.on("tty") {
         container["tty"] = true.into();
     }
-    let restart = flags.text("restart");
-    if !["Always", "OnFailure", "Never"].contains(&restart) {
-        return session.usage(format!("invalid restart policy: {restart}"));
-    }
-    let labels = match flags.text("labels") {
-        "" => json!({"run": name}),
-        given => super::expose::labels(given)?.into(),
+    Ok(container)
+}
+
+fn environment(pairs: &[String]) -> Result<Vec<Value>> {
+    let variable = |pair: &String| match pair.split_once('=').filter(|(key, _)| !key.is_empty()) {
+        Some((key, value)) => Ok(json!({"name": key, "value": value})),
+        None => Err(Failure::message(format!("invalid env: {pair}"))),
     };
-    let mut metadata = json!({"name": name, "labels": labels});
-    for annotation in flags.list("annotations") {
-        let (key, value) = annotation.split_once('=').unwrap_or((&annotation, ""));
-        metadata["annotations"][key] = value.into();
-    }
-    if session.settings()?.namespace_given {
-        metadata["namespace"] = session.namespace()?.into();
-    }
-    Ok(
-        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], "restartPolicy": restart, "dnsPolicy": "ClusterFirst"}}),
-    )
+    pairs.iter().map(variable).collect()
 }
 
 /// The object after `--overrides`.
-pub fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)) -> Result<Value> {
+pub(crate) fn overridden(session: &Session, mut object: Value, kind: (&str, &str, &str)) -> Result<Value> {
     let text = session.flags.text("overrides");
     if text.is_empty() {
         return Ok(object);
     }
     let patch: Value = serde_json::from_str(text).map_err(|_| Failure::message("Invalid JSON Patch"))?;
     let changed = match session.flags.text("override-type") {
-        "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(|error| error.to_string()),
-        "json" => machinery::patch::json::apply(&mut object, &patch).map_err(|error| error.to_string()),
+        "merge" => machinery::patch::merge::apply(&mut object, &patch).map_err(Failure::of),
+        "json" => machinery::patch::json::apply(&mut object, &patch).map_err(Failure::of),
         "strategic" => match api::schema::type_named(kind.0, kind.1, kind.2) {
-            Some(ty) => machinery::patch::strategic::apply(ty, &mut object, &patch).map_err(|error| error.to_string()),
-            None => Err("no strategic merge for this kind".into()),
+            Some(ty) => machinery::patch::strategic::apply(ty, &mut object, &patch).map_err(Failure::of),
+            None => Err(Failure::message("no strategic merge for this kind")),
         },
-        other => Err(format!("invalid override type: {other}")),
+        other => Err(Failure::message(format!("invalid override type: {other}"))),
     };
-    changed.map_err(Failure::message)?;
+    changed?;
     Ok(object)
 }
 
@@ -284,7 +294,7 @@ async fn attached(session: &Session, info: &Info) -> Result<()> {
         return Ok(());
     }
     // With another restart policy it has an end, and the end has a code.
-    let path = Template::parse("{.status.containerStatuses[0].state.terminated.exitCode}").map_err(Failure::message)?;
+    let path = Template::parse("{.status.containerStatuses[0].state.terminated.exitCode}").map_err(Failure::of)?;
     let done =
         wait::one(session, info, &Until::Field { path, value: None }, Some(Duration::from_secs(7 * 24 * 3600))).await?;
     let terminated = &done["status"]["containerStatuses"][0]["state"]["terminated"];
@@ -308,5 +318,54 @@ fn started(pod: &Value) -> bool {
             .flatten()
             .any(|status| status["state"]["running"].is_object() || status["state"]["terminated"].is_object()),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(line: &str) -> Parsed {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Parsed::parse(COMMAND.flags, &line).unwrap()
+    }
+
+    fn refused(line: &str) -> String {
+        let flags = flags(line);
+        check(&flags).map(|_| ()).and_then(|()| pod(&flags, "web").map(|_| ())).unwrap_err().text()
+    }
+
+    #[test]
+    fn a_pod_is_what_the_flags_say() {
+        let flags = flags("web --image=nginx --env=A=b --port=80 -i --restart=Never --annotations=k=v -- sleep 1");
+        assert_eq!(check(&flags).unwrap(), (&"web".to_string(), true));
+        let pod = pod(&flags, "web").unwrap();
+        assert_eq!(pod["metadata"], json!({"name": "web", "labels": {"run": "web"}, "annotations": {"k": "v"}}));
+        let container = json!({"name": "web", "image": "nginx", "args": ["sleep", "1"], "stdin": true,
+            "stdinOnce": true, "env": [{"name": "A", "value": "b"}], "ports": [{"containerPort": 80}]});
+        let spec = json!({"containers": [container], "restartPolicy": "Never", "dnsPolicy": "ClusterFirst"});
+        assert_eq!(pod["spec"], spec);
+    }
+
+    #[test]
+    fn words_behind_the_name_are_arguments_or_the_command() {
+        let container = |line: &str| super::container(&flags(line), "web").unwrap();
+        assert_eq!(container("web --image=a x y")["args"], json!(["x", "y"]));
+        assert_eq!(container("web --image=a --command -- x")["command"], json!(["x"]));
+        assert!(container("web --image=a")["args"].is_null());
+        assert_eq!(container("web --image=a --privileged")["securityContext"]["privileged"], true);
+        assert_eq!(container("web --image=a --image-pull-policy=Never")["imagePullPolicy"], "Never");
+    }
+
+    #[test]
+    fn what_makes_no_pod_is_refused() {
+        assert_eq!(refused("web"), "required flag(s) \"image\" not set");
+        assert_eq!(refused("--image=a -- x"), "NAME is required for run");
+        assert_eq!(refused("web --image=a -t"), "-i/--stdin is required for containers with -t/--tty=true");
+        assert_eq!(refused("web --image=a --rm"), "--rm should only be used for attached containers");
+        assert_eq!(refused("web --image=a --env==x"), "invalid env: =x");
+        assert_eq!(refused("web --image=a --port=x"), "strconv.Atoi: parsing \"x\": invalid syntax");
+        assert_eq!(refused("web --image=a --restart=Once"), "invalid restart policy: Once");
+        assert_eq!(refused("web --image=a --image-pull-policy=Once"), "invalid image pull policy: Once");
     }
 }

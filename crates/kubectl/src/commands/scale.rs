@@ -11,7 +11,7 @@ use crate::resource::Info;
 use crate::resource::select::{FILES, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "scale",
     group: super::DEPLOY,
     short: "Set a new size for a deployment, replica set, or replication controller.",

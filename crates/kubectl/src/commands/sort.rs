@@ -2,26 +2,26 @@
 
 use std::cmp::Ordering;
 
+use machinery::jsonpath::Template;
 use machinery::quantity::Quantity;
 use serde_json::Value;
 
 use crate::failure::{Failure, Result};
-use crate::output::jsonpath::Template;
 
-pub fn sort_rows(table: &mut Value, by: &str) -> Result<()> {
+pub(super) fn sort_rows(table: &mut Value, by: &str) -> Result<()> {
     let Some(Value::Array(rows)) = table.get_mut("rows") else { return Ok(()) };
     sort(rows, by, |row| &row["object"])
 }
 
-pub fn sort_objects(items: &mut [Value], by: &str) -> Result<()> {
+pub(super) fn sort_objects(items: &mut [Value], by: &str) -> Result<()> {
     sort(items, by, |item| item)
 }
 
 fn sort(items: &mut [Value], by: &str, object: fn(&Value) -> &Value) -> Result<()> {
-    let path = Template::relaxed(by).map_err(Failure::message)?;
+    let path = Template::relaxed(by).map_err(Failure::of)?;
     let mut keyed = Vec::new();
     for item in items.iter() {
-        let value = path.values(object(item)).map_err(Failure::message)?.first().map(|value| (*value).clone());
+        let value = path.values(object(item)).map_err(Failure::of)?.first().map(|value| (*value).clone());
         keyed.push((value, item.clone()));
     }
     if !keyed.is_empty() && keyed.iter().all(|(key, _)| key.is_none()) {
@@ -57,7 +57,7 @@ fn compare(one: &Value, other: &Value) -> Ordering {
 }
 
 /// Numbers inside of texts count as numbers: `pod-2` before `pod-10`.
-pub fn natural(one: &str, other: &str) -> Ordering {
+fn natural(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();

@@ -15,7 +15,7 @@ use crate::flags::{Flag, Parsed};
 use crate::session::Session;
 use crate::terminal;
 
-pub struct Streams {
+pub(super) struct Streams {
     pub stdin: bool,
     pub tty: bool,
     /// The bytes that end the session and leave the process alone.
@@ -24,11 +24,11 @@ pub struct Streams {
 
 const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 
-pub const DETACH: &[Flag] =
+pub(super) const DETACH: &[Flag] =
     &[Flag::text("detach-keys", DETACH_KEYS, "The keys that end the session and leave the process alone.")];
 
 /// The keys of `--detach-keys`; commands without the flag have the usual ones.
-pub fn detach_keys(flags: &Parsed) -> Result<Vec<u8>> {
+pub(super) fn detach_keys(flags: &Parsed) -> Result<Vec<u8>> {
     let given = if flags.has("detach-keys") { flags.text("detach-keys") } else { "" };
     let given = if given.is_empty() { DETACH_KEYS } else { given };
     given.split(',').map(key).collect()
@@ -65,9 +65,10 @@ impl Detacher {
             }
             // It was something else; what was kept back belongs to it.
             out.extend(&self.keys[..std::mem::take(&mut self.seen)]);
-            match *byte == self.keys[0] {
-                true if self.keys.len() > 1 => self.seen = 1,
-                _ => out.push(*byte),
+            if *byte == self.keys[0] && self.keys.len() > 1 {
+                self.seen = 1;
+            } else {
+                out.push(*byte);
             }
         }
         (out, false)
@@ -76,7 +77,7 @@ impl Detacher {
 
 impl Streams {
     /// A terminal is only possible where there is one.
-    pub fn checked(mut self) -> Streams {
+    pub(super) fn checked(mut self) -> Streams {
         if self.tty && self.stdin && !std::io::stdin().is_terminal() {
             terminal::errln("Unable to use a TTY - input is not a terminal or the right kind of file");
             self.tty = false;
@@ -87,7 +88,7 @@ impl Streams {
         self
     }
 
-    pub fn parameters(&self, container: &str) -> AttachParams {
+    pub(crate) fn parameters(&self, container: &str) -> AttachParams {
         AttachParams {
             container: Some(container.to_string()),
             stdin: self.stdin,
@@ -101,11 +102,11 @@ impl Streams {
     }
 }
 
-pub fn pods(session: &Session, namespace: &str) -> Result<Api<Pod>> {
+pub(crate) fn pods(session: &Session, namespace: &str) -> Result<Api<Pod>> {
     Ok(Api::namespaced(session.client()?.clone(), namespace))
 }
 
-pub async fn exec(
+pub(crate) async fn exec(
     session: &Session,
     pod: &Value,
     container: &str,
@@ -117,7 +118,12 @@ pub async fn exec(
     pods(session, namespace)?.exec(name, command, &parameters).await.map_err(|error| upgraded(session, &error))
 }
 
-pub async fn attach(session: &Session, pod: &Value, container: &str, streams: &Streams) -> Result<AttachedProcess> {
+pub(crate) async fn attach(
+    session: &Session,
+    pod: &Value,
+    container: &str,
+    streams: &Streams,
+) -> Result<AttachedProcess> {
     let (namespace, name) = place(pod);
     let parameters = streams.parameters(container);
     pods(session, namespace)?.attach(name, &parameters).await.map_err(|error| upgraded(session, &error))
@@ -161,52 +167,15 @@ fn size() -> Option<TerminalSize> {
 }
 
 /// Carries all streams until the process ends, and answers as it did; or until the session is detached from.
-pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> {
-    let _raw = streams.tty.then(Raw::enter);
-    if let Some(mut sender) = process.terminal_size().filter(|_| streams.tty) {
-        tokio::spawn(async move {
-            let Ok(mut changed) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else {
-                return;
-            };
-            loop {
-                if let Some(size) = size()
-                    && sender.send(size).await.is_err()
-                {
-                    return;
-                }
-                if changed.recv().await.is_none() {
-                    return;
-                }
-            }
-        });
+pub(crate) async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> {
+    let raw = streams.tty.then(Raw::enter);
+    if let Some(sender) = process.terminal_size().filter(|_| streams.tty) {
+        tokio::spawn(follow_size(sender));
     }
     let (detached, detaching) = tokio::sync::oneshot::channel::<()>();
-    if let Some(mut input) = process.stdin() {
-        let mut detacher = streams.detach.clone().map(|keys| Detacher { keys, seen: 0 });
-        tokio::spawn(async move {
-            let mut stdin = tokio::io::stdin();
-            let mut buffer = vec![0; 32 << 10];
-            loop {
-                match stdin.read(&mut buffer).await {
-                    Ok(0) | Err(_) => break,
-                    Ok(count) => {
-                        let (typed, detach) = match &mut detacher {
-                            Some(detacher) => detacher.pass(&buffer[..count]),
-                            None => (buffer[..count].to_vec(), false),
-                        };
-                        if input.write_all(&typed).await.is_err() {
-                            return;
-                        }
-                        if detach {
-                            // Nobody waits any more where the process has ended meanwhile.
-                            let _ = detached.send(());
-                            return;
-                        }
-                    }
-                }
-            }
-            let _ = input.shutdown().await;
-        });
+    if let Some(input) = process.stdin() {
+        let detacher = streams.detach.clone().map(|keys| Detacher { keys, seen: 0 });
+        tokio::spawn(pass_input(input, detacher, detached));
     }
     let status = process.take_status();
     let output = process.stdout().map(|stream| tokio::spawn(copy(stream, terminal::out_bytes)));
@@ -227,8 +196,54 @@ pub async fn run(mut process: AttachedProcess, streams: &Streams) -> Result<()> 
         let _ = tokio::time::timeout(Duration::from_secs(5), stream).await;
     }
     let Some(status) = status else { return Ok(()) };
-    drop(_raw);
+    drop(raw);
     outcome(&serde_json::to_value(status).unwrap_or_default())
+}
+
+/// Tells the size of the terminal, now and whenever it changes.
+async fn follow_size(mut sender: impl futures::Sink<TerminalSize> + Unpin) {
+    let Ok(mut changed) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::window_change()) else {
+        return;
+    };
+    loop {
+        if let Some(size) = size()
+            && sender.send(size).await.is_err()
+        {
+            return;
+        }
+        if changed.recv().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// What is typed goes to the process, until it ends or the keys that detach are typed.
+async fn pass_input(
+    mut input: impl tokio::io::AsyncWrite + Unpin,
+    mut detacher: Option<Detacher>,
+    detached: tokio::sync::oneshot::Sender<()>,
+) {
+    let mut stdin = tokio::io::stdin();
+    let mut buffer = vec![0; 32 << 10];
+    loop {
+        let count = match stdin.read(&mut buffer).await {
+            Ok(0) | Err(_) => break,
+            Ok(count) => count,
+        };
+        let (typed, detach) = match &mut detacher {
+            Some(detacher) => detacher.pass(&buffer[..count]),
+            None => (buffer[..count].to_vec(), false),
+        };
+        if input.write_all(&typed).await.is_err() {
+            return;
+        }
+        if detach {
+            // Nobody waits any more where the process has ended meanwhile.
+            let _ = detached.send(());
+            return;
+        }
+    }
+    let _ = input.shutdown().await;
 }
 
 fn err_bytes(bytes: &[u8]) {
@@ -247,7 +262,7 @@ async fn copy(mut stream: impl tokio::io::AsyncRead + Unpin, print: fn(&[u8])) {
 }
 
 /// The process's own exit code becomes ours.
-pub fn outcome(status: &Value) -> Result<()> {
+pub(super) fn outcome(status: &Value) -> Result<()> {
     if status["status"] == "Success" {
         return Ok(());
     }

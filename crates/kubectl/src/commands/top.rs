@@ -11,7 +11,7 @@ use crate::resource::select::SELECTOR;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "top",
     group: super::CLUSTER,
     short: "Display resource (CPU/memory) usage.",
@@ -188,16 +188,18 @@ async fn pods(session: &Session) -> Result<()> {
     let only = one(session, "pod [NAME | -l label]", "only one of NAME or selector can be provided")?;
     let all = session.flags.on("all-namespaces");
     let place = only.map(|name| format!("/{name}")).unwrap_or_default();
-    let path = match all {
-        true => format!("/apis/metrics.k8s.io/v1beta1/pods{place}"),
-        false => format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods{place}", session.namespace()?),
+    let path = if all {
+        format!("/apis/metrics.k8s.io/v1beta1/pods{place}")
+    } else {
+        format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods{place}", session.namespace()?)
     };
     let mut found = metrics(session, path).await?;
     if found.is_empty() {
         why_unmeasured(session).await?;
-        terminal::errln(&match all {
-            true => "No resources found".to_string(),
-            false => format!("No resources found in {} namespace.", session.namespace()?),
+        terminal::errln(&if all {
+            "No resources found".to_string()
+        } else {
+            format!("No resources found in {} namespace.", session.namespace()?)
         });
         return Ok(());
     }

@@ -16,7 +16,7 @@ const ANNOTATION_MANAGER: &str = "kubectl-last-applied";
 const TRIES: usize = 5;
 
 /// The object with the annotation in good hands.
-pub async fn keep_annotation(
+pub(super) async fn keep_annotation(
     change: &Change<'_>,
     info: &Info,
     path: &str,
@@ -37,7 +37,12 @@ pub async fn keep_annotation(
 }
 
 /// Makes what managers of patches own the property of `manager`, and tells whether anything had to be done.
-pub async fn managers(change: &Change<'_>, info: &Info, mut applied: Value, manager: &str) -> Result<(Value, bool)> {
+pub(super) async fn managers(
+    change: &Change<'_>,
+    info: &Info,
+    mut applied: Value,
+    manager: &str,
+) -> Result<(Value, bool)> {
     let old = owners(&applied, "Update");
     for tries in 0.. {
         let Some(fields) = upgraded(&applied["metadata"]["managedFields"], &old, manager) else {

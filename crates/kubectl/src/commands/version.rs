@@ -9,7 +9,7 @@ use crate::output::json as go_json;
 use crate::session::{Call, Session, go_architecture};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "version",
     group: super::OTHER,
     short: "Print the client and server version information for the current context.",

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use machinery::jsonpath::Template;
 use serde_json::Value;
 
 use crate::command::Command;
 use crate::failure::{self, Failure, Result};
 use crate::flags::Flag;
-use crate::output::jsonpath::{self, Template};
 use crate::output::{self, Format};
 use crate::resource::Info;
 use crate::resource::select::{FILES_RECURSIVE, Query, SELECTOR, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "wait",
     group: super::ADVANCED,
     short: "Wait for a specific condition on one or many resources.",
@@ -34,7 +34,8 @@ const FLAGS: &[Flag] = &[
     Flag::duration("timeout", "30s", "How long to wait; 0 looks once, a negative value waits for a week."),
 ];
 
-pub enum Until {
+#[derive(Debug)]
+pub(super) enum Until {
     Created,
     /// Gone, or another object of the same name; an empty uid stands for any.
     Deleted {
@@ -86,7 +87,7 @@ impl Until {
             ));
         }
         let value = value.map(|value| value.trim_matches('\'').trim_matches('"').to_string());
-        Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::message)?, value })
+        Ok(Until::Field { path: Template::relaxed(path).map_err(Failure::of)?, value })
     }
 
     /// Is it so? `None` is an object that is not there.
@@ -100,7 +101,7 @@ impl Until {
             (_, None) => false,
             (Until::Condition { name, value }, Some(object)) => condition_met(object, name, value),
             (Until::Field { path, value }, Some(object)) => {
-                let found = path.values(object).map_err(Failure::message)?;
+                let found = path.values(object).map_err(Failure::of)?;
                 match (value, &found[..]) {
                     (_, []) => false,
                     (None, found) => found.iter().any(|value| !value.is_null()),
@@ -112,7 +113,7 @@ impl Until {
                             "jsonpath leads to a nested object or list which is not supported",
                         ));
                     }
-                    (Some(wanted), [value]) => jsonpath::text(value) == *wanted,
+                    (Some(wanted), [value]) => output::json::text(value) == *wanted,
                 }
             }
         })
@@ -140,17 +141,8 @@ fn condition_met(object: &Value, name: &str, value: &str) -> bool {
 
 async fn run(session: &Session) -> Result<()> {
     let flags = &session.flags;
-    let conditions = flags.list("for");
-    if conditions.is_empty() {
-        return Err(Failure::message("unrecognized condition: []"));
-    }
-    let conditions: Vec<Until> = conditions.iter().map(|text| Until::parse(text)).collect::<Result<_>>()?;
+    let conditions = conditions(&flags.list("for"))?;
     let format = Format::from(flags, false)?;
-    let seconds = flags.seconds("timeout");
-    let limit = match seconds {
-        seconds if seconds < 0.0 => None,
-        seconds => Some(Duration::from_secs_f64(seconds)),
-    };
     let query = Query { chunk: 500, ..Query::from(session) };
     if query.arguments.is_empty() && !query.has_files() {
         return Err(Failure::message(super::NO_RESOURCES));
@@ -160,60 +152,81 @@ async fn run(session: &Session) -> Result<()> {
     if !selective && wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_))) {
         return Err(Failure::message("resource(s) were provided, but no name was specified"));
     }
-    let deadline = limit.map(|limit| tokio::time::Instant::now() + limit);
-    let creating = conditions.iter().any(|until| matches!(until, Until::Created));
-    let deleting = conditions.iter().any(|until| matches!(until, Until::Deleted { .. }));
-    let mut found = false;
+    let deadline = Deadline::from(flags.seconds("timeout"));
+    // All are looked at before the first is waited for: one may go while another is waited for.
     let mut waited_for = Vec::new();
     for wanted in wanted {
-        let infos = match wanted {
-            Wanted::Named { mapping, name } if deleting && !creating => {
-                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
-                // What is not there is gone already, and nothing needs to be said.
-                match session.send(&Call::get(mapping.object(&namespace, &name))).await {
-                    Err(failure) if failure.is_not_found() => Ok(Vec::new()),
-                    Err(failure) => Err(failure),
-                    Ok(object) => Ok(vec![Info { mapping, namespace, name, object, source: String::new() }]),
-                }
-            }
-            Wanted::Named { mapping, name } if creating => {
-                let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
-                Ok(vec![Info { mapping, namespace, name, object: Value::Null, source: String::new() }])
-            }
-            Wanted::Local(info) if creating || deleting => Ok(vec![info]),
-            wanted => session.fetch(&query, wanted).await,
-        };
-        match infos {
-            Ok(infos) => waited_for.push(infos),
+        match fetch(session, &query, wanted, &conditions).await {
+            Ok(infos) => waited_for.extend(infos),
             Err(failure) => failures.push(failure),
         }
     }
-    // All are looked at before the first is waited for: one may go while another is waited for.
-    for infos in waited_for {
-        found |= !infos.is_empty();
-        for info in infos {
-            for until in &conditions {
-                let left = deadline.map(|deadline| deadline.saturating_duration_since(tokio::time::Instant::now()));
-                // A limit that others have used up is not one of zero, which only looks once.
-                let left = left.map(|left| if seconds > 0.0 { left.max(Duration::from_millis(1)) } else { left });
-                match one(session, &info, until, left).await {
-                    // Each condition is told of as it is met; behind one that is not, nobody looks.
-                    Ok(object) => tell(&format, &info, &object)?,
-                    Err(failure) => {
-                        failures.push(failure);
-                        break;
-                    }
+    if waited_for.is_empty() && failures.is_empty() {
+        let deleting = conditions.iter().any(|until| matches!(until, Until::Deleted { .. }));
+        return if deleting { Ok(()) } else { Err(Failure::message("no matching resources found")) };
+    }
+    for info in waited_for {
+        for until in &conditions {
+            match one(session, &info, until, deadline.left()).await {
+                // Each condition is told of as it is met; behind one that is not, nobody looks.
+                Ok(object) => tell(&format, &info, &object)?,
+                Err(failure) => {
+                    failures.push(failure);
+                    break;
                 }
             }
         }
     }
-    if !found && failures.is_empty() {
-        if deleting {
-            return Ok(());
-        }
-        return Err(Failure::message("no matching resources found"));
-    }
     failure::all(failures)
+}
+
+fn conditions(texts: &[String]) -> Result<Vec<Until>> {
+    if texts.is_empty() {
+        return Err(Failure::message("unrecognized condition: []"));
+    }
+    texts.iter().map(|text| Until::parse(text)).collect()
+}
+
+/// Until when all objects together may be waited for. None stands for a negative limit.
+struct Deadline {
+    at: Option<tokio::time::Instant>,
+    /// A limit of zero looks once.
+    once: bool,
+}
+
+impl Deadline {
+    fn from(seconds: f64) -> Deadline {
+        let at = (seconds >= 0.0).then(|| tokio::time::Instant::now() + Duration::from_secs_f64(seconds));
+        Deadline { at, once: seconds == 0.0 }
+    }
+
+    fn left(&self) -> Option<Duration> {
+        let left = self.at?.saturating_duration_since(tokio::time::Instant::now());
+        // A limit that others have used up is not one of zero, which only looks once.
+        Some(if self.once { left } else { left.max(Duration::from_millis(1)) })
+    }
+}
+
+/// The objects as they are now, as far as the conditions need them to be there.
+async fn fetch(session: &Session, query: &Query, wanted: Wanted, conditions: &[Until]) -> Result<Vec<Info>> {
+    let creating = conditions.iter().any(|until| matches!(until, Until::Created));
+    let deleting = conditions.iter().any(|until| matches!(until, Until::Deleted { .. }));
+    match wanted {
+        Wanted::Named { mapping, name } if creating || deleting => {
+            let namespace = if mapping.namespaced { session.namespace()?.to_string() } else { String::new() };
+            let mut info = Info { mapping, namespace, name, object: Value::Null, source: String::new() };
+            if !creating {
+                // What is not there is gone already, and nothing needs to be said.
+                info.object = match session.send(&Call::get(info.path())).await {
+                    Err(failure) if failure.is_not_found() => return Ok(Vec::new()),
+                    other => other?,
+                };
+            }
+            Ok(vec![info])
+        }
+        Wanted::Local(info) if creating || deleting => Ok(vec![info]),
+        wanted => session.fetch(query, wanted).await,
+    }
 }
 
 fn tell(format: &Format, info: &Info, object: &Value) -> Result<()> {
@@ -226,7 +239,7 @@ fn tell(format: &Format, info: &Info, object: &Value) -> Result<()> {
 }
 
 /// Waits for one object and answers with it, as far as it is known. No limit stands for a week.
-pub async fn one(session: &Session, info: &Info, until: &Until, limit: Option<Duration>) -> Result<Value> {
+pub(crate) async fn one(session: &Session, info: &Info, until: &Until, limit: Option<Duration>) -> Result<Value> {
     let limit = limit.unwrap_or(Duration::from_secs(7 * 24 * 3600));
     let waiting = look_and_watch(session, info, until);
     // One look is always taken, whatever the limit.
@@ -310,5 +323,43 @@ mod tests {
         assert!(Until::parse("never").is_err());
         let two = Until::parse("jsonpath={.status.list[*]}=1").unwrap_or_else(|_| panic!());
         assert!(two.met(Some(&pod)).is_err());
+    }
+
+    #[test]
+    fn values_may_hold_equal_signs() {
+        let value = |text: &str| match Until::parse(text).unwrap() {
+            Until::Field { value, .. } => value,
+            _ => panic!("{text}"),
+        };
+        assert_eq!(value("jsonpath={.a}=b=c"), Some("b=c".into()));
+        assert_eq!(value("jsonpath=.a=b"), Some("b".into()));
+        assert_eq!(value("jsonpath={.a}"), None);
+        assert!(Until::parse("jsonpath={.a}=").is_err());
+        let nested = Until::parse("jsonpath={.a}=x").unwrap();
+        let failure = nested.met(Some(&json!({"a": {"b": 1}}))).unwrap_err();
+        assert_eq!(failure.text(), "jsonpath leads to a nested object or list which is not supported");
+    }
+
+    #[test]
+    fn an_object_of_the_same_name_is_another_one() {
+        let until = Until::Deleted { uid: "1".into() };
+        let met = |object: Option<Value>| until.met(object.as_ref()).unwrap();
+        assert!(met(None) && met(Some(json!({"metadata": {"uid": "2"}}))));
+        assert!(!met(Some(json!({"metadata": {"uid": "1"}}))));
+        assert!(!Until::Created.met(None).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_used_up_limit_is_not_zero() {
+        assert_eq!(Deadline::from(-1.0).left(), None);
+        assert_eq!(Deadline::from(0.0).left(), Some(Duration::ZERO));
+        let used = Deadline { at: Some(tokio::time::Instant::now()), once: false };
+        assert_eq!(used.left(), Some(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn something_must_be_waited_for() {
+        assert_eq!(conditions(&[]).err().map(|failure| failure.text()).unwrap(), "unrecognized condition: []");
+        assert_eq!(conditions(&["delete".into(), "condition=Ready".into()]).unwrap().len(), 2);
     }
 }

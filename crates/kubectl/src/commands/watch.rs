@@ -10,7 +10,7 @@ use crate::resource::select::{Query, Wanted};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub async fn run(session: &Session, query: &Query, format: &Format) -> Result<()> {
+pub(crate) async fn run(session: &Session, query: &Query, format: &Format) -> Result<()> {
     let watching = watch(session, query, format);
     match session.request_timeout()? {
         // The timeout is how long to watch, and its end is no failure.

@@ -8,28 +8,28 @@ mod plugins;
 
 use crate::command::{Command, GLOBAL};
 use crate::commands::{HIDDEN, ROOT};
-use crate::flags::{Flag, Kind, Parsed};
+use crate::flags::{Flag, FlagError, Kind, Parsed};
 use crate::session::Session;
 use crate::{Found, help, terminal};
 
 /// What the shell shall do with the candidates; a sum of these.
-pub mod directive {
-    pub const DEFAULT: u8 = 0;
-    pub const NO_SPACE: u8 = 2;
-    pub const NO_FILES: u8 = 4;
+pub(crate) mod directive {
+    pub(crate) const DEFAULT: u8 = 0;
+    pub(crate) const NO_SPACE: u8 = 2;
+    pub(crate) const NO_FILES: u8 = 4;
     /// The candidates are the endings that files may have.
-    pub const FILE_ENDINGS: u8 = 8;
+    pub(crate) const FILE_ENDINGS: u8 = 8;
 }
 
 /// Candidates, each with a tab and its meaning where it has one, and the directive.
 type Answer = (Vec<String>, u8);
 
 /// The words of the scripts that call this program: with meanings, and without.
-pub fn is_request(word: &str) -> bool {
+pub(crate) fn is_request(word: &str) -> bool {
     ["__complete", "__completeNoDesc"].contains(&word)
 }
 
-pub fn main(request: &str, words: &[String]) -> i32 {
+pub(crate) fn main(request: &str, words: &[String]) -> i32 {
     let Some((last, before)) = words.split_last() else {
         terminal::errln("error: requires at least 1 arg(s), only received 0");
         return 1;
@@ -96,7 +96,7 @@ async fn answer(before: &[String], last: &str) -> Answer {
     let tables: Vec<&[Flag]> = command.flags.iter().copied().chain([GLOBAL]).collect();
     let (words, value) = match value_of(command, &words, last) {
         Ok(found) => found,
-        Err(name) => {
+        Err(UnknownFlag(name)) => {
             // A line that cannot be read is told before a flag that is not known.
             if let Err(error) = Parsed::parse(&tables, &words) {
                 return unreadable(&words, &error);
@@ -139,9 +139,12 @@ async fn answer(before: &[String], last: &str) -> Answer {
     }
 }
 
-fn unreadable(words: &[String], error: &str) -> Answer {
+fn unreadable(words: &[String], error: &FlagError) -> Answer {
     failed(&format!("Error while parsing flags from args [{}]: {error}", words.join(" ")))
 }
+
+/// A flag on the line that the command does not have.
+struct UnknownFlag(String);
 
 /// The flag whose value is being written, with what of it is there, and the words without that flag.
 /// Where the line names a flag the command does not have, that name.
@@ -150,13 +153,13 @@ fn value_of<'a>(
     command: &'static Command,
     words: &[String],
     last: &'a str,
-) -> Result<(Vec<String>, Value<'a>), String> {
+) -> Result<(Vec<String>, Value<'a>), UnknownFlag> {
     let known = |name: &str| {
         let mut all = command.flags.iter().flat_map(|table| table.iter()).chain(GLOBAL);
         let mut letters = name.chars();
         match (letters.next(), letters.next()) {
-            (Some(letter), None) => all.find(|flag| flag.short == Some(letter)).ok_or(name.to_string()),
-            _ => all.find(|flag| flag.name == name).ok_or(name.to_string()),
+            (Some(letter), None) => all.find(|flag| flag.short == Some(letter)).ok_or_else(|| UnknownFlag(name.into())),
+            _ => all.find(|flag| flag.name == name).ok_or_else(|| UnknownFlag(name.into())),
         }
     };
     if last.starts_with('-') {
@@ -257,7 +260,7 @@ mod tests {
     fn the_flag_whose_value_comes_is_found() {
         let get = ROOT.find("get").unwrap();
         let check = |line: &str, last: &'static str, flag: Option<(&str, &str)>, rest: &str| {
-            let (left, value) = value_of(get, &words(line), last).unwrap();
+            let (left, value) = value_of(get, &words(line), last).unwrap_or_else(|UnknownFlag(name)| panic!("{name}"));
             assert_eq!(value.map(|(flag, begun)| (flag.name, begun)), flag, "{line} {last}");
             assert_eq!(left, words(rest), "{line} {last}");
         };
@@ -267,7 +270,7 @@ mod tests {
         check("pods -w", "", None, "pods -w");
         check("pods --", "", None, "pods --");
         check("pods", "--out", None, "pods");
-        assert_eq!(value_of(get, &words("--bogus"), "").err().as_deref(), Some("bogus"));
+        assert!(matches!(value_of(get, &words("--bogus"), ""), Err(UnknownFlag(name)) if name == "bogus"));
     }
 
     #[test]

@@ -5,10 +5,10 @@ use super::{Answer, debug, directive};
 use crate::commands::plugin;
 
 /// The words that call it.
-pub type Plugin = Vec<String>;
+pub(crate) type Plugin = Vec<String>;
 
 /// Plugins that are commands of their own, not those below a command that is built in.
-pub fn all() -> Vec<Plugin> {
+pub(crate) fn all() -> Vec<Plugin> {
     let mut found: Vec<Plugin> = plugin::names()
         .iter()
         .filter_map(|name| name.strip_prefix("kubectl-"))
@@ -21,7 +21,7 @@ pub fn all() -> Vec<Plugin> {
 }
 
 /// The next words of all plugins that begin with these.
-pub fn under(plugins: &[Plugin], words: &[String]) -> Vec<String> {
+pub(crate) fn under(plugins: &[Plugin], words: &[String]) -> Vec<String> {
     let mut found: Vec<&String> = plugins
         .iter()
         .filter(|plugin| plugin.starts_with(words))
@@ -31,7 +31,7 @@ pub fn under(plugins: &[Plugin], words: &[String]) -> Vec<String> {
     found.into_iter().map(|word| format!("{word}\tThe command {word} is a plugin installed by the user")).collect()
 }
 
-pub fn answer(plugins: &[Plugin], before: &[String], last: &str) -> Option<Answer> {
+pub(crate) fn answer(plugins: &[Plugin], before: &[String], last: &str) -> Option<Answer> {
     let known = |count: &usize| plugins.iter().any(|plugin| plugin.starts_with(&before[..*count]));
     let count = (1..=before.len()).rev().find(known)?;
     let mut found = Vec::new();

@@ -12,7 +12,7 @@ use crate::session::{Call, Session};
 const WITH_PODS: &[&str] =
     &["daemonsets", "deployments", "pods", "jobs", "replicasets", "replicationcontrollers", "services", "statefulsets"];
 
-pub async fn of(session: &Session, source: Source, last: &str) -> Answer {
+pub(crate) async fn of(session: &Session, source: Source, last: &str) -> Answer {
     let arguments = session.arguments();
     let first = arguments.is_empty();
     let begun = |words: Vec<String>| words.into_iter().filter(|word| word.starts_with(last)).collect::<Vec<_>>();

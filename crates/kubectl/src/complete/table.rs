@@ -2,7 +2,7 @@
 
 /// Where candidates come from.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Source {
+pub(crate) enum Source {
     Nothing,
     /// These words.
     Words(&'static [&'static str]),
@@ -130,15 +130,15 @@ const FLAGS: &[(&str, &str, Source)] = &[
     ("kubectl kustomize", "load-restrictor", Words(&["LoadRestrictionsNone", "LoadRestrictionsRootOnly"])),
 ];
 
-pub fn arguments(path: &str) -> Source {
+pub(crate) fn arguments(path: &str) -> Source {
     ARGUMENTS.iter().find(|(known, _)| *known == path).map_or(Nothing, |(_, source)| *source)
 }
 
-pub fn required(path: &str) -> &'static [&'static str] {
+pub(crate) fn required(path: &str) -> &'static [&'static str] {
     REQUIRED.iter().find(|(known, _)| *known == path).map_or(&[], |(_, names)| names)
 }
 
-pub fn flag(path: &str, name: &str) -> Source {
+pub(crate) fn flag(path: &str, name: &str) -> Source {
     let is_it = |(of, known, _): &&(&str, &str, Source)| (of.is_empty() || *of == path) && *known == name;
     // These two set a context's parts instead of choosing them.
     let sets = ["kubectl config set-context", "kubectl config set-credentials"].contains(&path);
@@ -149,7 +149,7 @@ pub fn flag(path: &str, name: &str) -> Source {
 }
 
 #[cfg(test)]
-pub fn paths() -> impl Iterator<Item = &'static str> {
+pub(crate) fn paths() -> impl Iterator<Item = &'static str> {
     let flags = FLAGS.iter().map(|(path, ..)| *path).filter(|path| !path.is_empty());
     ARGUMENTS.iter().map(|(path, _)| *path).chain(REQUIRED.iter().map(|(path, _)| *path)).chain(flags)
 }

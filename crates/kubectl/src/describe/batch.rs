@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::template::pod_template;
 use super::{controller, head, number, plain, tags, text, time};
 
-pub fn job(object: &Value) -> String {
+pub(crate) fn job(object: &Value) -> String {
     let mut out = head(object);
     if object["spec"]["selector"].is_object() {
         out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
@@ -14,10 +14,8 @@ pub fn job(object: &Value) -> String {
     if let Some(owner) = controller(object) {
         out += &format!("Controlled By:\t{owner}\n");
     }
-    let amount = |key: &str| match object["spec"][key].is_null() {
-        true => "<unset>".to_string(),
-        false => plain(&object["spec"][key]),
-    };
+    let amount =
+        |key: &str| if object["spec"][key].is_null() { "<unset>".to_string() } else { plain(&object["spec"][key]) };
     out += &format!("Parallelism:\t{}\nCompletions:\t{}\n", amount("parallelism"), amount("completions"));
     if !object["spec"]["completionMode"].is_null() {
         out += &format!("Completion Mode:\t{}\n", text(object, "/spec/completionMode"));
@@ -71,16 +69,14 @@ fn capped(indexes: &str) -> String {
     }
 }
 
-pub fn cron_job(object: &Value) -> String {
+pub(crate) fn cron_job(object: &Value) -> String {
     let mut out = head(object) + &tags(object);
     out += &format!("Schedule:\t{}\n", text(object, "/spec/schedule"));
     out += &format!("Concurrency Policy:\t{}\n", text(object, "/spec/concurrencyPolicy"));
     out += &format!("Suspend:\t{}\n", title(&object["spec"]["suspend"]));
     out += &format!("Time Zone:\t{}\n", super::or(text(object, "/spec/timeZone"), "<unset>"));
-    let unset = |key: &str| match object["spec"][key].is_null() {
-        true => "<unset>".to_string(),
-        false => plain(&object["spec"][key]),
-    };
+    let unset =
+        |key: &str| if object["spec"][key].is_null() { "<unset>".to_string() } else { plain(&object["spec"][key]) };
     out += &format!("Successful Job History Limit:\t{}\n", unset("successfulJobsHistoryLimit"));
     out += &format!("Failed Job History Limit:\t{}\n", unset("failedJobsHistoryLimit"));
     let deadline = match object["spec"]["startingDeadlineSeconds"].as_i64() {
@@ -91,15 +87,9 @@ pub fn cron_job(object: &Value) -> String {
     let job = &object["spec"]["jobTemplate"];
     out += &format!(
         "Selector:\t{}\n",
-        match job["spec"]["selector"].is_object() {
-            true => super::selector(&job["spec"]["selector"]),
-            false => "<unset>".into(),
-        }
+        if job["spec"]["selector"].is_object() { super::selector(&job["spec"]["selector"]) } else { "<unset>".into() }
     );
-    let amount = |key: &str| match job["spec"][key].is_null() {
-        true => "<unset>".to_string(),
-        false => plain(&job["spec"][key]),
-    };
+    let amount = |key: &str| if job["spec"][key].is_null() { "<unset>".to_string() } else { plain(&job["spec"][key]) };
     out += &format!("Parallelism:\t{}\nCompletions:\t{}\n", amount("parallelism"), amount("completions"));
     if !job["spec"]["activeDeadlineSeconds"].is_null() {
         out += &format!("Active Deadline Seconds:\t{}s\n", number(job, "/spec/activeDeadlineSeconds"));

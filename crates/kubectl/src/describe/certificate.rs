@@ -10,7 +10,7 @@ use x509_parser::x509::X509Name;
 use super::{in_line, items, map, number, text, time};
 use crate::failure::{Failure, Result};
 
-pub fn signing_request(object: &Value) -> Result<String> {
+pub(super) fn signing_request(object: &Value) -> Result<String> {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &format!("Labels:\t{}\n", in_line(&map(object, "/metadata/labels")));
     out += &format!("Annotations:\t{}\n", in_line(&map(object, "/metadata/annotations")));
@@ -113,8 +113,5 @@ fn address(name: &GeneralName) -> Option<String> {
 }
 
 fn listed(title: &str, values: &[String]) -> String {
-    match values.is_empty() {
-        true => String::new(),
-        false => format!("\t{title}:\t{}\n", values.join("\n\t\t")),
-    }
+    if values.is_empty() { String::new() } else { format!("\t{title}:\t{}\n", values.join("\n\t\t")) }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{items, map, number, or, plain, text, time};
 
 /// `statuses` is none for templates. `space` stands before the title of templates' lists.
-pub fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space: &str, pod: &Value) -> String {
+pub(crate) fn containers(title: &str, list: &[Value], statuses: Option<&[Value]>, space: &str, pod: &Value) -> String {
     let none = if list.is_empty() { " <none>" } else { "" };
     let mut out = format!("{space}{title}:{none}\n");
     let name_indent = if space.is_empty() { "  " } else { "   " };
@@ -77,7 +77,7 @@ fn one(container: &Value, status: Option<&Value>, pod: &Value) -> String {
 }
 
 /// The seccomp profile of a security context; `inner` stands before the file's name, too.
-pub fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
+pub(super) fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
     let profile = &context["seccompProfile"];
     if !profile.is_object() {
         return String::new();
@@ -89,7 +89,7 @@ pub fn seccomp(context: &Value, indent: &str, inner: &str) -> String {
     out
 }
 
-pub fn resources(resources: &Value, indent: &str) -> String {
+pub(crate) fn resources(resources: &Value, indent: &str) -> String {
     let mut out = String::new();
     for (title, key) in [("Limits", "/limits"), ("Requests", "/requests")] {
         let amounts = map(resources, key);
@@ -135,7 +135,7 @@ fn state(title: &str, state: &Value) -> String {
     format!("{PAD}{title}:\tWaiting\n")
 }
 
-pub fn probe(probe: &Value) -> String {
+pub(crate) fn probe(probe: &Value) -> String {
     let attributes = format!(
         "delay={}s timeout={}s period={}s #success={} #failure={}",
         number(probe, "/initialDelaySeconds"),
@@ -171,65 +171,53 @@ fn environment(container: &Value, pod: &Value) -> String {
     let sources = items(container, "/envFrom");
     if !sources.is_empty() {
         out += &format!("{PAD}Environment Variables from:\n");
-        for source in sources {
-            let (kind, from) = if source["configMapRef"].is_object() {
-                ("ConfigMap", &source["configMapRef"])
-            } else {
-                ("Secret", &source["secretRef"])
-            };
-            let optional = from["optional"] == true;
-            match text(source, "/prefix") {
-                "" => out += &format!("{PAD}  {}\t{kind}\tOptional: {optional}\n", text(from, "/name")),
-                prefix => {
-                    out += &format!(
-                        "{PAD}  {}\t{kind} with prefix '{prefix}'\tOptional: {optional}\n",
-                        text(from, "/name")
-                    )
-                }
-            }
-        }
+        sources.iter().for_each(|source| out += &env_source(source));
     }
     let variables = items(container, "/env");
     if variables.is_empty() {
         return out + &format!("{PAD}Environment:\t<none>\n");
     }
     out += &format!("{PAD}Environment:\n");
-    for variable in variables {
-        let name = text(variable, "/name");
-        let from = &variable["valueFrom"];
-        if from.is_null() {
-            for (at, line) in text(variable, "/value").split('\n').enumerate() {
-                out += &if at == 0 { format!("{PAD}  {name}:\t{line}\n") } else { format!("{PAD}  \t{line}\n") };
-            }
-        } else if from["fieldRef"].is_object() {
-            let path = text(from, "/fieldRef/fieldPath");
-            out += &format!(
-                "{PAD}  {name}:\t{} ({}:{path})\n",
-                field(pod, path),
-                or(text(from, "/fieldRef/apiVersion"), "v1")
-            );
-        } else if from["resourceFieldRef"].is_object() {
-            let resource = text(from, "/resourceFieldRef/resource");
-            out += &format!("{PAD}  {name}:\t{} ({resource})\n", resource_value(container, resource));
-        } else if from["secretKeyRef"].is_object() {
-            let reference = &from["secretKeyRef"];
-            out += &format!(
-                "{PAD}  {name}:\t<set to the key '{}' in secret '{}'>\tOptional: {}\n",
-                text(reference, "/key"),
-                text(reference, "/name"),
-                reference["optional"] == true
-            );
-        } else if from["configMapKeyRef"].is_object() {
-            let reference = &from["configMapKeyRef"];
-            out += &format!(
-                "{PAD}  {name}:\t<set to the key '{}' of config map '{}'>\tOptional: {}\n",
-                text(reference, "/key"),
-                text(reference, "/name"),
-                reference["optional"] == true
-            );
-        }
-    }
+    variables.iter().for_each(|variable| out += &env_variable(variable, container, pod));
     out
+}
+
+fn env_source(source: &Value) -> String {
+    let (kind, from) = if source["configMapRef"].is_object() {
+        ("ConfigMap", &source["configMapRef"])
+    } else {
+        ("Secret", &source["secretRef"])
+    };
+    let prefix = match text(source, "/prefix") {
+        "" => String::new(),
+        prefix => format!(" with prefix '{prefix}'"),
+    };
+    format!("{PAD}  {}\t{kind}{prefix}\tOptional: {}\n", text(from, "/name"), from["optional"] == true)
+}
+
+fn env_variable(variable: &Value, container: &Value, pod: &Value) -> String {
+    let name = text(variable, "/name");
+    let from = &variable["valueFrom"];
+    let key = |reference: &Value, place: &str| {
+        let (key, holder) = (text(reference, "/key"), text(reference, "/name"));
+        format!("<set to the key '{key}' {place} '{holder}'>\tOptional: {}", reference["optional"] == true)
+    };
+    let shown = if from.is_null() {
+        text(variable, "/value").replace('\n', &format!("\n{PAD}  \t"))
+    } else if from["fieldRef"].is_object() {
+        let path = text(from, "/fieldRef/fieldPath");
+        format!("{} ({}:{path})", field(pod, path), or(text(from, "/fieldRef/apiVersion"), "v1"))
+    } else if from["resourceFieldRef"].is_object() {
+        let resource = text(from, "/resourceFieldRef/resource");
+        format!("{} ({resource})", resource_value(container, resource))
+    } else if from["secretKeyRef"].is_object() {
+        key(&from["secretKeyRef"], "in secret")
+    } else if from["configMapKeyRef"].is_object() {
+        key(&from["configMapKeyRef"], "of config map")
+    } else {
+        return String::new();
+    };
+    format!("{PAD}  {name}:\t{shown}\n")
 }
 
 /// What the downward API would give, as far as it is known here.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{annotations, map, pairs, text};
 
-pub fn generic(object: &Value) -> String {
+pub(crate) fn generic(object: &Value) -> String {
     let mut out =
         format!("Name:\t{}\nNamespace:\t{}\n", text(object, "/metadata/name"), text(object, "/metadata/namespace"));
     out += &pairs("Labels", "", &map(object, "/metadata/labels"));
@@ -65,9 +65,10 @@ fn words(key: &str) -> String {
         if ACRONYMS.contains(&part.to_uppercase().as_str()) {
             return part.to_uppercase();
         }
-        match part.chars().any(char::is_uppercase) {
-            true => part.clone(),
-            false => part.chars().take(1).flat_map(char::to_uppercase).chain(part.chars().skip(1)).collect(),
+        if part.chars().any(char::is_uppercase) {
+            part.clone()
+        } else {
+            part.chars().take(1).flat_map(char::to_uppercase).chain(part.chars().skip(1)).collect()
         }
     };
     parts.iter().map(shown).collect::<Vec<_>>().join(" ")

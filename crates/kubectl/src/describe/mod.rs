@@ -5,7 +5,7 @@ mod pod;
 mod container;
 mod volume;
 mod source;
-pub mod template;
+pub(crate) mod template;
 mod workload;
 mod batch;
 mod node;
@@ -27,12 +27,12 @@ use crate::resource::select::Query;
 use crate::session::Session;
 
 /// What a describer may ask for beside the object itself.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     pub session: &'a Session,
 }
 
 /// The whole text about one object.
-pub async fn describe(session: &Session, info: &Info, events: bool) -> Result<String> {
+pub(crate) async fn describe(session: &Session, info: &Info, events: bool) -> Result<String> {
     let cx = Context { session };
     let object = &info.object;
     let mut text = match (info.mapping.group.as_str(), info.mapping.plural.as_str()) {
@@ -181,6 +181,12 @@ pub(super) fn tags(object: &Value) -> String {
         + &annotations("Annotations", "", &map(object, "/metadata/annotations"))
 }
 
+/// A row for each of these texts that the object has: titles, and where they stand.
+pub(super) fn given(object: &Value, rows: &[(&str, &str)]) -> String {
+    let rows = rows.iter().map(|(title, path)| (title, text(object, path))).filter(|(_, text)| !text.is_empty());
+    rows.map(|(title, text)| format!("{title}:\t{text}\n")).collect()
+}
+
 /// `ReplicaSet/web-123`, the controller of an object.
 pub(super) fn controller(object: &Value) -> Option<String> {
     let owner = items(object, "/metadata/ownerReferences").iter().find(|owner| owner["controller"] == true)?;
@@ -275,3 +281,6 @@ async fn events_text(cx: &Context<'_>, object: &Value) -> Result<String> {
     }
     Ok(out)
 }
+
+#[cfg(test)]
+mod tests;

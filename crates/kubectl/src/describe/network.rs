@@ -9,7 +9,7 @@ fn head_of_cluster(object: &Value) -> String {
     format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object)
 }
 
-pub fn ingress_class(object: &Value) -> String {
+pub(super) fn ingress_class(object: &Value) -> String {
     let mut out = head_of_cluster(object);
     out += &format!("Controller:\t{}\n", text(object, "/spec/controller"));
     let parameters = &object["spec"]["parameters"];
@@ -23,7 +23,7 @@ pub fn ingress_class(object: &Value) -> String {
     out
 }
 
-pub fn service_cidr(object: &Value) -> String {
+pub(super) fn service_cidr(object: &Value) -> String {
     let mut out = head_of_cluster(object);
     let ranges: Vec<String> = items(object, "/spec/cidrs").iter().map(plain).collect();
     out += &format!("CIDRs:\t{}\n", ranges.join(", "));
@@ -34,7 +34,7 @@ pub fn service_cidr(object: &Value) -> String {
     out
 }
 
-pub fn ip_address(object: &Value) -> String {
+pub(super) fn ip_address(object: &Value) -> String {
     let mut out = head_of_cluster(object);
     let parent = &object["spec"]["parentRef"];
     if parent.is_object() {
@@ -48,7 +48,7 @@ pub fn ip_address(object: &Value) -> String {
     out
 }
 
-pub fn endpoint_slice(object: &Value) -> String {
+pub(super) fn endpoint_slice(object: &Value) -> String {
     let mut out = head(object) + &tags(object);
     out += &format!("AddressType:\t{}\n", text(object, "/addressType"));
     let ports = items(object, "/ports");

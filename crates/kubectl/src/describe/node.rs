@@ -8,9 +8,33 @@ use crate::failure::Result;
 use crate::resource::select::Query;
 use crate::session::Call;
 
-pub async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
     let name = text(object, "/metadata/name");
-    let mut out = format!("Name:\t{name}\nRoles:\t{}\n", roles(object));
+    let mut out = identity(object);
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}");
+    match cx.session.send(&Call::get(path)).await {
+        Ok(lease) => out += &describe_lease(&lease),
+        Err(failure) if failure.is_not_found() => {
+            out += &format!("Lease:\tFailed to get lease: leases.coordination.k8s.io {name:?} not found\n");
+        }
+        Err(_) => {}
+    }
+    out += &conditions(object);
+    out += &addresses_and_amounts(object);
+    out += &system(object);
+    let mapping = cx.session.mapping("pods").await?;
+    let fields = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
+    let query = Query { fields, chunk: 500, ..Query::default() };
+    match cx.session.list(&mapping, "", &query).await {
+        Ok(pods) => out += &allocated(object, &pods),
+        Err(_) => out += "Pods:\tnot authorized\n",
+    }
+    Ok(out)
+}
+
+/// Name, roles, labels, annotations, and what keeps pods away.
+fn identity(object: &Value) -> String {
+    let mut out = format!("Name:\t{}\nRoles:\t{}\n", text(object, "/metadata/name"), roles(object));
     out += &pairs("Labels", "", &map(object, "/metadata/labels"));
     out += &annotations("Annotations", "", &map(object, "/metadata/annotations"));
     out += &format!("CreationTimestamp:\t{}\n", time(text(object, "/metadata/creationTimestamp")));
@@ -21,42 +45,41 @@ pub async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
     for (at, taint) in taints.iter().enumerate() {
         out += &format!("{}\t{taint}\n", if at == 0 { "Taints:" } else { "" });
     }
-    out += &format!("Unschedulable:\t{}\n", object["spec"]["unschedulable"] == true);
-    let lease = cx
-        .session
-        .send(&Call::get(format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{name}")))
-        .await;
-    match lease {
-        Ok(lease) => {
-            let when = |path: &str| time(text(&lease, path));
-            out += "Lease:\n";
-            out += &format!("  HolderIdentity:\t{}\n", super::or(text(&lease, "/spec/holderIdentity"), "<unset>"));
-            out +=
-                &format!("  AcquireTime:\t{}\n  RenewTime:\t{}\n", when("/spec/acquireTime"), when("/spec/renewTime"));
-        }
-        Err(failure) if failure.is_not_found() => out += "Lease:\tFailed to get lease: ".to_string().as_str(),
-        Err(_) => {}
-    }
-    if out.ends_with("Failed to get lease: ") {
-        out += &format!("leases.coordination.k8s.io {name:?} not found\n");
-    }
+    out + &format!("Unschedulable:\t{}\n", object["spec"]["unschedulable"] == true)
+}
+
+fn describe_lease(lease: &Value) -> String {
+    format!(
+        "Lease:\n  HolderIdentity:\t{}\n  AcquireTime:\t{}\n  RenewTime:\t{}\n",
+        super::or(text(lease, "/spec/holderIdentity"), "<unset>"),
+        time(text(lease, "/spec/acquireTime")),
+        time(text(lease, "/spec/renewTime"))
+    )
+}
+
+fn conditions(object: &Value) -> String {
     let conditions = items(object, "/status/conditions");
-    if !conditions.is_empty() {
-        out += "Conditions:\n  Type\tStatus\tLastHeartbeatTime\tLastTransitionTime\tReason\tMessage\n";
-        out += "  ----\t------\t-----------------\t------------------\t------\t-------\n";
-        for condition in conditions {
-            out += &format!(
-                "  {} \t{} \t{} \t{} \t{} \t{}\n",
-                text(condition, "/type"),
-                text(condition, "/status"),
-                time(text(condition, "/lastHeartbeatTime")),
-                time(text(condition, "/lastTransitionTime")),
-                text(condition, "/reason"),
-                text(condition, "/message")
-            );
-        }
+    if conditions.is_empty() {
+        return String::new();
     }
-    out += "Addresses:\n";
+    let mut out = String::from("Conditions:\n  Type\tStatus\tLastHeartbeatTime\tLastTransitionTime\tReason\tMessage\n");
+    out += "  ----\t------\t-----------------\t------------------\t------\t-------\n";
+    for condition in conditions {
+        out += &format!(
+            "  {} \t{} \t{} \t{} \t{} \t{}\n",
+            text(condition, "/type"),
+            text(condition, "/status"),
+            time(text(condition, "/lastHeartbeatTime")),
+            time(text(condition, "/lastTransitionTime")),
+            text(condition, "/reason"),
+            text(condition, "/message")
+        );
+    }
+    out
+}
+
+fn addresses_and_amounts(object: &Value) -> String {
+    let mut out = String::from("Addresses:\n");
     for address in items(object, "/status/addresses") {
         out += &format!("  {}:\t{}\n", text(address, "/type"), text(address, "/address"));
     }
@@ -67,39 +90,33 @@ pub async fn node(cx: &Context<'_>, object: &Value) -> Result<String> {
             amounts.iter().for_each(|(name, amount)| out += &format!("  {name}:\t{}\n", plain(amount)));
         }
     }
-    let about = &object["status"]["nodeInfo"];
-    out += "System Info:\n";
-    for (title, key) in [
-        ("Machine ID", "/machineID"),
-        ("System UUID", "/systemUUID"),
-        ("Boot ID", "/bootID"),
-        ("Kernel Version", "/kernelVersion"),
-        ("OS Image", "/osImage"),
-        ("Operating System", "/operatingSystem"),
-        ("Architecture", "/architecture"),
-        ("Container Runtime Version", "/containerRuntimeVersion"),
-        ("Kubelet Version", "/kubeletVersion"),
-    ] {
-        out += &format!("  {title}:\t{}\n", text(about, key));
+    out
+}
+
+/// The rows of `System Info`, by their fields in `status.nodeInfo`.
+const SYSTEM_INFO: &[(&str, &str)] = &[
+    ("Machine ID", "/machineID"),
+    ("System UUID", "/systemUUID"),
+    ("Boot ID", "/bootID"),
+    ("Kernel Version", "/kernelVersion"),
+    ("OS Image", "/osImage"),
+    ("Operating System", "/operatingSystem"),
+    ("Architecture", "/architecture"),
+    ("Container Runtime Version", "/containerRuntimeVersion"),
+    ("Kubelet Version", "/kubeletVersion"),
+];
+
+fn system(object: &Value) -> String {
+    let mut out = String::from("System Info:\n");
+    for (title, key) in SYSTEM_INFO {
+        out += &format!("  {title}:\t{}\n", text(&object["status"]["nodeInfo"], key));
     }
-    if !text(object, "/spec/podCIDR").is_empty() {
-        out += &format!("PodCIDR:\t{}\n", text(object, "/spec/podCIDR"));
-    }
+    out += &super::given(object, &[("PodCIDR", "/spec/podCIDR")]);
     let ranges: Vec<String> = items(object, "/spec/podCIDRs").iter().map(plain).collect();
     if !ranges.is_empty() {
         out += &format!("PodCIDRs:\t{}\n", ranges.join(","));
     }
-    if !text(object, "/spec/providerID").is_empty() {
-        out += &format!("ProviderID:\t{}\n", text(object, "/spec/providerID"));
-    }
-    let mapping = cx.session.mapping("pods").await?;
-    let fields = format!("spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed");
-    let query = Query { fields, chunk: 500, ..Query::default() };
-    match cx.session.list(&mapping, "", &query).await {
-        Ok(pods) => out += &allocated(object, &pods),
-        Err(_) => out += "Pods:\tnot authorized\n",
-    }
-    Ok(out)
+    out + &super::given(object, &[("ProviderID", "/spec/providerID")])
 }
 
 fn roles(object: &Value) -> String {
@@ -193,10 +210,68 @@ fn allocated(node: &Value, pods: &[Value]) -> String {
         let (requests, limits) = (total("requests"), total("limits"));
         let known =
             ["cpu", "memory", "ephemeral-storage"].contains(&resource.as_str()) || resource.starts_with("hugepages");
-        out += &match known {
-            true => format!("  {resource}\t{}\t{}\n", shown(&requests, resource), shown(&limits, resource)),
-            false => format!("  {resource}\t{}\t{}\n", requests.canonical(), limits.canonical()),
+        out += &if known {
+            format!("  {resource}\t{}\t{}\n", shown(&requests, resource), shown(&limits, resource))
+        } else {
+            format!("  {resource}\t{}\t{}\n", requests.canonical(), limits.canonical())
         };
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn container(requests: &str) -> Value {
+        json!({"resources": {"requests": {"cpu": requests}}})
+    }
+
+    #[test]
+    fn a_pod_asks_for_its_containers_or_its_largest_init_container() {
+        let cpu = |pod: Value| asked(&pod, "requests", "cpu").canonical();
+        let (small, large) = (container("100m"), container("1"));
+        assert_eq!(cpu(json!({"spec": {"containers": [small, small]}})), "200m");
+        assert_eq!(cpu(json!({"spec": {"containers": [small], "initContainers": [large]}})), "1");
+        let mut sidecar = container("500m");
+        sidecar["restartPolicy"] = "Always".into();
+        assert_eq!(cpu(json!({"spec": {"containers": [small], "initContainers": [sidecar]}})), "600m");
+        assert_eq!(cpu(json!({"spec": {"containers": [small], "overhead": {"cpu": "50m"}}})), "150m");
+    }
+
+    #[test]
+    fn identity_names_roles_and_taints() {
+        let node = json!({
+            "metadata": {"name": "n", "labels": {"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "old"}},
+            "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "value": "c", "effect": "NoExecute"}]},
+        });
+        let text = identity(&node);
+        assert!(text.starts_with("Name:\tn\nRoles:\told,worker\n"), "{text}");
+        assert!(text.ends_with("Taints:\ta:NoSchedule\n\tb=c:NoExecute\nUnschedulable:\tfalse\n"), "{text}");
+    }
+
+    #[test]
+    fn shares_are_of_what_is_allocatable() {
+        let node =
+            json!({"status": {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "110", "example.com/gpu": "1"}}});
+        let pod = json!({"metadata": {"namespace": "n", "name": "p"}, "spec": {"containers": [
+            {"resources": {"requests": {"cpu": "500m", "example.com/gpu": "1"}, "limits": {"memory": "1Gi"}}}]}});
+        let text = allocated(&node, &[pod]);
+        assert!(text.starts_with("Non-terminated Pods:\t(1 in total)\n"), "{text}");
+        for line in ["  cpu\t500m (25%)\t0 (0%)\n", "  memory\t0 (0%)\t1Gi (25%)\n", "  example.com/gpu\t1\t0\n"] {
+            assert!(text.contains(line), "{line:?} in {text}");
+        }
+    }
+
+    #[test]
+    fn leases_and_system() {
+        let lease = describe_lease(&json!({"spec": {"holderIdentity": "n"}}));
+        assert_eq!(lease, "Lease:\n  HolderIdentity:\tn\n  AcquireTime:\t<unset>\n  RenewTime:\t<unset>\n");
+        let node = json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}, "status": {"nodeInfo": {"osImage": "Linux"}}});
+        let text = system(&node);
+        assert!(text.contains("  OS Image:\tLinux\n"), "{text}");
+        assert!(text.ends_with("PodCIDR:\t10.0.0.0/24\nPodCIDRs:\t10.0.0.0/24\n"), "{text}");
+    }
 }

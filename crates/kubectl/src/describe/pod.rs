@@ -5,57 +5,17 @@ use serde_json::Value;
 use super::container::{self, containers};
 use super::{annotations, controller, items, map, number, pairs, since, text, time, volume};
 
-pub fn pod(pod: &Value) -> String {
-    let mut out = super::head(pod);
-    if pod["spec"]["priority"].is_number() {
-        out += &format!("Priority:\t{}\n", number(pod, "/spec/priority"));
-    }
-    if !text(pod, "/spec/priorityClassName").is_empty() {
-        out += &format!("Priority Class Name:\t{}\n", text(pod, "/spec/priorityClassName"));
-    }
-    if !text(pod, "/spec/runtimeClassName").is_empty() {
-        out += &format!("Runtime Class Name:\t{}\n", text(pod, "/spec/runtimeClassName"));
-    }
-    if !text(pod, "/spec/serviceAccountName").is_empty() {
-        out += &format!("Service Account:\t{}\n", text(pod, "/spec/serviceAccountName"));
-    }
-    out += &match text(pod, "/spec/nodeName") {
-        "" => "Node:\t<none>\n".to_string(),
-        node => format!("Node:\t{node}/{}\n", text(pod, "/status/hostIP")),
-    };
-    if !text(pod, "/status/startTime").is_empty() {
-        out += &format!("Start Time:\t{}\n", time(text(pod, "/status/startTime")));
-    }
-    out += &pairs("Labels", "", &map(pod, "/metadata/labels"));
-    out += &annotations("Annotations", "", &map(pod, "/metadata/annotations"));
-    let deleted = text(pod, "/metadata/deletionTimestamp");
-    let ended = ["Failed", "Succeeded"].contains(&text(pod, "/status/phase"));
-    if deleted.is_empty() || ended {
-        out += &format!("Status:\t{}\n", text(pod, "/status/phase"));
-    } else {
-        out += &format!("Status:\tTerminating (lasts {})\n", since(deleted));
-        out += &format!("Termination Grace Period:\t{}s\n", number(pod, "/metadata/deletionGracePeriodSeconds"));
-    }
-    for (title, key) in [("Reason", "/status/reason"), ("Message", "/status/message")] {
-        if !text(pod, key).is_empty() {
-            out += &format!("{title}:\t{}\n", text(pod, key));
-        }
-    }
+pub(crate) fn pod(pod: &Value) -> String {
+    let mut out = identity(pod);
     out += &container::seccomp(&pod["spec"]["securityContext"], "", "");
     out += &format!("IP:\t{}\n", text(pod, "/status/podIP"));
     let addresses = items(pod, "/status/podIPs");
-    if addresses.is_empty() {
-        out += "IPs:\t<none>\n";
-    } else {
-        out += "IPs:\n";
-        addresses.iter().for_each(|address| out += &format!("  IP:\t{}\n", text(address, "/ip")));
-    }
+    out += if addresses.is_empty() { "IPs:\t<none>\n" } else { "IPs:\n" };
+    addresses.iter().for_each(|address| out += &format!("  IP:\t{}\n", text(address, "/ip")));
     if let Some(owner) = controller(pod) {
         out += &format!("Controlled By:\t{owner}\n");
     }
-    if !text(pod, "/status/nominatedNodeName").is_empty() {
-        out += &format!("NominatedNodeName:\t{}\n", text(pod, "/status/nominatedNodeName"));
-    }
+    out += &super::given(pod, &[("NominatedNodeName", "/status/nominatedNodeName")]);
     if pod["spec"]["resources"].is_object() {
         out += "Resources:\n";
         out += &container::resources(&pod["spec"]["resources"], "  ");
@@ -76,6 +36,40 @@ pub fn pod(pod: &Value) -> String {
     out += &tolerations(items(pod, "/spec/tolerations"), "");
     out += &spread(items(pod, "/spec/topologySpreadConstraints"), "");
     out + &group(&pod["spec"], "")
+}
+
+/// Who the pod is, where it runs, and how it is.
+fn identity(pod: &Value) -> String {
+    let mut out = super::head(pod);
+    if pod["spec"]["priority"].is_number() {
+        out += &format!("Priority:\t{}\n", number(pod, "/spec/priority"));
+    }
+    out += &super::given(
+        pod,
+        &[
+            ("Priority Class Name", "/spec/priorityClassName"),
+            ("Runtime Class Name", "/spec/runtimeClassName"),
+            ("Service Account", "/spec/serviceAccountName"),
+        ],
+    );
+    out += &match text(pod, "/spec/nodeName") {
+        "" => "Node:\t<none>\n".to_string(),
+        node => format!("Node:\t{node}/{}\n", text(pod, "/status/hostIP")),
+    };
+    if !text(pod, "/status/startTime").is_empty() {
+        out += &format!("Start Time:\t{}\n", time(text(pod, "/status/startTime")));
+    }
+    out += &pairs("Labels", "", &map(pod, "/metadata/labels"));
+    out += &annotations("Annotations", "", &map(pod, "/metadata/annotations"));
+    let deleted = text(pod, "/metadata/deletionTimestamp");
+    let ended = ["Failed", "Succeeded"].contains(&text(pod, "/status/phase"));
+    if deleted.is_empty() || ended {
+        out += &format!("Status:\t{}\n", text(pod, "/status/phase"));
+    } else {
+        out += &format!("Status:\tTerminating (lasts {})\n", since(deleted));
+        out += &format!("Termination Grace Period:\t{}s\n", number(pod, "/metadata/deletionGracePeriodSeconds"));
+    }
+    out + &super::given(pod, &[("Reason", "/status/reason"), ("Message", "/status/message")])
 }
 
 /// What others have to say before the pod is ready, and what is true of it.
@@ -101,14 +95,15 @@ fn conditions(pod: &Value) -> String {
 }
 
 /// The group of pods that are scheduled together, if it is in one.
-pub fn group(spec: &Value, indent: &str) -> String {
-    match spec["schedulingGroup"].is_object() {
-        true => format!("{indent}SchedulingGroup:\n  PodGroupName:\t{}\n", text(spec, "/schedulingGroup/podGroupName")),
-        false => String::new(),
+pub(crate) fn group(spec: &Value, indent: &str) -> String {
+    if spec["schedulingGroup"].is_object() {
+        format!("{indent}SchedulingGroup:\n  PodGroupName:\t{}\n", text(spec, "/schedulingGroup/podGroupName"))
+    } else {
+        String::new()
     }
 }
 
-pub fn tolerations(list: &[Value], indent: &str) -> String {
+pub(crate) fn tolerations(list: &[Value], indent: &str) -> String {
     if list.is_empty() {
         return format!("{indent}Tolerations:\t<none>\n");
     }
@@ -145,7 +140,7 @@ pub fn tolerations(list: &[Value], indent: &str) -> String {
     out
 }
 
-pub fn spread(list: &[Value], indent: &str) -> String {
+pub(super) fn spread(list: &[Value], indent: &str) -> String {
     let mut out = String::new();
     let mut list: Vec<&Value> = list.iter().collect();
     list.sort_by_key(|constraint| text(constraint, "/topologyKey"));

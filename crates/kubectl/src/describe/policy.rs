@@ -6,7 +6,7 @@ use super::{Context, head, items, map, number, or, plain, tags, text};
 use crate::failure::Result;
 use crate::resource::select::Query;
 
-pub async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn namespace(cx: &Context<'_>, object: &Value) -> Result<String> {
     let name = text(object, "/metadata/name");
     let mut out = format!("Name:\t{name}\n") + &tags(object);
     out += &format!("Status:\t{}\n", text(object, "/status/phase"));
@@ -68,7 +68,7 @@ fn limits(range: &Value, indent: &str) -> String {
     out
 }
 
-pub fn limit_range(object: &Value) -> String {
+pub(super) fn limit_range(object: &Value) -> String {
     let mut out = head(object);
     out += "Type\tResource\tMin\tMax\tDefault Request\tDefault Limit\tMax Limit/Request Ratio\n";
     out += "----\t--------\t---\t---\t---------------\t-------------\t-----------------------\n";
@@ -104,7 +104,7 @@ fn scopes(quota: &Value, indent: &str) -> String {
     out
 }
 
-pub fn quota(object: &Value) -> String {
+pub(crate) fn quota(object: &Value) -> String {
     let mut out = head(object) + &scopes(object, "");
     out += "Resource\tUsed\tHard\n--------\t----\t----\n";
     for (resource, hard) in map(object, "/status/hard") {
@@ -113,7 +113,7 @@ pub fn quota(object: &Value) -> String {
     out
 }
 
-pub fn role(object: &Value) -> String {
+pub(crate) fn role(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
     out += "PolicyRule:\n  Resources\tNon-Resource URLs\tResource Names\tVerbs\n  ---------\t-----------------\t--------------\t-----\n";
     // One line for each resource, those with the same verbs and names together.
@@ -154,7 +154,7 @@ pub fn role(object: &Value) -> String {
     out
 }
 
-pub fn binding(object: &Value) -> String {
+pub(crate) fn binding(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
     out += &format!("Role:\n  Kind:\t{}\n  Name:\t{}\n", text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
     out += "Subjects:\n  Kind\tName\tNamespace\n  ----\t----\t---------\n";
@@ -164,7 +164,7 @@ pub fn binding(object: &Value) -> String {
     out
 }
 
-pub fn priority_class(object: &Value) -> String {
+pub(crate) fn priority_class(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &format!("Value:\t{}\n", number(object, "/value"));
     out += &format!("GlobalDefault:\t{}\n", object["globalDefault"] == true);
@@ -173,15 +173,16 @@ pub fn priority_class(object: &Value) -> String {
     out + &format!("Annotations:\t{}\n", super::in_line(&map(object, "/metadata/annotations")))
 }
 
-pub fn disruption_budget(object: &Value) -> String {
+pub(crate) fn disruption_budget(object: &Value) -> String {
     let mut out = head(object);
     let limits = [("Min available", "minAvailable"), ("Max unavailable", "maxUnavailable")];
     if let Some((title, key)) = limits.iter().find(|(_, key)| !object["spec"][key].is_null()) {
         out += &format!("{title}:\t{}\n", plain(&object["spec"][key]));
     }
-    let selector = match object["spec"]["selector"].is_object() {
-        true => super::selector(&object["spec"]["selector"]),
-        false => "<unset>".into(),
+    let selector = if object["spec"]["selector"].is_object() {
+        super::selector(&object["spec"]["selector"])
+    } else {
+        "<unset>".into()
     };
     out += &format!("Selector:\t{selector}\n");
     out += "Status:\n";
@@ -198,10 +199,7 @@ pub fn disruption_budget(object: &Value) -> String {
 
 fn policy_port(port: &Value) -> String {
     // Go's word for a port that is not named.
-    let first = match port["port"].is_null() {
-        true => "<nil>".to_string(),
-        false => plain(&port["port"]),
-    };
+    let first = if port["port"].is_null() { "<nil>".to_string() } else { plain(&port["port"]) };
     let protocol = or(text(port, "/protocol"), "TCP");
     match port["endPort"].as_i64() {
         Some(last) => format!("    To Port Range: {first}-{last}/{protocol}\n"),
@@ -209,7 +207,7 @@ fn policy_port(port: &Value) -> String {
     }
 }
 
-pub fn network_policy(object: &Value) -> String {
+pub(super) fn network_policy(object: &Value) -> String {
     let mut out = head(object);
     out += &format!(
         "Created on:\t{}\n",
@@ -218,60 +216,84 @@ pub fn network_policy(object: &Value) -> String {
     out += &tags(object);
     out += "Spec:\n";
     let selector = super::selector(&object["spec"]["podSelector"]);
-    out += &format!(
-        "  PodSelector:     {}\n",
-        match selector.as_str() {
-            "<none>" => "<none> (Allowing the specific traffic to all pods in this namespace)",
-            other => other,
-        }
-    );
+    let all = if selector == "<none>" { " (Allowing the specific traffic to all pods in this namespace)" } else { "" };
+    out += &format!("  PodSelector:     {selector}{all}\n");
     let types: Vec<String> = items(object, "/spec/policyTypes").iter().map(plain).collect();
-    for (kind, title, key, peers, word) in
-        [("Ingress", "ingress", "/spec/ingress", "/from", "From"), ("Egress", "egress", "/spec/egress", "/to", "To")]
-    {
-        if !types.iter().any(|known| known == kind) {
-            out += &format!("  Not affecting {title} traffic\n");
-            continue;
-        }
-        out += &format!("  Allowing {title} traffic:\n");
-        let rules = items(object, key);
-        if rules.is_empty() {
-            out += &format!("    <none> (Selected pods are isolated for {title} connectivity)\n");
-        }
-        for (at, rule) in rules.iter().enumerate() {
-            let ports = items(rule, "/ports");
-            if ports.is_empty() {
-                out += "    To Port: <any> (traffic allowed to all ports)\n";
-            }
-            ports.iter().for_each(|port| out += &policy_port(port));
-            let from = items(rule, peers);
-            if from.is_empty() {
-                out += &format!(
-                    "    {word}: <any> (traffic not restricted by {})\n",
-                    if word == "From" { "source" } else { "destination" }
-                );
-            }
-            for peer in from {
-                out += &format!("    {word}:\n");
-                if peer["namespaceSelector"].is_object() {
-                    out += &format!("      NamespaceSelector: {}\n", super::selector(&peer["namespaceSelector"]));
-                }
-                if peer["podSelector"].is_object() {
-                    out += &format!("      PodSelector: {}\n", super::selector(&peer["podSelector"]));
-                }
-                if peer["ipBlock"].is_object() {
-                    let except: Vec<String> = items(peer, "/ipBlock/except").iter().map(plain).collect();
-                    out += &format!(
-                        "      IPBlock:\n        CIDR: {}\n        Except: {}\n",
-                        text(peer, "/ipBlock/cidr"),
-                        except.join(", ")
-                    );
-                }
-            }
-            if at + 1 < rules.len() {
-                out += "    ----------\n";
-            }
-        }
+    for direction in DIRECTIONS {
+        out += &direction.text(object, &types);
     }
     out + &format!("  Policy Types: {}\n", types.join(", "))
+}
+
+/// Where the rules of one direction stand, and the words for it.
+struct Direction {
+    kind: &'static str,
+    traffic: &'static str,
+    rules: &'static str,
+    peers: &'static str,
+    word: &'static str,
+    other_end: &'static str,
+}
+
+const DIRECTIONS: &[Direction] = &[
+    Direction {
+        kind: "Ingress",
+        traffic: "ingress",
+        rules: "/spec/ingress",
+        peers: "/from",
+        word: "From",
+        other_end: "source",
+    },
+    Direction {
+        kind: "Egress",
+        traffic: "egress",
+        rules: "/spec/egress",
+        peers: "/to",
+        word: "To",
+        other_end: "destination",
+    },
+];
+
+impl Direction {
+    fn text(&self, object: &Value, types: &[String]) -> String {
+        let traffic = self.traffic;
+        if !types.iter().any(|known| known == self.kind) {
+            return format!("  Not affecting {traffic} traffic\n");
+        }
+        let rules: Vec<String> = items(object, self.rules).iter().map(|rule| self.rule(rule)).collect();
+        let none = format!("    <none> (Selected pods are isolated for {traffic} connectivity)\n");
+        let shown = if rules.is_empty() { none } else { rules.join("    ----------\n") };
+        format!("  Allowing {traffic} traffic:\n{shown}")
+    }
+
+    fn rule(&self, rule: &Value) -> String {
+        let (word, ports, peers) = (self.word, items(rule, "/ports"), items(rule, self.peers));
+        let mut out: String = ports.iter().map(policy_port).collect();
+        if ports.is_empty() {
+            out += "    To Port: <any> (traffic allowed to all ports)\n";
+        }
+        if peers.is_empty() {
+            out += &format!("    {word}: <any> (traffic not restricted by {})\n", self.other_end);
+        }
+        peers.iter().for_each(|peer| out += &format!("    {word}:\n{}", policy_peer(peer)));
+        out
+    }
+}
+
+fn policy_peer(peer: &Value) -> String {
+    let mut out = String::new();
+    for (title, key) in [("NamespaceSelector", "namespaceSelector"), ("PodSelector", "podSelector")] {
+        if peer[key].is_object() {
+            out += &format!("      {title}: {}\n", super::selector(&peer[key]));
+        }
+    }
+    if peer["ipBlock"].is_object() {
+        let except: Vec<String> = items(peer, "/ipBlock/except").iter().map(plain).collect();
+        out += &format!(
+            "      IPBlock:\n        CIDR: {}\n        Except: {}\n",
+            text(peer, "/ipBlock/cidr"),
+            except.join(", ")
+        );
+    }
+    out
 }

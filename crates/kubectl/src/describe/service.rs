@@ -34,9 +34,8 @@ fn endpoints(slices: &[Value], port_name: &str) -> String {
         }
         for port in ports.iter().filter(|port| text(port, "/name") == port_name) {
             let port = number(port, "/port");
-            found.extend(ready().map(|address| match address.contains(':') {
-                true => format!("[{address}]:{port}"),
-                false => format!("{address}:{port}"),
+            found.extend(ready().map(|address| {
+                if address.contains(':') { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
             }));
         }
     }
@@ -47,70 +46,77 @@ fn endpoints(slices: &[Value], port_name: &str) -> String {
     found.join(",")
 }
 
-pub async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn service(cx: &Context<'_>, object: &Value) -> Result<String> {
     let slices = slices(cx, text(object, "/metadata/namespace"), text(object, "/metadata/name")).await;
-    let mut out = head(object) + &tags(object);
-    out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
+    let mut out = head(object) + &tags(object) + &addresses(object);
+    items(object, "/spec/ports").iter().for_each(|port| out += &service_port(port, &slices));
+    Ok(out + &traffic(object))
+}
+
+fn commas(object: &Value, path: &str) -> String {
+    items(object, path).iter().map(plain).collect::<Vec<_>>().join(",")
+}
+
+fn addresses(object: &Value) -> String {
+    let mut out = format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     out += &format!("Type:\t{}\n", text(object, "/spec/type"));
-    if !object["spec"]["ipFamilyPolicy"].is_null() {
-        out += &format!("IP Family Policy:\t{}\n", text(object, "/spec/ipFamilyPolicy"));
-    }
-    let list = |path: &str| items(object, path).iter().map(plain).collect::<Vec<_>>().join(",");
-    out += &format!("IP Families:\t{}\n", or(&list("/spec/ipFamilies"), "<none>"));
+    out += &super::given(object, &[("IP Family Policy", "/spec/ipFamilyPolicy")]);
+    out += &format!("IP Families:\t{}\n", or(&commas(object, "/spec/ipFamilies"), "<none>"));
     out += &format!("IP:\t{}\n", text(object, "/spec/clusterIP"));
-    out += &format!("IPs:\t{}\n", or(&list("/spec/clusterIPs"), "<none>"));
+    out += &format!("IPs:\t{}\n", or(&commas(object, "/spec/clusterIPs"), "<none>"));
     if !items(object, "/spec/externalIPs").is_empty() {
-        out += &format!("External IPs:\t{}\n", list("/spec/externalIPs"));
+        out += &format!("External IPs:\t{}\n", commas(object, "/spec/externalIPs"));
     }
-    if !text(object, "/spec/loadBalancerIP").is_empty() {
-        out += &format!("Desired LoadBalancer IP:\t{}\n", text(object, "/spec/loadBalancerIP"));
-    }
-    if !text(object, "/spec/externalName").is_empty() {
-        out += &format!("External Name:\t{}\n", text(object, "/spec/externalName"));
-    }
-    let ingress: Vec<String> = items(object, "/status/loadBalancer/ingress")
-        .iter()
-        .map(|entry| match text(entry, "/ip") {
-            "" => text(entry, "/hostname").to_string(),
-            ip if !text(entry, "/ipMode").is_empty() => format!("{ip} ({})", text(entry, "/ipMode")),
-            ip => ip.to_string(),
-        })
-        .collect();
+    out += &super::given(
+        object,
+        &[("Desired LoadBalancer IP", "/spec/loadBalancerIP"), ("External Name", "/spec/externalName")],
+    );
+    let ingress: Vec<String> = items(object, "/status/loadBalancer/ingress").iter().map(balanced).collect();
     if !ingress.is_empty() {
         out += &format!("LoadBalancer Ingress:\t{}\n", ingress.join(", "));
     }
-    for port in items(object, "/spec/ports") {
-        let name = or(text(port, "/name"), "<unset>");
-        let protocol = text(port, "/protocol");
-        out += &format!("Port:\t{name}\t{}/{protocol}\n", number(port, "/port"));
-        out += &format!("TargetPort:\t{}/{protocol}\n", plain(&port["targetPort"]));
-        if port["appProtocol"].is_string() {
-            out += &format!("AppProtocol:\t{}\n", text(port, "/appProtocol"));
-        }
-        if number(port, "/nodePort") != 0 {
-            out += &format!("NodePort:\t{name}\t{}/{protocol}\n", number(port, "/nodePort"));
-        }
-        out += &format!("Endpoints:\t{}\n", endpoints(&slices, text(port, "/name")));
+    out
+}
+
+/// `10.0.0.1 (VIP)`, or a host name.
+fn balanced(entry: &Value) -> String {
+    match (text(entry, "/ip"), text(entry, "/ipMode")) {
+        ("", _) => text(entry, "/hostname").to_string(),
+        (ip, "") => ip.to_string(),
+        (ip, mode) => format!("{ip} ({mode})"),
     }
-    out += &format!("Session Affinity:\t{}\n", text(object, "/spec/sessionAffinity"));
-    for (title, key) in [
-        ("External Traffic Policy", "/spec/externalTrafficPolicy"),
-        ("Internal Traffic Policy", "/spec/internalTrafficPolicy"),
-    ] {
-        if !text(object, key).is_empty() {
-            out += &format!("{title}:\t{}\n", text(object, key));
-        }
+}
+
+fn service_port(port: &Value, slices: &[Value]) -> String {
+    let (name, protocol) = (or(text(port, "/name"), "<unset>"), text(port, "/protocol"));
+    let mut out = format!("Port:\t{name}\t{}/{protocol}\n", number(port, "/port"));
+    out += &format!("TargetPort:\t{}/{protocol}\n", plain(&port["targetPort"]));
+    if port["appProtocol"].is_string() {
+        out += &format!("AppProtocol:\t{}\n", text(port, "/appProtocol"));
     }
+    if number(port, "/nodePort") != 0 {
+        out += &format!("NodePort:\t{name}\t{}/{protocol}\n", number(port, "/nodePort"));
+    }
+    out + &format!("Endpoints:\t{}\n", endpoints(slices, text(port, "/name")))
+}
+
+/// How connections are spread.
+fn traffic(object: &Value) -> String {
+    let mut out = format!("Session Affinity:\t{}\n", text(object, "/spec/sessionAffinity"));
+    out += &super::given(
+        object,
+        &[
+            ("External Traffic Policy", "/spec/externalTrafficPolicy"),
+            ("Internal Traffic Policy", "/spec/internalTrafficPolicy"),
+        ],
+    );
     if number(object, "/spec/healthCheckNodePort") != 0 {
         out += &format!("HealthCheck NodePort:\t{}\n", number(object, "/spec/healthCheckNodePort"));
     }
     if !items(object, "/spec/loadBalancerSourceRanges").is_empty() {
-        out += &format!("LoadBalancer Source Ranges:\t{}\n", list("/spec/loadBalancerSourceRanges"));
+        out += &format!("LoadBalancer Source Ranges:\t{}\n", commas(object, "/spec/loadBalancerSourceRanges"));
     }
-    if object["spec"]["trafficDistribution"].is_string() {
-        out += &format!("Traffic Distribution:\t{}\n", text(object, "/spec/trafficDistribution"));
-    }
-    Ok(out)
+    out + &super::given(object, &[("Traffic Distribution", "/spec/trafficDistribution")])
 }
 
 async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
@@ -141,7 +147,7 @@ async fn backend(cx: &Context<'_>, namespace: &str, backend: &Value) -> String {
     }
 }
 
-pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     let namespace = text(object, "/metadata/namespace");
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &super::pairs("Labels", "", &map(object, "/metadata/labels"));
@@ -155,9 +161,10 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
     addresses.dedup();
     out += &format!("Address:\t{}\n", addresses.join(","));
     out += &format!("Ingress Class:\t{}\n", or(text(object, "/spec/ingressClassName"), "<none>"));
-    let default = match object["spec"]["defaultBackend"].is_object() {
-        true => backend(cx, namespace, &object["spec"]["defaultBackend"]).await,
-        false => "<default>".into(),
+    let default = if object["spec"]["defaultBackend"].is_object() {
+        backend(cx, namespace, &object["spec"]["defaultBackend"]).await
+    } else {
+        "<default>".into()
     };
     out += &format!("Default backend:\t{default}\n");
     let tls = items(object, "/spec/tls");
@@ -188,7 +195,7 @@ pub async fn ingress(cx: &Context<'_>, object: &Value) -> Result<String> {
 }
 
 /// The older form of a service's endpoints.
-pub fn endpoints_object(object: &Value) -> String {
+pub(super) fn endpoints_object(object: &Value) -> String {
     let mut out = super::head(object) + &super::tags(object) + "Subsets:\n";
     for subset in items(object, "/subsets") {
         let addresses = |list: &str| {
@@ -207,4 +214,63 @@ pub fn endpoints_object(object: &Value) -> String {
         out += "\n";
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn slice(addresses: &[&str]) -> Value {
+        let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+        json!({"endpoints": endpoints, "ports": [{"name": "http", "port": 80}]})
+    }
+
+    #[test]
+    fn endpoints_of_a_port_are_counted_behind_the_third() {
+        assert_eq!(endpoints(&[], "http"), "<none>");
+        assert_eq!(endpoints(&[slice(&["10.0.0.1", "fd00::1"])], "http"), "10.0.0.1:80,[fd00::1]:80");
+        let many = slice(&["a", "b", "c", "d", "e"]);
+        assert_eq!(endpoints(&[many.clone()], "http"), "a:80,b:80,c:80 + 2 more...");
+        assert_eq!(endpoints(&[many], "other"), "");
+        let unready = json!({"endpoints": [{"addresses": ["a"], "conditions": {"ready": false}}], "ports": [{"name": "", "port": 1}]});
+        assert_eq!(endpoints(&[unready], ""), "");
+    }
+
+    #[test]
+    fn ports_have_targets_and_nodes() {
+        let port = json!({"name": "http", "port": 80, "protocol": "TCP", "targetPort": "web", "nodePort": 30080});
+        let text = service_port(&port, &[slice(&["10.0.0.1"])]);
+        let expected =
+            "Port:\thttp\t80/TCP\nTargetPort:\tweb/TCP\nNodePort:\thttp\t30080/TCP\nEndpoints:\t10.0.0.1:80\n";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn load_balancers_show_addresses() {
+        let ingress = json!([{"ip": "1.2.3.4", "ipMode": "VIP"}, {"ip": "1.2.3.5"}, {"hostname": "lb.example.com"}]);
+        let object = json!({"spec": {"type": "LoadBalancer", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
+            "ipFamilies": ["IPv4"], "selector": {"app": "web"}}, "status": {"loadBalancer": {"ingress": ingress}}});
+        let text = addresses(&object);
+        assert!(text.starts_with("Selector:\tapp=web\nType:\tLoadBalancer\nIP Families:\tIPv4\n"), "{text}");
+        assert!(text.ends_with("LoadBalancer Ingress:\t1.2.3.4 (VIP), 1.2.3.5, lb.example.com\n"), "{text}");
+    }
+
+    #[test]
+    fn traffic_is_told_where_it_is_set() {
+        let object = json!({"spec": {"sessionAffinity": "None", "externalTrafficPolicy": "Local",
+            "healthCheckNodePort": 31000, "loadBalancerSourceRanges": ["10.0.0.0/8"]}});
+        let expected = "Session Affinity:\tNone\nExternal Traffic Policy:\tLocal\nHealthCheck NodePort:\t31000\nLoadBalancer Source Ranges:\t10.0.0.0/8\n";
+        assert_eq!(traffic(&object), expected);
+    }
+
+    #[test]
+    fn older_endpoints_have_subsets() {
+        let object = json!({"metadata": {"name": "a"}, "subsets": [{"addresses": [{"ip": "1"}, {"ip": "2"}],
+            "ports": [{"port": 80, "protocol": "TCP"}]}]});
+        let text = endpoints_object(&object);
+        assert!(text.contains("  Addresses:\t1,2\n  NotReadyAddresses:\t<none>\n"), "{text}");
+        assert!(text.contains("    <unset>\t80\tTCP\n"), "{text}");
+    }
 }

@@ -6,7 +6,7 @@ use super::{bracketed, map, plain, text};
 
 /// Whose volume it is: references to Secrets are local to a pod, and have a namespace in a persistent volume.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Of {
+pub(crate) enum Of {
     Pod,
     PersistentVolume,
 }
@@ -35,7 +35,7 @@ struct Source {
 }
 
 /// The lines about the source of a volume, without indentation; none for sources that have lines of their own or none.
-pub fn lines(volume: &Value, of: Of) -> Option<Vec<String>> {
+pub(crate) fn lines(volume: &Value, of: Of) -> Option<Vec<String>> {
     let special = if of == Of::PersistentVolume { PERSISTENT } else { &[] };
     let source = special.iter().chain(SOURCES).find(|source| volume[source.field].is_object())?;
     let found = &volume[source.field];

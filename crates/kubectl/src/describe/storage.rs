@@ -39,7 +39,7 @@ fn status(object: &Value) -> String {
     }
 }
 
-pub async fn claim(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(super) async fn claim(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = head(object);
     out += &format!("StorageClass:\t{}\n", class_name(object));
     out += &status(object);
@@ -105,14 +105,15 @@ fn claim_conditions(object: &Value) -> String {
     out
 }
 
-pub fn volume(object: &Value) -> String {
+pub(crate) fn volume(object: &Value) -> String {
     let mut out = head(object) + &tags(object) + &finalizers(object);
     out += &format!("StorageClass:\t{}\n", class_name(object));
     out += &status(object);
     let claim = &object["spec"]["claimRef"];
-    out += &match claim.is_object() {
-        true => format!("Claim:\t{}/{}\n", text(claim, "/namespace"), text(claim, "/name")),
-        false => "Claim:\t\n".into(),
+    out += &if claim.is_object() {
+        format!("Claim:\t{}/{}\n", text(claim, "/namespace"), text(claim, "/name"))
+    } else {
+        "Claim:\t\n".into()
     };
     out += &format!("Reclaim Policy:\t{}\n", text(object, "/spec/persistentVolumeReclaimPolicy"));
     out += &format!("Access Modes:\t{}\n", modes(object, "/spec/accessModes"));
@@ -124,9 +125,10 @@ pub fn volume(object: &Value) -> String {
     out += &format!("Message:\t{}\n", text(object, "/status/message"));
     out += "Source:\n";
     let spec = &object["spec"];
-    let lines = match spec["csi"].is_object() {
-        true => Some(super::volume::csi_lines(&spec["csi"], Of::PersistentVolume)),
-        false => source::lines(spec, Of::PersistentVolume),
+    let lines = if spec["csi"].is_object() {
+        Some(super::volume::csi_lines(&spec["csi"], Of::PersistentVolume))
+    } else {
+        source::lines(spec, Of::PersistentVolume)
     };
     match lines {
         Some(lines) => lines.iter().for_each(|line| out += &format!("    {line}\n")),
@@ -160,13 +162,14 @@ fn affinity(required: &Value) -> String {
 
 /// `zone in [a, b]`
 fn expressed(key: &str, operator: &str, values: &[Value]) -> String {
-    match values.is_empty() {
-        true => format!("{key} {operator}"),
-        false => format!("{key} {operator} [{}]", values.iter().map(plain).collect::<Vec<_>>().join(", ")),
+    if values.is_empty() {
+        format!("{key} {operator}")
+    } else {
+        format!("{key} {operator} [{}]", values.iter().map(plain).collect::<Vec<_>>().join(", "))
     }
 }
 
-pub fn csi_node(object: &Value) -> String {
+pub(super) fn csi_node(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name")) + &tags(object);
     out += &format!("CreationTimestamp:\t{}\nSpec:\n", super::time(text(object, "/metadata/creationTimestamp")));
     if object["spec"]["drivers"].is_array() {
@@ -184,14 +187,14 @@ pub fn csi_node(object: &Value) -> String {
     out
 }
 
-pub fn attributes_class(object: &Value) -> String {
+pub(super) fn attributes_class(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     out += &format!("Annotations:\t{}\n", in_line(&map(object, "/metadata/annotations")));
     out += &format!("DriverName:\t{}\n", text(object, "/driverName"));
     out + &format!("Parameters:\t{}\n", in_line(&map(object, "/parameters")))
 }
 
-pub fn class(object: &Value) -> String {
+pub(crate) fn class(object: &Value) -> String {
     let mut out = format!("Name:\t{}\n", text(object, "/metadata/name"));
     let is_default = |key: &str| object["metadata"]["annotations"][key] == "true";
     let default = is_default("storageclass.kubernetes.io/is-default-class")
@@ -209,9 +212,10 @@ pub fn class(object: &Value) -> String {
         }
     );
     let options: Vec<String> = items(object, "/mountOptions").iter().map(plain).collect();
-    out += &match options.is_empty() {
-        true => "MountOptions:\t<none>\n".to_string(),
-        false => format!("MountOptions:\n{}", options.iter().map(|option| format!("  {option}\n")).collect::<String>()),
+    out += &if options.is_empty() {
+        "MountOptions:\t<none>\n".to_string()
+    } else {
+        format!("MountOptions:\n{}", options.iter().map(|option| format!("  {option}\n")).collect::<String>())
     };
     out += &format!("ReclaimPolicy:\t{}\n", text(object, "/reclaimPolicy"));
     out += &format!("VolumeBindingMode:\t{}\n", text(object, "/volumeBindingMode"));

@@ -6,7 +6,7 @@ use super::container::containers;
 use super::{annotations, items, map, pairs, text, volume};
 
 /// The lines below `Pod Template:`. `added` are annotations that the template itself does not have.
-pub fn pod_template(template: &Value, added: &[(&str, &str)]) -> String {
+pub(crate) fn pod_template(template: &Value, added: &[(&str, &str)]) -> String {
     let mut out = pairs("Labels", "  ", &map(template, "/metadata/labels"));
     let mut notes = map(template, "/metadata/annotations");
     for (key, value) in added.iter().filter(|(_, value)| *value != "<none>") {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::source::{self, Of};
 use super::{items, number, or, plain, text};
 
-pub fn volumes(list: &[Value], space: &str) -> String {
+pub(crate) fn volumes(list: &[Value], space: &str) -> String {
     if list.is_empty() {
         return format!("{space}Volumes:\t<none>\n");
     }
@@ -73,7 +73,7 @@ fn projected_lines(projected: &Value) -> Vec<String> {
 }
 
 /// Volumes of CSI drivers; persistent ones have a handle.
-pub fn csi_lines(csi: &Value, of: Of) -> Vec<String> {
+pub(super) fn csi_lines(csi: &Value, of: Of) -> Vec<String> {
     let mut out = vec![
         "Type:\tCSI (a Container Storage Interface (CSI) volume source)".to_string(),
         format!("Driver:\t{}", text(csi, "/driver")),

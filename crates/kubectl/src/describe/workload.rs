@@ -59,7 +59,7 @@ fn conditions(object: &Value) -> String {
     out
 }
 
-pub async fn deployment(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(crate) async fn deployment(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = head(object) + &created(object) + &tags(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     out += &format!(
@@ -101,7 +101,7 @@ pub async fn deployment(cx: &Context<'_>, object: &Value) -> Result<String> {
     Ok(out)
 }
 
-pub async fn replica_set(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(super) async fn replica_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = head(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     out += &tags(object);
@@ -119,7 +119,7 @@ pub async fn replica_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     Ok(out + &conditions(object))
 }
 
-pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(super) async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = head(object) + &created(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     out += &tags(object);
@@ -157,7 +157,7 @@ pub async fn stateful_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     Ok(out)
 }
 
-pub async fn daemon_set(cx: &Context<'_>, object: &Value) -> Result<String> {
+pub(super) async fn daemon_set(cx: &Context<'_>, object: &Value) -> Result<String> {
     let mut out = head(object);
     out += &format!("Selector:\t{}\n", super::selector(&object["spec"]["selector"]));
     let nodes = super::in_line(&super::map(object, "/spec/template/spec/nodeSelector"));
@@ -241,9 +241,10 @@ fn metric_line(metric: &Value, current: &Value) -> String {
                 "" => format!("resource {name} on pods"),
                 container => format!("resource {name} of container {container:?} on pods"),
             };
-            match by_average {
-                true => (of, value),
-                false => (format!("{of}  (as a percentage of request)"), utilization(now, target)),
+            if by_average {
+                (of, value)
+            } else {
+                (format!("{of}  (as a percentage of request)"), utilization(now, target))
             }
         }
     };
@@ -263,7 +264,7 @@ fn utilization(now: &Value, target: &Value) -> (String, String) {
     (current, wanted)
 }
 
-pub fn autoscaler(object: &Value) -> String {
+pub(crate) fn autoscaler(object: &Value) -> String {
     let mut out = head(object) + &tags(object) + &created(object);
     let target = &object["spec"]["scaleTargetRef"];
     out += &format!("Reference:\t{}/{}\n", text(target, "/kind"), text(target, "/name"));

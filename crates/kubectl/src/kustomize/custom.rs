@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// The definition of a kind in a schema document.
-pub fn definition<'a>(schema: &'a Value, group: &str, version: &str, kind: &Value) -> Option<&'a Value> {
+pub(crate) fn definition<'a>(schema: &'a Value, group: &str, version: &str, kind: &Value) -> Option<&'a Value> {
     let is_it = |definition: &&Value| {
         let kinds = definition["x-kubernetes-group-version-kind"].as_array();
         kinds.into_iter().flatten().any(|known| {
@@ -16,7 +16,7 @@ pub fn definition<'a>(schema: &'a Value, group: &str, version: &str, kind: &Valu
 }
 
 /// Maps are merged, lists too where the schema names their key; anything else is replaced, and null takes away.
-pub fn merge(object: &mut Value, patch: &Value, definition: &Value, schema: &Value) {
+pub(crate) fn merge(object: &mut Value, patch: &Value, definition: &Value, schema: &Value) {
     let definition = resolved(definition, schema);
     let Some(changes) = patch.as_object() else { return };
     for (key, change) in changes {
@@ -44,7 +44,7 @@ fn merge_items(old: &mut Vec<Value>, items: &[Value], name: &str, definition: &V
 }
 
 /// Kustomize puts the items of a patch before the others of a list, in the patch's order.
-pub fn patched_first(object: &mut Value, patch: &Value) {
+pub(super) fn patched_first(object: &mut Value, patch: &Value) {
     match (object, patch) {
         (Value::Object(map), Value::Object(changes)) => {
             for (key, change) in changes {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Does the spec speak of this object's kind?
-pub fn speaks_of(spec: &Value, object: &Value) -> bool {
+pub(super) fn speaks_of(spec: &Value, object: &Value) -> bool {
     let version = object["apiVersion"].as_str().unwrap_or_default();
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -13,7 +13,7 @@ pub fn speaks_of(spec: &Value, object: &Value) -> bool {
 }
 
 /// Hands over every field that one of the specs names. Lists on the way are gone through.
-pub fn each(object: &mut Value, specs: &[Value], mut change: impl FnMut(&mut Value)) {
+pub(crate) fn each(object: &mut Value, specs: &[Value], mut change: impl FnMut(&mut Value)) {
     for spec in specs {
         if !speaks_of(spec, object) {
             continue;
@@ -40,13 +40,13 @@ fn visit(place: &mut Value, steps: &[&str], create: bool, change: &mut impl FnMu
     }
 }
 
-pub fn merge(place: &mut Value, added: &Map<String, Value>) {
+pub(crate) fn merge(place: &mut Value, added: &Map<String, Value>) {
     if place.is_null() || place.is_object() {
         added.iter().for_each(|(key, value)| place[key.as_str()] = value.clone());
     }
 }
 
-pub fn list(config: &Value, key: &str) -> Vec<Value> {
+pub(crate) fn list(config: &Value, key: &str) -> Vec<Value> {
     config[key].as_array().cloned().unwrap_or_default()
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{Origin, Resource, texts};
 use crate::failure::{Failure, Result};
 
-pub fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(crate) fn all(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     for (key, kind) in [("configMapGenerator", "ConfigMap"), ("secretGenerator", "Secret")] {
         for generator in kustomization[key].as_array().into_iter().flatten() {
             let made = one(folder, kustomization, generator, kind)?;

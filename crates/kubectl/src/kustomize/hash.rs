@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-pub fn config_map(object: &Value, name: &str) -> String {
+pub(crate) fn config_map(object: &Value, name: &str) -> String {
     let mut content = json!({"kind": "ConfigMap", "name": name, "data": text_map(&object["data"])});
     if object["binaryData"].as_object().is_some_and(|data| !data.is_empty()) {
         content["binaryData"] = object["binaryData"].clone();
@@ -11,7 +11,7 @@ pub fn config_map(object: &Value, name: &str) -> String {
     encoded(&content)
 }
 
-pub fn secret(object: &Value, name: &str) -> String {
+pub(crate) fn secret(object: &Value, name: &str) -> String {
     let mut content = json!({"kind": "Secret", "type": object["type"].as_str().unwrap_or_default(), "name": name, "data": text_map(&object["data"])});
     if object["stringData"].as_object().is_some_and(|data| !data.is_empty()) {
         content["stringData"] = object["stringData"].clone();

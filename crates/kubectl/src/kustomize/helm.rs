@@ -13,7 +13,12 @@ use crate::resource::{files, flatten};
 const HOME: &str = "charts";
 
 /// `program` is what renders, if it may.
-pub fn all(folder: &Path, kustomization: &Value, program: Option<&str>, resources: &mut Vec<Resource>) -> Result<()> {
+pub(crate) fn all(
+    folder: &Path,
+    kustomization: &Value,
+    program: Option<&str>,
+    resources: &mut Vec<Resource>,
+) -> Result<()> {
     for key in ["helmCharts", "helmChartInflationGenerator"] {
         for chart in fields::list(kustomization, key) {
             let Some(program) = program else {
@@ -100,9 +105,10 @@ fn run(folder: &Path, own: &Path, program: &str, words: &[String]) -> Result<Out
     let output =
         Command::new(program).args(words).current_dir(folder).envs(variables.clone()).output().map_err(|error| {
             let error = crate::failure::go_io_error(&error);
-            failed(match program.contains('/') {
-                true => format!("fork/exec {program}: {error}"),
-                false => format!("exec: {program:?}: executable file not found in $PATH"),
+            failed(if program.contains('/') {
+                format!("fork/exec {program}: {error}")
+            } else {
+                format!("exec: {program:?}: executable file not found in $PATH")
             })
         })?;
     match output.status.code() {

@@ -4,12 +4,14 @@
 mod custom;
 mod fields;
 mod generate;
-pub mod hash;
+pub(crate) mod hash;
 mod helm;
 mod operations;
 mod plugins;
+mod read;
 mod rename;
 mod replace;
+mod sort;
 mod transform;
 mod vars;
 
@@ -17,14 +19,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
+use self::read::{read_inside, shown};
 use crate::failure::{Failure, Result};
-use crate::resource::{files, flatten};
+use crate::resource::files;
 use crate::terminal;
 
 /// How deep folders may name each other.
 const DEPTH_MAX: usize = 50;
-
-const FILES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// A resource on its way, with the name it had in its file: references are written in that name.
 #[derive(Clone, Debug)]
@@ -53,12 +54,12 @@ struct Later {
     references: Vec<Value>,
 }
 
-pub fn build(folder: &Path) -> Result<Vec<Value>> {
+pub(crate) fn build(folder: &Path) -> Result<Vec<Value>> {
     build_with(folder, None)
 }
 
 /// The same with a program that renders charts.
-pub fn build_with(folder: &Path, helm: Option<String>) -> Result<Vec<Value>> {
+pub(crate) fn build_with(folder: &Path, helm: Option<String>) -> Result<Vec<Value>> {
     if !folder.is_dir() {
         let here = std::env::current_dir().unwrap_or_default().join(folder);
         return Err(Failure::message(format!(
@@ -72,12 +73,12 @@ pub fn build_with(folder: &Path, helm: Option<String>) -> Result<Vec<Value>> {
     rename::hashes(&mut resources);
     rename::references(&mut resources, &later.references);
     vars::resolve(&later.vars, &later.var_places, &mut resources)?;
-    let kustomization = read(folder)?;
+    let kustomization = read::kustomization(folder)?;
     metadata(folder, &kustomization, &mut resources);
     let options = &kustomization["sortOptions"];
     match options["order"].as_str() {
         Some("fifo") => Ok(resources.into_iter().map(|resource| resource.object).collect()),
-        None | Some("legacy" | "") => Ok(in_order(resources, &options["legacySortOptions"])),
+        None | Some("legacy" | "") => Ok(sort::in_order(resources, &options["legacySortOptions"])),
         Some(_) => Err(Failure::message("the field 'sortOptions.order' must be one of [fifo, legacy]")),
     }
 }
@@ -131,12 +132,13 @@ fn collect_onto(
         )));
     }
     let above: Vec<PathBuf> = above.iter().cloned().chain([here.clone()]).collect();
-    let kustomization = read(folder)?;
+    let kustomization = read::kustomization(folder)?;
     let is_component = kustomization["kind"] == "Component";
     if is_component != (kind == "Component") {
-        return Err(Failure::message(match is_component {
-            true => format!("expected kind != 'Component' for path '{}'", here.display()),
-            false => format!("expected kind 'Component' for path '{}' but got 'Kustomization'", here.display()),
+        return Err(Failure::message(if is_component {
+            format!("expected kind != 'Component' for path '{}'", here.display())
+        } else {
+            format!("expected kind 'Component' for path '{}' but got 'Kustomization'", here.display())
         }));
     }
     for (old, new) in [
@@ -158,9 +160,8 @@ fn collect_onto(
     }
     // What goes wrong from here on goes wrong inside of this folder.
     let inside = above.len() > 1;
-    accumulated(&here, &above, &kustomization, before, later).map_err(|failure| match inside {
-        true => within(&format!("recursed accumulation of path '{}': ", here.display()), failure),
-        false => failure,
+    accumulated(&here, &above, &kustomization, before, later).map_err(|failure| {
+        if inside { within(&format!("recursed accumulation of path '{}': ", here.display()), failure) } else { failure }
     })
 }
 
@@ -185,7 +186,7 @@ fn accumulated(
             let found = collect(&place, above, "Kustomization", later).map_err(|failure| within(&from, failure))?;
             add(&mut resources, found)?;
         } else {
-            let found = from_file(folder, &path)?;
+            let found = read::resources(folder, &path)?;
             add(&mut resources, found)?;
         }
     }
@@ -267,187 +268,12 @@ fn add(resources: &mut Vec<Resource>, found: Vec<Resource>) -> Result<()> {
     Ok(())
 }
 
-/// A file in or below the folder; a kustomization reads nothing else.
-pub(crate) fn read_inside(folder: &Path, path: &str) -> Result<Vec<u8>> {
-    let place = folder.join(path);
-    let missing = |place: &Path| {
-        let place = std::path::absolute(place).unwrap_or_else(|_| place.to_path_buf());
-        Failure::message(format!(
-            "evalsymlink failure on '{0}' : lstat {0}: no such file or directory",
-            place.display()
-        ))
-    };
-    let real = std::fs::canonicalize(&place).map_err(|_| missing(&place))?;
-    let root = std::fs::canonicalize(folder).map_err(|_| missing(folder))?;
-    if !real.starts_with(&root) {
-        return Err(Failure::message(format!(
-            "security; file '{}' is not in or below '{}'",
-            real.display(),
-            root.display()
-        )));
-    }
-    Ok(std::fs::read(&real)?)
-}
-
-fn read(folder: &Path) -> Result<Value> {
-    let found: Vec<PathBuf> = FILES.iter().map(|name| folder.join(name)).filter(|path| path.is_file()).collect();
-    let [file] = &found[..] else {
-        return Err(Failure::message(match found.len() {
-            0 => format!(
-                "unable to find one of 'kustomization.yaml', 'kustomization.yml' or 'Kustomization' in directory '{}'",
-                shown(folder)
-            ),
-            _ => format!("Found multiple kustomization files under: {}", shown(folder)),
-        }));
-    };
-    let bytes = std::fs::read(file)?;
-    if String::from_utf8_lossy(&bytes).trim().is_empty() {
-        let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        return Err(Failure::message(format!("{name} is empty")));
-    }
-    let decoded = machinery::codec::decode_yaml(&bytes)
-        .map_err(|error| Failure::message(format!("invalid Kustomization: {error}")))?;
-    const KNOWN: &[&str] = &[
-        "apiVersion",
-        "kind",
-        "metadata",
-        "resources",
-        "bases",
-        "components",
-        "namespace",
-        "namePrefix",
-        "nameSuffix",
-        "labels",
-        "commonLabels",
-        "commonAnnotations",
-        "patches",
-        "patchesStrategicMerge",
-        "patchesJson6902",
-        "images",
-        "replicas",
-        "configMapGenerator",
-        "secretGenerator",
-        "generatorOptions",
-        "sortOptions",
-        "buildMetadata",
-        "openapi",
-        "replacements",
-        "vars",
-        "transformers",
-        "validators",
-        "generators",
-        "configurations",
-        "crds",
-        "helmCharts",
-        "helmChartInflationGenerator",
-        "helmGlobals",
-    ];
-    for key in decoded.value.as_object().into_iter().flatten().map(|(key, _)| key) {
-        if !KNOWN.contains(&key.as_str()) {
-            return Err(Failure::message(format!("invalid Kustomization: json: unknown field {key:?}")));
-        }
-    }
-    for key in ["commonLabels", "commonAnnotations"] {
-        let kind = |value: &Value| match value {
-            Value::Bool(_) => Some("bool"),
-            Value::Number(_) => Some("number"),
-            _ => None,
-        };
-        if let Some(kind) = decoded.value[key].as_object().and_then(|pairs| pairs.values().find_map(kind)) {
-            return Err(Failure::message(format!(
-                "invalid Kustomization: json: cannot unmarshal {kind} into Go struct field Kustomization.{key} of type string"
-            )));
-        }
-    }
-    Ok(decoded.value)
-}
-
-fn shown(folder: &Path) -> String {
-    std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).display().to_string()
-}
-
-fn from_file(folder: &Path, path: &str) -> Result<Vec<Resource>> {
-    let bytes = read_inside(folder, path).map_err(|failure| {
-        let place = std::path::absolute(folder.join(path)).unwrap_or_default();
-        let place = place.display();
-        let tail = match failure.text().contains("security;") {
-            true => format!("must build at directory: '{}': file is not directory", shown(&folder.join(path))),
-            false => format!("must build at directory: not a valid directory: evalsymlink failure on '{place}' : lstat {place}: no such file or directory"),
-        };
-        Failure::message(format!(
-            "accumulating resources: accumulation err='accumulating resources from '{path}': {}': {tail}",
-            failure.text()
-        ))
-    })?;
-    let mut found = Vec::new();
-    for (_, document) in files::documents(path, &bytes)? {
-        for object in flatten(document) {
-            let first_name = object["metadata"]["name"].as_str().unwrap_or_default().to_string();
-            let file = std::fs::canonicalize(folder.join(path)).unwrap_or_default();
-            found.push(Resource { object, first_name, hashed: false, origin: Origin { file, generator: None } });
-        }
-    }
-    Ok(found)
-}
-
 fn texts(value: &Value, key: &str) -> Vec<String> {
     value[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string).collect()
 }
 
 fn pairs(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
-}
-
-/// What others stand on comes first, as kubectl has always built them.
-fn in_order(mut resources: Vec<Resource>, options: &Value) -> Vec<Value> {
-    const FIRST: &[&str] = &[
-        "Namespace",
-        "ResourceQuota",
-        "StorageClass",
-        "CustomResourceDefinition",
-        "ServiceAccount",
-        "PodSecurityPolicy",
-        "Role",
-        "ClusterRole",
-        "RoleBinding",
-        "ClusterRoleBinding",
-        "ConfigMap",
-        "Secret",
-        "Endpoints",
-        "Service",
-        "LimitRange",
-        "PriorityClass",
-        "PersistentVolume",
-        "PersistentVolumeClaim",
-        "Deployment",
-        "StatefulSet",
-        "CronJob",
-        "PodDisruptionBudget",
-    ];
-    const LAST: &[&str] = &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
-    let rank = |object: &Value| {
-        let kind = object["kind"].as_str().unwrap_or_default();
-        let place = |list: &str| options[list].as_array()?.iter().position(|known| *known == kind);
-        if options.is_object() {
-            let first = place("orderFirst").map(|at| at as i64 - 1000);
-            return first.or_else(|| place("orderLast").map(|at| at as i64 + 1000)).unwrap_or(0);
-        }
-        let first = FIRST.iter().position(|known| *known == kind).map(|at| at as i64 - 1000);
-        first.or_else(|| LAST.iter().position(|known| *known == kind).map(|at| at as i64 + 1000)).unwrap_or(0)
-    };
-    let text =
-        |object: &Value, path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_string();
-    resources.sort_by_key(|resource| {
-        let object = &resource.object;
-        (
-            rank(object),
-            text(object, "/apiVersion"),
-            text(object, "/kind"),
-            text(object, "/metadata/namespace"),
-            text(object, "/metadata/name"),
-        )
-    });
-    resources.into_iter().map(|resource| resource.object).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, Result};
 
 /// A text that begins as a list must be JSON: upstream reads only others as YAML.
-pub fn check(list: &str, entry: &Value, text: &str) -> Result<()> {
+pub(crate) fn check(list: &str, entry: &Value, text: &str) -> Result<()> {
     if !text.starts_with('[') {
         return Ok(());
     }
@@ -44,14 +44,14 @@ fn go_error(text: &str, column: usize) -> String {
 }
 
 /// One operation after the other, so that it can be told which did not fit.
-pub fn apply(object: &mut Value, patch: &Value) -> std::result::Result<(), String> {
+pub(crate) fn apply(object: &mut Value, patch: &Value) -> Result<()> {
     for operation in patch.as_array().into_iter().flatten() {
         let whole = json!([operation]);
         let Err(error) = machinery::patch::json::apply(object, &whole) else { continue };
         let path = operation["path"].as_str().unwrap_or_default();
         let (parent, last) = path.rsplit_once('/').unwrap_or(("", path));
         let has_parent = object.pointer(parent).is_some();
-        return Err(match (operation["op"].as_str().unwrap_or_default(), has_parent) {
+        return Err(Failure::message(match (operation["op"].as_str().unwrap_or_default(), has_parent) {
             ("remove", true) => {
                 format!("error in remove for path: '{path}': Unable to remove nonexistent key: {last}: missing value")
             }
@@ -65,7 +65,7 @@ pub fn apply(object: &mut Value, patch: &Value) -> std::result::Result<(), Strin
             ("add", false) => format!("add operation does not apply: doc is missing path: \"{path}\": missing value"),
             ("test", true) => format!("testing value {path} failed: test failed"),
             _ => error.to_string(),
-        });
+        }));
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_operation_that_does_not_fit_is_told() {
         let mut object = json!({"spec": {"a": 1}});
-        let mut check = |patch: Value, error: &str| assert_eq!(apply(&mut object, &patch).unwrap_err(), error);
+        let mut check = |patch: Value, error: &str| assert_eq!(apply(&mut object, &patch).unwrap_err().text(), error);
         check(
             json!([{"op": "replace", "path": "/spec/a", "value": 2}, {"op": "remove", "path": "/spec/b"}]),
             "error in remove for path: '/spec/b': Unable to remove nonexistent key: b: missing value",

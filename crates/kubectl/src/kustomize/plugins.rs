@@ -24,12 +24,13 @@ fn configured(folder: &Path, kustomization: &Value, key: &str) -> Result<Vec<Val
             continue;
         }
         let place = folder.join(&text);
-        let resources = match place.is_dir() {
-            true => super::collect(&place, &[], "Kustomization", &mut Default::default())?,
-            false => super::from_file(folder, &text).map_err(|failure| {
+        let resources = if place.is_dir() {
+            super::collect(&place, &[], "Kustomization", &mut Default::default())?
+        } else {
+            super::read::resources(folder, &text).map_err(|failure| {
                 let whole = failure.text();
                 Failure::message(whole.strip_prefix("accumulating resources: ").unwrap_or(&whole))
-            })?,
+            })?
         };
         found.extend(resources.into_iter().map(|resource| resource.object));
     }
@@ -45,7 +46,7 @@ fn check(config: &Value, known: &[&str]) -> Result<()> {
     }
 }
 
-pub fn generators(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(super) fn generators(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     for config in configured(folder, kustomization, "generators")? {
         check(&config, &["ConfigMapGenerator", "SecretGenerator"])?;
         let mut one = config.clone();
@@ -73,7 +74,7 @@ const TRANSFORMERS: &[&str] = &[
     "ReplacementTransformer",
 ];
 
-pub fn transformers(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(super) fn transformers(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     for config in configured(folder, kustomization, "transformers")? {
         check(&config, TRANSFORMERS)?;
         transformed(folder, &config, resources)?;
@@ -91,38 +92,11 @@ pub fn transformers(folder: &Path, kustomization: &Value, resources: &mut Vec<Re
 
 fn transformed(folder: &Path, config: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     let specs = fields::list(config, "fieldSpecs");
-    let text = |key: &str| config[key].as_str().unwrap_or_default().to_string();
     match config["kind"].as_str().unwrap_or_default() {
-        "PrefixTransformer" | "SuffixTransformer" => {
-            for resource in resources.iter_mut().filter(|resource| transform::is_renamed(&resource.object)) {
-                fields::each(&mut resource.object, &specs, |value| {
-                    if let Value::String(name) = value {
-                        *name = format!("{}{name}{}", text("prefix"), text("suffix"));
-                    }
-                });
-            }
-        }
-        kind @ ("LabelTransformer" | "AnnotationsTransformer") => {
-            let added = pairs(&config[if kind == "LabelTransformer" { "labels" } else { "annotations" }]);
-            for resource in resources.iter_mut() {
-                fields::each(&mut resource.object, &specs, |value| fields::merge(value, &added));
-            }
-        }
-        "NamespaceTransformer" => {
-            let named = config["metadata"]["namespace"].as_str().unwrap_or_default();
-            let named = if named.is_empty() { text("namespace") } else { named.to_string() };
-            for resource in resources.iter_mut() {
-                let kept = config["unsetOnly"] == true && resource.object["metadata"]["namespace"].is_string();
-                if !kept {
-                    transform::namespace(&mut resource.object, &named);
-                }
-                fields::each(&mut resource.object, &specs, |value| {
-                    if value.is_string() {
-                        *value = named.clone().into();
-                    }
-                });
-            }
-        }
+        "PrefixTransformer" | "SuffixTransformer" => rename(config, &specs, resources),
+        "LabelTransformer" => merge_pairs(&config["labels"], &specs, resources),
+        "AnnotationsTransformer" => merge_pairs(&config["annotations"], &specs, resources),
+        "NamespaceTransformer" => namespaced(config, &specs, resources),
         "ImageTagTransformer" => {
             for resource in resources.iter_mut() {
                 transform::images(&mut resource.object, &config["imageTag"]);
@@ -141,26 +115,62 @@ fn transformed(folder: &Path, config: &Value, resources: &mut Vec<Resource>) -> 
             }
         }
         "ReplacementTransformer" => replace::all(folder, config, resources)?,
-        kind => {
-            let list = match kind {
-                "PatchStrategicMergeTransformer" => {
-                    let mut all = texts(config, "paths");
-                    all.extend(config["patches"].as_str().map(str::to_string));
-                    json!({"patchesStrategicMerge": all})
-                }
-                "PatchJson6902Transformer" => {
-                    let mut one = json!({"target": config["target"]});
-                    for (from, to) in [("path", "path"), ("jsonOp", "patch")] {
-                        if config[from].is_string() {
-                            one[to] = config[from].clone();
-                        }
-                    }
-                    json!({"patchesJson6902": [one]})
-                }
-                _ => json!({"patches": [config]}),
-            };
-            transform::patches(folder, &list, resources)?;
-        }
+        kind => transform::patches(folder, &patches(kind, config), resources)?,
     }
     Ok(())
+}
+
+fn rename(config: &Value, specs: &[Value], resources: &mut [Resource]) {
+    let text = |key: &str| config[key].as_str().unwrap_or_default();
+    for resource in resources.iter_mut().filter(|resource| transform::is_renamed(&resource.object)) {
+        fields::each(&mut resource.object, specs, |value| {
+            if let Value::String(name) = value {
+                *name = format!("{}{name}{}", text("prefix"), text("suffix"));
+            }
+        });
+    }
+}
+
+fn merge_pairs(added: &Value, specs: &[Value], resources: &mut [Resource]) {
+    let added = pairs(added);
+    for resource in resources {
+        fields::each(&mut resource.object, specs, |value| fields::merge(value, &added));
+    }
+}
+
+fn namespaced(config: &Value, specs: &[Value], resources: &mut [Resource]) {
+    let of_metadata = config["metadata"]["namespace"].as_str().filter(|name| !name.is_empty());
+    let named = of_metadata.or(config["namespace"].as_str()).unwrap_or_default();
+    for resource in resources {
+        let kept = config["unsetOnly"] == true && resource.object["metadata"]["namespace"].is_string();
+        if !kept {
+            transform::namespace(&mut resource.object, named);
+        }
+        fields::each(&mut resource.object, specs, |value| {
+            if value.is_string() {
+                *value = named.into();
+            }
+        });
+    }
+}
+
+/// What a transformer says of patches, as a kustomization would say it.
+fn patches(kind: &str, config: &Value) -> Value {
+    match kind {
+        "PatchStrategicMergeTransformer" => {
+            let mut all = texts(config, "paths");
+            all.extend(config["patches"].as_str().map(str::to_string));
+            json!({"patchesStrategicMerge": all})
+        }
+        "PatchJson6902Transformer" => {
+            let mut one = json!({"target": config["target"]});
+            for (from, to) in [("path", "path"), ("jsonOp", "patch")] {
+                if config[from].is_string() {
+                    one[to] = config[from].clone();
+                }
+            }
+            json!({"patchesJson6902": [one]})
+        }
+        _ => json!({"patches": [config]}),
+    }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Resource, hash};
 
 /// Generated ConfigMaps and Secrets are named by what they hold.
-pub fn hashes(resources: &mut [Resource]) {
+pub(super) fn hashes(resources: &mut [Resource]) {
     for resource in resources.iter_mut().filter(|resource| resource.hashed) {
         let name = resource.object["metadata"]["name"].as_str().unwrap_or_default().to_string();
         // The name itself is not part of it here: an overlay's prefix does not change the sum.
@@ -40,7 +40,7 @@ const PLACES: &[(&str, &str, &str)] = &[
 ];
 
 /// `more` are the references that configurations name.
-pub fn references(resources: &mut [Resource], more: &[Value]) {
+pub(crate) fn references(resources: &mut [Resource], more: &[Value]) {
     let names: Vec<(String, String, String)> = resources
         .iter()
         .map(|resource| {

@@ -8,7 +8,7 @@ use super::transform::selected;
 use super::{Resource, read_inside};
 use crate::failure::{Failure, Result};
 
-pub fn all(folder: &Path, kustomization: &Value, resources: &mut [Resource]) -> Result<()> {
+pub(crate) fn all(folder: &Path, kustomization: &Value, resources: &mut [Resource]) -> Result<()> {
     for entry in kustomization["replacements"].as_array().into_iter().flatten() {
         let entries = match entry["path"].as_str() {
             None => vec![entry.clone()],

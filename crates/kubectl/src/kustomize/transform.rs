@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{Resource, custom, fields, operations, pairs, texts};
 use crate::failure::{Failure, Result};
 
-pub fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(crate) fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     patches(folder, kustomization, resources)?;
     let text = |key: &str| kustomization[key].as_str().unwrap_or_default();
     for resource in resources.iter_mut() {
@@ -46,7 +46,7 @@ pub fn all(folder: &Path, kustomization: &Value, config: &Value, resources: &mut
 }
 
 /// Names that other things than kustomizations rely on stay.
-pub fn is_renamed(object: &Value) -> bool {
+pub(super) fn is_renamed(object: &Value) -> bool {
     !["Namespace", "CustomResourceDefinition", "APIService"].contains(&object["kind"].as_str().unwrap_or_default())
 }
 
@@ -91,7 +91,7 @@ fn configured(object: &mut Value, kustomization: &Value, config: &Value) {
     }
 }
 
-pub fn namespace(object: &mut Value, namespace: &str) {
+pub(crate) fn namespace(object: &mut Value, namespace: &str) {
     if namespace.is_empty() {
         return;
     }
@@ -175,7 +175,7 @@ fn annotations(object: &mut Value, added: &Map<String, Value>) {
 }
 
 /// Every `image` of every container, wherever in the object.
-pub fn images(value: &mut Value, change: &Value) {
+pub(crate) fn images(value: &mut Value, change: &Value) {
     match value {
         Value::Object(map) => {
             for (key, inner) in map.iter_mut() {
@@ -195,7 +195,7 @@ pub fn images(value: &mut Value, change: &Value) {
     }
 }
 
-pub fn changed(image: &str, change: &Value) -> Option<String> {
+pub(crate) fn changed(image: &str, change: &Value) -> Option<String> {
     let (name, digest) = image.split_once('@').map_or((image, None), |(name, digest)| (name, Some(digest)));
     // A colon before the last slash belongs to the registry's port.
     let (name, tag) = match name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
@@ -216,7 +216,7 @@ pub fn changed(image: &str, change: &Value) -> Option<String> {
     })
 }
 
-pub fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
+pub(crate) fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resource>) -> Result<()> {
     let read = |path: &str| -> Result<String> {
         let bytes = super::read_inside(folder, path).map_err(|failure| {
             Failure::message(format!(
@@ -258,19 +258,10 @@ pub fn patches(folder: &Path, kustomization: &Value, resources: &mut Vec<Resourc
 }
 
 fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: &Value, schema: &Value) -> Result<()> {
-    let operations = patch.is_array();
-    let target = match (target.is_object(), operations) {
+    let target = match (target.is_object(), patch.is_array()) {
         (true, _) => target.clone(),
         (false, true) => return Err(Failure::message("must specify a target for JSON patch")),
-        (false, false) => {
-            let version = patch["apiVersion"].as_str().unwrap_or_default();
-            let (group, version) = version.split_once('/').unwrap_or(("", version));
-            let mut target = json!({"kind": exact(&patch["kind"]), "name": exact(&patch["metadata"]["name"]), "group": group, "version": version});
-            if patch["metadata"]["namespace"].is_string() {
-                target["namespace"] = exact(&patch["metadata"]["namespace"]);
-            }
-            target
-        }
+        (false, false) => own_target(patch),
     };
     let mut deleted = Vec::new();
     let mut found = false;
@@ -281,59 +272,68 @@ fn apply(resources: &mut Vec<Resource>, patch: &Value, target: &Value, options: 
         found = true;
         if patch["$patch"] == "delete" {
             deleted.push(at);
-            continue;
-        }
-        let kept = resource.object["metadata"]["name"].clone();
-        let (kind, api_version) = (resource.object["kind"].clone(), resource.object["apiVersion"].clone());
-        let object = &mut resource.object;
-        let version = object["apiVersion"].as_str().unwrap_or_default().to_string();
-        let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let done = if operations {
-            operations::apply(object, patch)
         } else {
-            match api::schema::type_named(group, version, object["kind"].as_str().unwrap_or_default()) {
-                Some(ty) => machinery::patch::strategic::apply(ty, object, patch).map_err(|error| error.to_string()),
-                None => match custom::definition(schema, group, version, &kind) {
-                    Some(definition) => {
-                        custom::merge(object, patch, definition, schema);
-                        Ok(())
-                    }
-                    None => machinery::patch::merge::apply(object, patch).map_err(|error| error.to_string()),
-                },
-            }
-        };
-        done.map_err(Failure::message)?;
-        if !operations {
-            custom::patched_first(object, patch);
-            // The patch names its target by the name in the file; what it has become stays.
-            if options["allowNameChange"] != true {
-                object["metadata"]["name"] = kept;
-            }
-            if options["allowKindChange"] != true {
-                object["kind"] = kind;
-                object["apiVersion"] = api_version;
-            }
+            patch_one(&mut resource.object, patch, options, schema)?;
         }
     }
-    if !found && !operations && target["name"].is_string() {
-        return Err(Failure::message(format!(
-            "no resource matches strategic merge patch \"{id}\": no matches for Id {id}; failed to find unique target for patch {id}",
-            id = format!(
-                "{}.{}.{}/{}.[noNs]",
-                patch["kind"].as_str().unwrap_or_default(),
-                target["version"].as_str().unwrap_or_default(),
-                match target["group"].as_str().unwrap_or_default() {
-                    "" => "[noGrp]",
-                    group => group,
-                },
-                patch["metadata"]["name"].as_str().unwrap_or_default()
-            )
-        )));
+    if !found && !patch.is_array() && target["name"].is_string() {
+        return Err(no_match(patch, &target));
     }
     for at in deleted.into_iter().rev() {
         resources.remove(at);
     }
     Ok(())
+}
+
+/// A patch that is an object names its target itself.
+fn own_target(patch: &Value) -> Value {
+    let (group, version) = group_and_version(patch);
+    let mut target = json!({"kind": exact(&patch["kind"]), "name": exact(&patch["metadata"]["name"]), "group": group, "version": version});
+    if patch["metadata"]["namespace"].is_string() {
+        target["namespace"] = exact(&patch["metadata"]["namespace"]);
+    }
+    target
+}
+
+fn group_and_version(object: &Value) -> (&str, &str) {
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    version.split_once('/').unwrap_or(("", version))
+}
+
+fn patch_one(object: &mut Value, patch: &Value, options: &Value, schema: &Value) -> Result<()> {
+    if patch.is_array() {
+        return operations::apply(object, patch);
+    }
+    let before = object.clone();
+    let (group, version) = group_and_version(&before);
+    let kind = &before["kind"];
+    if let Some(ty) = api::schema::type_named(group, version, kind.as_str().unwrap_or_default()) {
+        machinery::patch::strategic::apply(ty, object, patch).map_err(Failure::of)?;
+    } else if let Some(definition) = custom::definition(schema, group, version, kind) {
+        custom::merge(object, patch, definition, schema);
+    } else {
+        machinery::patch::merge::apply(object, patch).map_err(Failure::of)?;
+    }
+    custom::patched_first(object, patch);
+    // The patch names its target by the name in the file; what it has become stays.
+    if options["allowNameChange"] != true {
+        object["metadata"]["name"] = before["metadata"]["name"].clone();
+    }
+    if options["allowKindChange"] != true {
+        object["kind"] = kind.clone();
+        object["apiVersion"] = before["apiVersion"].clone();
+    }
+    Ok(())
+}
+
+fn no_match(patch: &Value, target: &Value) -> Failure {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
+    let group = target["group"].as_str().filter(|group| !group.is_empty()).unwrap_or("[noGrp]");
+    let (kind, version, name) = (text(&patch["kind"]), text(&target["version"]), text(&patch["metadata"]["name"]));
+    let id = format!("{kind}.{version}.{group}/{name}.[noNs]");
+    Failure::message(format!(
+        "no resource matches strategic merge patch \"{id}\": no matches for Id {id}; failed to find unique target for patch {id}"
+    ))
 }
 
 fn exact(value: &Value) -> Value {
@@ -347,8 +347,7 @@ pub(super) fn selected(resource: &Resource, target: &Value) -> Result<bool> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let matches = |key: &str, texts: &[&str]| -> Result<bool> {
         let Some(pattern) = target[key].as_str().filter(|pattern| !pattern.is_empty()) else { return Ok(true) };
-        let pattern =
-            regex::Regex::new(&format!("^(?:{pattern})$")).map_err(|error| Failure::message(error.to_string()))?;
+        let pattern = regex::Regex::new(&format!("^(?:{pattern})$")).map_err(Failure::of)?;
         Ok(texts.iter().any(|text| pattern.is_match(text)))
     };
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default();

@@ -30,7 +30,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("", "spec/template/metadata/annotations"),
 ];
 
-pub fn resolve(vars: &[Value], places: &[Value], resources: &mut [Resource]) -> Result<()> {
+pub(crate) fn resolve(vars: &[Value], places: &[Value], resources: &mut [Resource]) -> Result<()> {
     if vars.is_empty() {
         return Ok(());
     }

@@ -5,13 +5,13 @@ use machinery::schema::{PatchRule, Type, TypeRef};
 use serde_json::{Map, Value, json};
 
 /// A strategic merge patch for a built-in kind.
-pub fn strategic(ty: TypeRef, original: &Value, modified: &Value, current: &Value) -> Value {
+pub(crate) fn strategic(ty: TypeRef, original: &Value, modified: &Value, current: &Value) -> Value {
     let map = |value: &'_ Value| value.as_object().cloned().unwrap_or_default();
     Value::Object(maps(Some(ty), false, &map(original), &map(modified), &map(current)))
 }
 
 /// A JSON merge patch for any other kind: lists are replaced as a whole.
-pub fn plain(original: &Value, modified: &Value, current: &Value) -> Value {
+pub(crate) fn plain(original: &Value, modified: &Value, current: &Value) -> Value {
     let map = |value: &'_ Value| value.as_object().cloned().unwrap_or_default();
     Value::Object(plain_maps(&map(original), &map(modified), &map(current)))
 }

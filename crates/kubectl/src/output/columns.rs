@@ -3,7 +3,7 @@
 
 /// Lines with tab-separated cells to aligned text.
 #[derive(Clone, Debug)]
-pub struct Columns {
+pub(crate) struct Columns {
     minimum: usize,
     padding: usize,
     /// Widths that tables printed before had, which the next ones keep to. Only for output that goes on.
@@ -12,16 +12,16 @@ pub struct Columns {
 
 impl Columns {
     /// As `kubectl get` prints tables.
-    pub fn table() -> Columns {
+    pub(crate) fn table() -> Columns {
         Columns { minimum: 6, padding: 3, remembered: Some(Vec::new()) }
     }
 
     /// As `kubectl describe` prints everything.
-    pub fn described() -> Columns {
+    pub(crate) fn described() -> Columns {
         Columns { minimum: 0, padding: 2, remembered: None }
     }
 
-    pub fn align(&mut self, text: &str) -> String {
+    pub(crate) fn align(&mut self, text: &str) -> String {
         let lines: Vec<Vec<&str>> = text.split('\n').map(|line| line.split('\t').collect()).collect();
         let mut out = String::with_capacity(text.len() * 2);
         let mut widths = Vec::new();

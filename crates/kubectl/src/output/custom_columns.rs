@@ -1,17 +1,18 @@
 //! `-o custom-columns=NAME:.metadata.name,...`.
 
+use machinery::jsonpath::{self, Template};
 use serde_json::Value;
 
 use super::columns::Columns;
-use super::jsonpath::{self, Template};
+use super::json;
 use crate::failure::{Failure, Result};
 
-pub struct CustomColumns {
-    columns: Vec<(String, std::result::Result<Template, String>)>,
+pub(crate) struct CustomColumns {
+    columns: Vec<(String, std::result::Result<Template, jsonpath::Error>)>,
 }
 
 impl CustomColumns {
-    pub fn parse(text: &str) -> Result<CustomColumns> {
+    pub(crate) fn parse(text: &str) -> Result<CustomColumns> {
         let mut columns = Vec::new();
         for part in text.split(',') {
             let Some((header, path)) = part.split_once(':') else {
@@ -25,7 +26,7 @@ impl CustomColumns {
     }
 
     /// Two lines: headers, and paths below them.
-    pub fn parse_file(text: &str) -> Result<CustomColumns> {
+    pub(super) fn parse_file(text: &str) -> Result<CustomColumns> {
         let mut lines = text.lines();
         let (Some(headers), Some(paths)) = (lines.next(), lines.next()) else {
             return Err(Failure::message(
@@ -45,7 +46,7 @@ impl CustomColumns {
         CustomColumns::parse(&pairs.join(","))
     }
 
-    pub fn text(&self, object: &Value, headers: bool) -> Result<String> {
+    pub(crate) fn text(&self, object: &Value, headers: bool) -> Result<String> {
         let mut text = String::new();
         if headers {
             let names: Vec<&str> = self.columns.iter().map(|(header, _)| header.as_str()).collect();
@@ -54,12 +55,12 @@ impl CustomColumns {
         if let Some(error) = self.columns.iter().find_map(|(_, path)| path.as_ref().err()) {
             // Upstream reads the paths when the header is written already.
             crate::terminal::out(&Columns::table().align(&text));
-            return Err(Failure::message(error.clone()));
+            return Err(Failure::of(error));
         }
         for item in crate::resource::flatten(object.clone()) {
             let mut cells = Vec::new();
             for template in self.columns.iter().filter_map(|(_, path)| path.as_ref().ok()) {
-                let values = template.values(&item).map_err(Failure::message)?;
+                let values = template.values(&item).map_err(Failure::of)?;
                 let texts: Vec<String> = values.into_iter().map(cell).collect();
                 cells.push(if texts.is_empty() { "<none>".into() } else { texts.join(",") });
             }
@@ -72,12 +73,12 @@ impl CustomColumns {
 fn cell(value: &Value) -> String {
     match value {
         Value::Object(_) | Value::Array(_) => shown(value),
-        other => jsonpath::text(other),
+        other => json::text(other),
     }
 }
 
 /// Maps and lists as Go's `%v` prints them.
-pub fn shown(value: &Value) -> String {
+pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),
         Value::String(text) => text.clone(),

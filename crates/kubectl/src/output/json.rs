@@ -5,16 +5,25 @@ use serde_json::Value;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
 /// In one line.
-pub fn compact(value: &Value) -> String {
+pub(crate) fn compact(value: &Value) -> String {
     escape(&value.to_string())
 }
 
+/// A value as JSONPath prints it: texts without quotes, the rest as JSON.
+pub(crate) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => String::new(),
+        other => compact(other),
+    }
+}
+
 /// With four spaces for each level, and no end of line.
-pub fn pretty(value: &Value) -> String {
+pub(crate) fn pretty(value: &Value) -> String {
     pretty_with(value, b"    ")
 }
 
-pub fn pretty_with(value: &Value, indent: &[u8]) -> String {
+pub(crate) fn pretty_with(value: &Value, indent: &[u8]) -> String {
     let mut bytes = Vec::new();
     let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(indent));
     // Writing a value to memory cannot fail.
@@ -23,7 +32,7 @@ pub fn pretty_with(value: &Value, indent: &[u8]) -> String {
 }
 
 /// With the fields that are named first in that order, and the rest behind them.
-pub fn pretty_in_order(value: &Value, order: &'static [&'static str]) -> String {
+pub(crate) fn pretty_in_order(value: &Value, order: &'static [&'static str]) -> String {
     super::order::InOrder::named(value, order).pretty()
 }
 

@@ -9,16 +9,16 @@ use serde_json::Value;
 use super::order::InOrder;
 
 /// Keys sorted, as of an object that is kept as it came.
-pub fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     document(&InOrder::sorted(value))
 }
 
 /// Keys in the order of the object's type.
-pub fn typed_text(value: &Value) -> String {
+pub(crate) fn typed_text(value: &Value) -> String {
     document(&InOrder::of(value))
 }
 
-pub fn document(value: &InOrder) -> String {
+pub(crate) fn document(value: &InOrder) -> String {
     let mut out = String::from("---\n");
     write(value, 0, &mut out);
     out.push('\n');

@@ -1,21 +1,22 @@
 //! How objects are printed: `-o`.
 
-pub mod columns;
-pub mod custom_columns;
-pub mod json;
-pub mod jsonpath;
-pub mod kyaml;
-pub mod order;
-pub mod table;
-pub mod template;
-pub mod yaml;
+pub(crate) mod columns;
+mod custom_columns;
+pub(crate) mod json;
+pub(crate) mod kyaml;
+pub(crate) mod order;
+pub(crate) mod table;
+pub(crate) mod template;
+pub(crate) mod yaml;
 
+use machinery::jsonpath;
 use serde_json::Value;
 
+use self::custom_columns::CustomColumns;
 use crate::failure::{Failure, Result};
 use crate::flags::{Flag, Parsed};
 
-pub const FLAGS: &[Flag] = &[
+pub(crate) const FLAGS: &[Flag] = &[
     Flag::text(
         "output",
         "",
@@ -27,7 +28,7 @@ pub const FLAGS: &[Flag] = &[
     Flag::switch("show-managed-fields", "Keep managedFields when printing objects."),
 ];
 
-pub enum Format {
+pub(crate) enum Format {
     /// Tables for `get`, a sentence for commands that change things.
     Human {
         wide: bool,
@@ -39,97 +40,53 @@ pub enum Format {
     JsonPath(jsonpath::Template),
     JsonPathAsJson(jsonpath::Template),
     Template(template::Template),
-    CustomColumns(custom_columns::CustomColumns),
+    CustomColumns(CustomColumns),
 }
 
 impl Format {
-    pub fn from(flags: &Parsed, tables: bool) -> Result<Format> {
+    pub(crate) fn from(flags: &Parsed, tables: bool) -> Result<Format> {
         let output = flags.text("output");
         let given = flags.text("template");
-        let (name, argument) = output.split_once('=').unwrap_or((output, ""));
-        let lower = output.to_lowercase();
-        let name = match lower.as_str() {
-            "json" | "yaml" | "kyaml" | "name" => &lower,
-            // These take no argument.
-            _ if ["json", "yaml", "kyaml", "name", "wide"].contains(&name) && name != output => output,
-            _ => name,
-        };
-        let strict = flags.has("allow-missing-template-keys") && !flags.on("allow-missing-template-keys");
+        let (name, argument) = name_and_argument(output);
         let argument = if argument.is_empty() { given } else { argument };
+        let strict = flags.has("allow-missing-template-keys") && !flags.on("allow-missing-template-keys");
         let word = if name == "custom-columns-file" { "template" } else { "--template" };
-        let from_file = |path: &str| {
-            std::fs::read_to_string(path).map_err(|error| {
-                Failure::message(format!(
-                    "error reading {word} {path}, open {path}: {}",
-                    crate::failure::go_io_error(&error)
-                ))
-            })
-        };
-        let need = |argument: &str| {
-            if argument.is_empty() {
-                return Err(Failure::message("template format specified but no template given".to_string()));
-            }
-            Ok(argument.to_string())
-        };
-        let path = |text: &str| {
-            jsonpath::Template::parse(text)
-                .map(|template| template.strict(strict))
-                .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
-        };
-        let template = |text: &str| {
-            template::Template::parse(text)
-                .map(|template| template.strict(strict))
-                .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
-        };
-        Ok(match name {
-            "" if !given.is_empty() => Format::Template(template(given)?),
+        let needed = || Some(argument).filter(|argument| !argument.is_empty());
+        let need = || needed().ok_or_else(|| Failure::message("template format specified but no template given"));
+        let columns =
+            || needed().ok_or_else(|| Failure::message("custom-columns format specified but no custom columns given"));
+        Ok(match name.as_str() {
+            "" if !given.is_empty() => Format::Template(go_template(given, strict)?),
             "" => Format::Human { wide: false },
             "wide" if tables => Format::Human { wide: true },
             "yaml" => Format::Yaml,
             "json" => Format::Json,
             "kyaml" => Format::Kyaml,
             "name" => Format::Name,
-            "jsonpath" => Format::JsonPath(path(&need(argument)?)?),
-            "jsonpath-as-json" => Format::JsonPathAsJson(path(&need(argument)?)?),
-            "jsonpath-file" => Format::JsonPath(path(&from_file(&need(argument)?)?)?),
-            "go-template" | "template" => Format::Template(template(&need(argument)?)?),
-            "go-template-file" | "templatefile" => Format::Template(template(&from_file(&need(argument)?)?)?),
-            "custom-columns" if tables => {
-                if argument.is_empty() {
-                    return Err(Failure::message("custom-columns format specified but no custom columns given"));
-                }
-                Format::CustomColumns(custom_columns::CustomColumns::parse(argument)?)
-            }
+            "jsonpath" => Format::JsonPath(json_path(need()?, strict)?),
+            "jsonpath-as-json" => Format::JsonPathAsJson(json_path(need()?, strict)?),
+            "jsonpath-file" => Format::JsonPath(json_path(&from_file(need()?, word)?, strict)?),
+            "go-template" | "template" => Format::Template(go_template(need()?, strict)?),
+            "go-template-file" | "templatefile" => Format::Template(go_template(&from_file(need()?, word)?, strict)?),
+            "custom-columns" if tables => Format::CustomColumns(CustomColumns::parse(columns()?)?),
             "custom-columns-file" if tables => {
-                if argument.is_empty() {
-                    return Err(Failure::message("custom-columns format specified but no custom columns given"));
-                }
-                Format::CustomColumns(custom_columns::CustomColumns::parse_file(&from_file(&need(argument)?)?)?)
+                Format::CustomColumns(CustomColumns::parse_file(&from_file(columns()?, word)?)?)
             }
-            _ => {
-                let formats = if tables {
-                    "custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml"
-                } else {
-                    "go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,yaml"
-                };
-                return Err(Failure::message(format!(
-                    "unable to match a printer suitable for the output format {output:?}, allowed formats are: {formats}"
-                )));
-            }
+            _ => return Err(no_printer(output, tables)),
         })
     }
 
     /// Only whole objects are printed without who manages which field; templates may ask for it.
-    pub fn leaves_out_managed_fields(&self) -> bool {
+    pub(crate) fn leaves_out_managed_fields(&self) -> bool {
         matches!(self, Format::Yaml | Format::Json | Format::Kyaml)
     }
 
-    pub fn is_human(&self) -> bool {
+    pub(crate) fn is_human(&self) -> bool {
         matches!(self, Format::Human { .. })
     }
 
     /// The text of an object that upstream holds in one of its types: in JSON its fields have the order of the type.
-    pub fn typed_text(&self, object: &Value) -> Result<String> {
+    pub(crate) fn typed_text(&self, object: &Value) -> Result<String> {
         match self {
             Format::Json => Ok(format!("{}\n", order::pretty(object))),
             Format::Kyaml => Ok(kyaml::typed_text(object)),
@@ -138,7 +95,7 @@ impl Format {
     }
 
     /// The text of one object, or of a list, for every format but the human one.
-    pub fn text(&self, object: &Value) -> Result<String> {
+    pub(crate) fn text(&self, object: &Value) -> Result<String> {
         Ok(match self {
             Format::Human { .. } => String::new(),
             Format::Yaml => crate::output::yaml::text(object),
@@ -149,7 +106,7 @@ impl Format {
                 items.iter().map(|item| format!("{}\n", name_of(item))).collect()
             }
             Format::JsonPath(template) => template
-                .print(object)
+                .print(object, json::text)
                 .map_err(|error| Failure::message(explained("jsonpath", template.source(), &error, object)))?,
             Format::JsonPathAsJson(template) => {
                 // Each expression is an array of its own.
@@ -168,7 +125,50 @@ impl Format {
     }
 }
 
-fn explained(engine: &str, template: &str, error: &str, object: &Value) -> String {
+/// `jsonpath={.kind}` is a name and an argument. Names of whole objects are known in any case and take no argument.
+fn name_and_argument(output: &str) -> (String, &str) {
+    let lower = output.to_lowercase();
+    if ["json", "yaml", "kyaml", "name"].contains(&lower.as_str()) {
+        return (lower, "");
+    }
+    match output.split_once('=') {
+        Some(("json" | "yaml" | "kyaml" | "name" | "wide", argument)) => (output.into(), argument),
+        Some((name, argument)) => (name.into(), argument),
+        None => (output.into(), ""),
+    }
+}
+
+fn from_file(path: &str, word: &str) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let error = crate::failure::go_io_error(&error);
+        Failure::message(format!("error reading {word} {path}, open {path}: {error}"))
+    })
+}
+
+fn json_path(text: &str, strict: bool) -> Result<jsonpath::Template> {
+    jsonpath::Template::parse(text)
+        .map(|template| template.strict(strict))
+        .map_err(|error| Failure::message(format!("error parsing jsonpath {text}, {error}")))
+}
+
+fn go_template(text: &str, strict: bool) -> Result<template::Template> {
+    template::Template::parse(text)
+        .map(|template| template.strict(strict))
+        .map_err(|error| Failure::message(format!("error parsing template {text}, {error}")))
+}
+
+fn no_printer(output: &str, tables: bool) -> Failure {
+    let formats = if tables {
+        "custom-columns,custom-columns-file,go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,wide,yaml"
+    } else {
+        "go-template,go-template-file,json,jsonpath,jsonpath-as-json,jsonpath-file,kyaml,name,template,templatefile,yaml"
+    };
+    Failure::message(format!(
+        "unable to match a printer suitable for the output format {output:?}, allowed formats are: {formats}"
+    ))
+}
+
+fn explained(engine: &str, template: &str, error: &jsonpath::Error, object: &Value) -> String {
     format!(
         "error executing {engine} {template:?}: Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\tobject given to {engine} engine was:\n\t\t{}\n\n",
         go_syntax(object)
@@ -176,7 +176,7 @@ fn explained(engine: &str, template: &str, error: &str, object: &Value) -> Strin
 }
 
 /// What was asked and of what goes to standard output, as upstream does it.
-fn template_failed(template: &str, error: &str, object: &Value) -> Failure {
+fn template_failed(template: &str, error: &template::Error, object: &Value) -> Failure {
     crate::terminal::out(&format!(
         "Error executing template: {error}. Printing more information for debugging the template:\n\ttemplate was:\n\t\t{template}\n\traw data was:\n\t\t{}\n\tobject given to template engine was:\n\t\t{}\n\n",
         json::compact(object),
@@ -186,7 +186,7 @@ fn template_failed(template: &str, error: &str, object: &Value) -> Failure {
 }
 
 /// As Go's `%q` shows it.
-pub fn go_quoted(text: &str) -> String {
+fn go_quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for letter in text.chars() {
         match letter {
@@ -204,7 +204,7 @@ pub fn go_quoted(text: &str) -> String {
 }
 
 /// As Go's `%#v` shows it.
-pub fn go_syntax(value: &Value) -> String {
+pub(crate) fn go_syntax(value: &Value) -> String {
     let joined = |texts: Vec<String>| texts.join(", ");
     match value {
         Value::Null => "interface {}(nil)".into(),
@@ -219,7 +219,7 @@ pub fn go_syntax(value: &Value) -> String {
 }
 
 /// `deployment.apps/web`, from the object itself.
-pub fn name_of(object: &Value) -> String {
+pub(crate) fn name_of(object: &Value) -> String {
     let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
     let group = object["apiVersion"].as_str().and_then(|version| version.split_once('/')).map(|(group, _)| group);
     let name = object["metadata"]["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("<unknown>");
@@ -230,11 +230,86 @@ pub fn name_of(object: &Value) -> String {
 }
 
 /// Who manages which field is left out unless it is asked for.
-pub fn without_managed_fields(object: &mut Value) {
+pub(crate) fn without_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
     for item in object.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
         without_managed_fields(item);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn format(line: &str, tables: bool) -> Result<Format> {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Format::from(&Parsed::parse(&[FLAGS], &line).unwrap(), tables)
+    }
+
+    fn printed(line: &str, object: &Value) -> String {
+        format(line, true).and_then(|format| format.text(object)).unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    #[test]
+    fn formats_print_an_object() {
+        let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}});
+        assert_eq!(printed("-o name", &object), "deployment.apps/web\n");
+        assert_eq!(printed("-o NAME", &object), "deployment.apps/web\n");
+        assert_eq!(printed("-o jsonpath={.kind}", &object), "Deployment");
+        assert_eq!(printed("-o jsonpath-as-json={.kind}", &object), "[\n    \"Deployment\"\n]\n");
+        assert_eq!(printed("-o go-template={{.kind}}", &object), "Deployment");
+        assert_eq!(printed("--template={{.kind}}", &object), "Deployment");
+        assert_eq!(printed("-o custom-columns=N:.metadata.name", &object), "N\nweb\n");
+        assert!(printed("-o yaml", &object).starts_with("apiVersion: apps/v1\nkind: Deployment\n"));
+        assert!(format("-o wide", true).is_ok_and(|format| format.is_human()));
+    }
+
+    #[test]
+    fn templates_may_stand_in_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        std::fs::write(&path, "{.kind}").unwrap();
+        assert_eq!(printed(&format!("-o jsonpath-file={}", path.display()), &json!({"kind": "Pod"})), "Pod");
+        let failure = format("-o jsonpath-file=/no/such", true).err().map(|failure| failure.text());
+        let missing = "error reading --template /no/such, open /no/such: no such file or directory";
+        assert_eq!(failure.as_deref(), Some(missing));
+    }
+
+    #[test]
+    fn unknown_formats_are_refused_with_the_known_ones() {
+        let refused = |line: &str, tables: bool| format(line, tables).err().map(|failure| failure.text()).unwrap();
+        assert!(refused("-o xml", true).contains("output format \"xml\", allowed formats are: custom-columns,"));
+        assert!(refused("-o wide", false).contains("allowed formats are: go-template,"));
+        assert!(refused("-o json=x", true).contains("output format \"json=x\""));
+        assert_eq!(refused("-o jsonpath", true), "template format specified but no template given");
+        let none = "custom-columns format specified but no custom columns given";
+        assert_eq!(refused("-o custom-columns=", true), none);
+        assert_eq!(refused("-o jsonpath={.a", true), "error parsing jsonpath {.a, unclosed action");
+    }
+
+    #[test]
+    fn a_strict_template_explains_what_is_missing() {
+        let format = format("-o jsonpath={.a} --allow-missing-template-keys=false", true).unwrap_or_else(|_| panic!());
+        let text = format.text(&json!({"b": 1})).unwrap_err().text();
+        assert!(text.starts_with("error executing jsonpath \"{.a}\": Error executing template: a is not found."));
+        assert!(text.contains("map[string]interface {}{\"b\":1}"), "{text}");
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_of_lists_too() {
+        let mut list = json!({"metadata": {"managedFields": []}, "items": [{"metadata": {"managedFields": [1]}}]});
+        without_managed_fields(&mut list);
+        assert_eq!(list, json!({"metadata": {}, "items": [{"metadata": {}}]}));
+    }
+
+    #[test]
+    fn values_are_shown_as_go_does() {
+        assert_eq!(go_quoted("a\"b\n\u{1}"), "\"a\\\"b\\n\\x01\"");
+        assert_eq!(go_syntax(&json!([null, "a", 1])), "[]interface {}{interface {}(nil), \"a\", 1}");
+        assert_eq!(name_of(&json!({"kind": "Pod", "apiVersion": "v1"})), "pod/<unknown>");
     }
 }

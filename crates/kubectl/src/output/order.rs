@@ -12,12 +12,12 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 const TABLE: &str = include_str!("order.txt");
 
 /// In several lines, with four spaces for each level and no end of line.
-pub fn pretty(object: &Value) -> String {
+pub(crate) fn pretty(object: &Value) -> String {
     InOrder::of(object).pretty()
 }
 
 /// The same with another indentation.
-pub fn indented(object: &Value, indent: &[u8]) -> String {
+pub(crate) fn indented(object: &Value, indent: &[u8]) -> String {
     written(&InOrder::of(object), indent)
 }
 
@@ -30,7 +30,7 @@ fn written(value: &InOrder, indent: &[u8]) -> String {
 }
 
 /// In one line.
-pub fn compact(object: &Value) -> String {
+pub(crate) fn compact(object: &Value) -> String {
     // As above.
     super::json::escape(&serde_json::to_string(&InOrder::of(object)).unwrap_or_default())
 }
@@ -47,31 +47,31 @@ enum By {
 }
 
 /// A value whose keys come in an order.
-pub struct InOrder<'a> {
+pub(crate) struct InOrder<'a> {
     value: &'a Value,
     by: By,
 }
 
 impl<'a> InOrder<'a> {
-    pub fn sorted(value: &'a Value) -> InOrder<'a> {
+    pub(crate) fn sorted(value: &'a Value) -> InOrder<'a> {
         InOrder { value, by: By::Sorted }
     }
 
-    pub fn named(value: &'a Value, names: &'static [&'static str]) -> InOrder<'a> {
+    pub(crate) fn named(value: &'a Value, names: &'static [&'static str]) -> InOrder<'a> {
         InOrder { value, by: By::Names(names) }
     }
 
     /// In several lines.
-    pub fn pretty(&self) -> String {
+    pub(crate) fn pretty(&self) -> String {
         written(self, b"    ")
     }
 
-    pub fn value(&self) -> &'a Value {
+    pub(crate) fn value(&self) -> &'a Value {
         self.value
     }
 
     /// What is inside of a map.
-    pub fn entries(&self) -> impl Iterator<Item = (&'a String, InOrder<'a>)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'a String, InOrder<'a>)> {
         let order = match self.by {
             By::Names(names) => names,
             By::Type(ty) => match ty.get() {
@@ -89,7 +89,7 @@ impl<'a> InOrder<'a> {
     }
 
     /// What is inside of a list.
-    pub fn items(&self) -> impl Iterator<Item = InOrder<'a>> + use<'a> {
+    pub(crate) fn items(&self) -> impl Iterator<Item = InOrder<'a>> + use<'a> {
         let by = match self.by {
             By::Type(ty) => match ty.get() {
                 Type::List { item, .. } => By::Type(ty.of(*item)),
@@ -104,7 +104,7 @@ impl<'a> InOrder<'a> {
         self.value.as_array().into_iter().flatten().map(item)
     }
 
-    pub fn of(object: &'a Value) -> InOrder<'a> {
+    pub(crate) fn of(object: &'a Value) -> InOrder<'a> {
         if object["items"].is_array() {
             return InOrder { value: object, by: By::List };
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// What `kubectl get` adds to a table, besides its columns.
 #[derive(Clone, Debug, Default)]
-pub struct Shape {
+pub(crate) struct Shape {
     pub wide: bool,
     pub namespace: bool,
     /// `pod/` before each name, where several kinds are shown.
@@ -20,7 +20,7 @@ pub struct Shape {
 const EVENT_WIDTH: usize = 8;
 
 /// The lines of a table, cells between tabs.
-pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> String {
+pub(crate) fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> String {
     let columns = table["columnDefinitions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let shown: Vec<usize> =
         (0..columns.len()).filter(|at| shape.wide || columns[*at]["priority"].as_i64().unwrap_or(0) == 0).collect();
@@ -67,7 +67,7 @@ pub fn lines(table: &Value, shape: &Shape, with_header: bool, event: &str) -> St
     text
 }
 
-pub fn labels_text(labels: Option<&serde_json::Map<String, Value>>) -> String {
+fn labels_text(labels: Option<&serde_json::Map<String, Value>>) -> String {
     match labels.filter(|labels| !labels.is_empty()) {
         None => "<none>".into(),
         Some(labels) => {
@@ -94,7 +94,7 @@ fn cell(value: &Value) -> String {
 }
 
 /// A table for objects whose server does not make tables.
-pub fn made(items: &[Value], now: jiff::Timestamp) -> Value {
+pub(crate) fn made(items: &[Value], now: jiff::Timestamp) -> Value {
     let rows: Vec<Value> = items
         .iter()
         .map(|item| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Where a line is broken at the next space.
 const WIDTH: usize = 80;
 
-pub fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     let mut writer = Writer { out: String::new(), column: 0 };
     match value {
         Value::Object(map) if !map.is_empty() => writer.block(value, 0, true),

@@ -7,12 +7,12 @@ use serde_json::Value;
 use crate::failure::{Failure, Result};
 use crate::terminal;
 
-pub fn is_url(path: &str) -> bool {
+pub(super) fn is_url(path: &str) -> bool {
     path.starts_with("http://") || path.starts_with("https://")
 }
 
 /// Every document of the named files with the name it has in messages.
-pub fn read(paths: &[String], recursive: bool) -> Result<Vec<(String, Value)>> {
+pub(crate) fn read(paths: &[String], recursive: bool) -> Result<Vec<(String, Value)>> {
     let mut found = Vec::new();
     for path in paths {
         if path == "-" {
@@ -98,7 +98,7 @@ fn glob(pattern: &str) -> Vec<PathBuf> {
 }
 
 /// The documents of one text.
-pub fn documents(source: &str, bytes: &[u8]) -> Result<Vec<(String, Value)>> {
+pub(crate) fn documents(source: &str, bytes: &[u8]) -> Result<Vec<(String, Value)>> {
     let text = String::from_utf8_lossy(bytes);
     let mut found = Vec::new();
     for document in split(&text) {

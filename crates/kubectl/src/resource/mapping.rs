@@ -8,7 +8,7 @@ use crate::failure::{Failure, Result};
 use crate::session::{Call, Session};
 
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Mapping {
+pub(crate) struct Mapping {
     pub group: String,
     pub version: String,
     pub kind: String,
@@ -21,27 +21,27 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    pub fn api_version(&self) -> String {
+    pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
     /// `apps/v1`, and `/v1` for the core.
-    pub fn api_version_with_slash(&self) -> String {
+    pub(crate) fn api_version_with_slash(&self) -> String {
         format!("{}/{}", self.group, self.version)
     }
 
     /// `deployments.apps`.
-    pub fn resource(&self) -> String {
+    pub(crate) fn resource(&self) -> String {
         with_group(&self.plural, &self.group)
     }
 
     /// `deployment.apps`, which stands before `/name` in messages.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         with_group(&self.kind.to_lowercase(), &self.group)
     }
 
     /// The collection, in a namespace or in all.
-    pub fn collection(&self, namespace: &str) -> String {
+    pub(crate) fn collection(&self, namespace: &str) -> String {
         let namespace = escaped(namespace);
         let root = if self.group.is_empty() { "/api".into() } else { format!("/apis/{}", self.group) };
         if self.namespaced && !namespace.is_empty() {
@@ -51,21 +51,21 @@ impl Mapping {
         }
     }
 
-    pub fn object(&self, namespace: &str, name: &str) -> String {
+    pub(crate) fn object(&self, namespace: &str, name: &str) -> String {
         format!("{}/{}", self.collection(namespace), escaped(name))
     }
 
-    pub fn can(&self, verb: &str) -> bool {
+    pub(crate) fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    pub fn is(&self, group: &str, plural: &str) -> bool {
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.group == group && self.plural == plural
     }
 }
 
 /// A name as a part of a path.
-pub fn escaped(name: &str) -> String {
+pub(crate) fn escaped(name: &str) -> String {
     percent_encoding::utf8_percent_encode(name, NAME).to_string()
 }
 
@@ -115,7 +115,7 @@ fn matches(mapping: &Mapping, text: &str) -> bool {
 
 impl Session {
     /// The mapping of what a user wrote, or upstream's complaint.
-    pub async fn mapping(&self, text: &str) -> Result<Mapping> {
+    pub(crate) async fn mapping(&self, text: &str) -> Result<Mapping> {
         match self.find_mapping(|mapping| matches(mapping, text)).await? {
             Some(found) => {
                 self.warn_of_others(&found, text);
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    pub async fn mapping_of_kind(&self, api_version: &str, kind: &str) -> Result<Option<Mapping>> {
+    pub(crate) async fn mapping_of_kind(&self, api_version: &str, kind: &str) -> Result<Option<Mapping>> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         self.find_mapping(|mapping| mapping.group == group && mapping.version == version && mapping.kind == kind).await
     }
@@ -161,7 +161,7 @@ impl Session {
     }
 
     /// Everything the server has, from disk where that is fresh.
-    pub async fn discovered(&self, fresh: bool) -> Result<Vec<Mapping>> {
+    pub(crate) async fn discovered(&self, fresh: bool) -> Result<Vec<Mapping>> {
         if !fresh && let Some(known) = self.discovered.borrow().as_ref() {
             return Ok(known.clone());
         }

@@ -1,8 +1,8 @@
 //! What a command works on: types and names on the command line, manifests in files, and where the server keeps them.
 
-pub mod files;
-pub mod mapping;
-pub mod select;
+pub(crate) mod files;
+pub(crate) mod mapping;
+pub(crate) mod select;
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::resource::mapping::Mapping;
 
 /// One object that a command works on.
 #[derive(Clone, Debug)]
-pub struct Info {
+pub(crate) struct Info {
     pub mapping: Mapping,
     /// Empty where the kind has none.
     pub namespace: String,
@@ -21,22 +21,22 @@ pub struct Info {
 }
 
 impl Info {
-    pub fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         self.mapping.object(&self.namespace, &self.name)
     }
 
-    pub fn collection(&self) -> String {
+    pub(crate) fn collection(&self) -> String {
         self.mapping.collection(&self.namespace)
     }
 
     /// `deployment.apps/web`.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         format!("{}/{}", self.mapping.shown(), self.name)
     }
 }
 
 /// The items of a list, each with its own kind and version; any other object as it is.
-pub fn flatten(object: Value) -> Vec<Value> {
+pub(crate) fn flatten(object: Value) -> Vec<Value> {
     // Go writes a list without items as null.
     let has_items = object.get("items").is_some_and(|items| items.is_array() || items.is_null());
     let is_list = has_items && object["kind"].as_str().is_some_and(|kind| kind.ends_with("List"));

@@ -9,22 +9,22 @@ use crate::flags::Flag;
 use crate::session::{Call, Session};
 
 /// Flags of commands that read manifests.
-pub const FILES: &[Flag] = &[
+pub(crate) const FILES: &[Flag] = &[
     Flag::list("filename", "Files, folders or - for standard input.").short('f'),
     Flag::text("kustomize", "", "A folder with a kustomization.").short('k'),
     Flag::switch("recursive", "Look into folders of folders.").short('R'),
 ];
 
 /// For commands that look into folders of folders by themselves, and build nothing.
-pub const FILES_RECURSIVE: &[Flag] = &[
+pub(crate) const FILES_RECURSIVE: &[Flag] = &[
     Flag::list("filename", "Files, folders or - for standard input.").short('f'),
     Flag::on("recursive", "Look into folders of folders.").short('R'),
 ];
 
-pub const SELECTOR: &[Flag] = &[Flag::text("selector", "", "A selector of labels.").short('l')];
+pub(crate) const SELECTOR: &[Flag] = &[Flag::text("selector", "", "A selector of labels.").short('l')];
 
 #[derive(Clone, Debug, Default)]
-pub struct Query {
+pub(crate) struct Query {
     pub arguments: Vec<String>,
     pub files: Vec<String>,
     pub kustomize: String,
@@ -38,14 +38,14 @@ pub struct Query {
 
 /// What the arguments and files ask for, before anything is fetched.
 #[derive(Clone, Debug)]
-pub enum Wanted {
+pub(crate) enum Wanted {
     Named { mapping: Mapping, name: String },
     List(Mapping),
     Local(Info),
 }
 
 impl Query {
-    pub fn from(session: &Session) -> Query {
+    pub(crate) fn from(session: &Session) -> Query {
         let flags = &session.flags;
         let on = |name: &str| flags.has(name) && flags.on(name);
         Query {
@@ -61,7 +61,7 @@ impl Query {
         }
     }
 
-    pub fn has_files(&self) -> bool {
+    pub(crate) fn has_files(&self) -> bool {
         !self.files.is_empty() || !self.kustomize.is_empty()
     }
 }
@@ -104,11 +104,11 @@ fn words(arguments: &[String]) -> Result<Words> {
 
 impl Session {
     /// The namespace requests go to; empty for all.
-    pub fn scope(&self, query: &Query) -> Result<String> {
+    pub(crate) fn scope(&self, query: &Query) -> Result<String> {
         Ok(if query.all_namespaces { String::new() } else { self.namespace()?.to_string() })
     }
 
-    pub async fn wanted(&self, query: &Query) -> Result<(Vec<Wanted>, Vec<Failure>)> {
+    pub(crate) async fn wanted(&self, query: &Query) -> Result<(Vec<Wanted>, Vec<Failure>)> {
         if query.has_files() {
             if !query.arguments.is_empty() {
                 return Err(Failure::message(
@@ -190,7 +190,7 @@ impl Session {
     }
 
     /// The objects of files. One whose kind the server does not know is a failure of its own.
-    pub async fn local(&self, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
+    pub(crate) async fn local(&self, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
         if !query.kustomize.is_empty() && !query.files.is_empty() {
             return Err(Failure::message("only one of -f or -k can be specified"));
         }
@@ -227,7 +227,7 @@ impl Session {
     }
 
     /// The objects of a text, or the first thing that is wrong with it.
-    pub async fn read_objects(&self, source: &str, bytes: &[u8]) -> Result<Vec<Info>> {
+    pub(crate) async fn read_objects(&self, source: &str, bytes: &[u8]) -> Result<Vec<Info>> {
         let mut infos = Vec::new();
         for (source, document) in files::documents(source, bytes)? {
             for object in flatten(document) {
@@ -286,12 +286,12 @@ impl Session {
     }
 
     /// The objects themselves, with what went wrong on the way.
-    pub async fn infos(&self, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
+    pub(crate) async fn infos(&self, query: &Query) -> Result<(Vec<Info>, Vec<Failure>)> {
         self.chosen(query, true).await
     }
 
     /// Objects by name. All of a kind are meant only with a selector, or where the command says so.
-    pub async fn chosen(&self, query: &Query, lists: bool) -> Result<(Vec<Info>, Vec<Failure>)> {
+    pub(crate) async fn chosen(&self, query: &Query, lists: bool) -> Result<(Vec<Info>, Vec<Failure>)> {
         let (wanted, mut failures) = self.wanted(query).await?;
         let unnamed = wanted.iter().any(|wanted| matches!(wanted, Wanted::List(_)));
         if unnamed && !lists && query.selector.is_empty() {
@@ -307,7 +307,7 @@ impl Session {
         Ok((infos, failures))
     }
 
-    pub async fn fetch(&self, query: &Query, wanted: Wanted) -> Result<Vec<Info>> {
+    pub(crate) async fn fetch(&self, query: &Query, wanted: Wanted) -> Result<Vec<Info>> {
         match wanted {
             Wanted::Local(info) => Ok(vec![self.latest(info).await?]),
             Wanted::Named { mapping, name } => {
@@ -334,7 +334,7 @@ impl Session {
     }
 
     /// An object that is not found may be missing because its namespace is.
-    pub async fn or_no_namespace(&self, mapping: &Mapping, failure: Failure) -> Failure {
+    pub(crate) async fn or_no_namespace(&self, mapping: &Mapping, failure: Failure) -> Failure {
         let Ok(namespace) = self.namespace() else { return failure };
         if !failure.is_not_found() || !mapping.namespaced || namespace.is_empty() {
             return failure;
@@ -346,13 +346,13 @@ impl Session {
     }
 
     /// What the server has of an object from a file.
-    pub async fn latest(&self, info: Info) -> Result<Info> {
+    pub(crate) async fn latest(&self, info: Info) -> Result<Info> {
         let object = self.send(&Call::get(info.path())).await?;
         Ok(Info { object, ..info })
     }
 
     /// All items, in pages.
-    pub async fn list(&self, mapping: &Mapping, namespace: &str, query: &Query) -> Result<Vec<Value>> {
+    pub(crate) async fn list(&self, mapping: &Mapping, namespace: &str, query: &Query) -> Result<Vec<Value>> {
         let mut items = Vec::new();
         let mut next = String::new();
         loop {
@@ -372,16 +372,17 @@ impl Session {
 }
 
 /// A list that cannot be had is told with the selectors that were asked for.
-pub fn unable(mapping: &Mapping, query: &Query, failure: Failure) -> Failure {
+pub(crate) fn unable(mapping: &Mapping, query: &Query, failure: Failure) -> Failure {
     match failure {
         Failure::Status { status, .. } if matches!(status["reason"].as_str(), Some("BadRequest" | "NotFound")) => {
             let resource = format!("{}, Resource={}", mapping.api_version_with_slash(), mapping.plural);
-            let prefix = match query.selector.is_empty() && query.fields.is_empty() {
-                true => format!("Unable to list {resource:?}: "),
-                false => format!(
+            let prefix = if query.selector.is_empty() && query.fields.is_empty() {
+                format!("Unable to list {resource:?}: ")
+            } else {
+                format!(
                     "Unable to find {resource:?} that match label selector {:?}, field selector {:?}: ",
                     query.selector, query.fields
-                ),
+                )
             };
             Failure::Status { status, prefix }
         }
@@ -389,7 +390,7 @@ pub fn unable(mapping: &Mapping, query: &Query, failure: Failure) -> Failure {
     }
 }
 
-pub fn info_of(mapping: &Mapping, object: Value) -> Info {
+pub(crate) fn info_of(mapping: &Mapping, object: Value) -> Info {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_string();
     let (namespace, name) = (text("namespace"), text("name"));
     Info { mapping: mapping.clone(), namespace, name, object, source: String::new() }

@@ -7,7 +7,7 @@ use crate::output::columns::Columns;
 use crate::session::Session;
 use crate::terminal;
 
-pub async fn current_context(session: &Session) -> Result<()> {
+pub(super) async fn current_context(session: &Session) -> Result<()> {
     let config = config::merged(&session.flags)?;
     match config["current-context"].as_str().filter(|current| !current.is_empty()) {
         Some(current) => terminal::outln(current),
@@ -24,19 +24,19 @@ fn names(session: &Session, key: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-pub async fn get_clusters(session: &Session) -> Result<()> {
+pub(super) async fn get_clusters(session: &Session) -> Result<()> {
     terminal::outln("NAME");
     names(session, "clusters")?.iter().for_each(|name| terminal::outln(name));
     Ok(())
 }
 
-pub async fn get_users(session: &Session) -> Result<()> {
+pub(super) async fn get_users(session: &Session) -> Result<()> {
     terminal::outln("NAME");
     names(session, "users")?.iter().for_each(|name| terminal::outln(name));
     Ok(())
 }
 
-pub async fn get_contexts(session: &Session) -> Result<()> {
+pub(super) async fn get_contexts(session: &Session) -> Result<()> {
     let config = config::merged(&session.flags)?;
     let known = names(session, "contexts")?;
     let wanted: Vec<String> = if session.arguments().is_empty() { known.clone() } else { session.arguments().to_vec() };
@@ -93,19 +93,19 @@ async fn delete_entry(session: &Session, key: &str, word: &str) -> Result<()> {
     Ok(())
 }
 
-pub async fn delete_cluster(session: &Session) -> Result<()> {
+pub(super) async fn delete_cluster(session: &Session) -> Result<()> {
     delete_entry(session, "clusters", "cluster").await
 }
 
-pub async fn delete_context(session: &Session) -> Result<()> {
+pub(super) async fn delete_context(session: &Session) -> Result<()> {
     delete_entry(session, "contexts", "context").await
 }
 
-pub async fn delete_user(session: &Session) -> Result<()> {
+pub(super) async fn delete_user(session: &Session) -> Result<()> {
     delete_entry(session, "users", "user").await
 }
 
-pub async fn rename_context(session: &Session) -> Result<()> {
+pub(super) async fn rename_context(session: &Session) -> Result<()> {
     let [old, new] = session.arguments() else {
         return unexpected(session);
     };
@@ -130,7 +130,7 @@ pub async fn rename_context(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub async fn use_context(session: &Session) -> Result<()> {
+pub(super) async fn use_context(session: &Session) -> Result<()> {
     let name = one(session)?;
     let merged = config::merged(&session.flags)?;
     if config::named(&merged, "contexts", name).is_none() {

@@ -30,7 +30,7 @@ macro_rules! command {
     };
 }
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "config",
     group: super::OTHER,
     short: "Modify kubeconfig files.",

@@ -9,7 +9,7 @@ use crate::failure::{Failure, Result};
 use crate::session::Session;
 use crate::terminal;
 
-pub async fn set(session: &Session) -> Result<()> {
+pub(crate) async fn set(session: &Session) -> Result<()> {
     let [property, value] = session.arguments() else { return unexpected(session) };
     check_property(property)?;
     if property.ends_with(".insecure-skip-tls-verify") && !["true", "false"].contains(&value.as_str()) {
@@ -47,7 +47,7 @@ pub async fn set(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub async fn unset(session: &Session) -> Result<()> {
+pub(crate) async fn unset(session: &Session) -> Result<()> {
     let property = one(session)?;
     check_property(property)?;
     let merged = config::merged(&session.flags)?;

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 use super::{change, one};
 use crate::config;
 use crate::failure::{Failure, Result};
+use crate::flags::Parsed;
 use crate::session::Session;
 use crate::terminal;
 
-pub async fn set_cluster(session: &Session) -> Result<()> {
+pub(super) async fn set_cluster(session: &Session) -> Result<()> {
     let name = one(session)?;
     let flags = &session.flags;
     let authority = flags.text("certificate-authority");
@@ -38,7 +39,7 @@ pub async fn set_cluster(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub async fn set_context(session: &Session) -> Result<()> {
+pub(super) async fn set_context(session: &Session) -> Result<()> {
     let flags = &session.flags;
     let merged = config::merged(flags)?;
     let current = merged["current-context"].as_str().unwrap_or_default().to_string();
@@ -63,7 +64,7 @@ pub async fn set_context(session: &Session) -> Result<()> {
     Ok(())
 }
 
-pub async fn set_credentials(session: &Session) -> Result<()> {
+pub(super) async fn set_credentials(session: &Session) -> Result<()> {
     let name = one(session)?;
     let flags = &session.flags;
     if flags.given("token") && (flags.given("username") || flags.given("password")) {
@@ -72,58 +73,62 @@ pub async fn set_credentials(session: &Session) -> Result<()> {
         ));
     }
     change(session, "users", "user", name, |user| {
-        for key in ["token", "username", "password"] {
-            if flags.given(key) {
-                put(user, key, flags.text(key));
-            }
-        }
-        // One way to say who one is takes the place of the other.
-        if flags.given("token") {
-            put(user, "username", "");
-            put(user, "password", "");
-        } else if flags.given("username") || flags.given("password") {
-            put(user, "token", "");
-        }
-        if flags.given("auth-provider") {
-            user["auth-provider"] = json!({"name": flags.text("auth-provider"), "config": {}});
-        }
-        for argument in flags.list("auth-provider-arg") {
-            match argument.split_once('=') {
-                Some((key, value)) => user["auth-provider"]["config"][key] = value.into(),
-                None => {
-                    let key = argument.trim_end_matches('-');
-                    user["auth-provider"]["config"].as_object_mut().map(|config| config.remove(key));
-                }
-            }
-        }
+        put_credentials(user, flags);
         put_file(session, user, "client-certificate", "client-certificate")?;
         put_file(session, user, "client-key", "client-key")?;
-        if flags.given("exec-command") {
-            user["exec"]["command"] = flags.text("exec-command").into();
-            user["exec"]["provideClusterInfo"] = flags.on("exec-provide-cluster-info").into();
-        }
-        if flags.given("exec-api-version") {
-            user["exec"]["apiVersion"] = flags.text("exec-api-version").into();
-        }
-        if flags.given("exec-interactive-mode") {
-            user["exec"]["interactiveMode"] = flags.text("exec-interactive-mode").into();
-        }
-        if flags.given("exec-arg") {
-            user["exec"]["args"] = flags.list("exec-arg").into();
-        }
-        if flags.given("exec-env") {
-            let pairs = flags.list("exec-env");
-            let env: Vec<Value> = pairs
-                .iter()
-                .filter_map(|pair| pair.split_once('='))
-                .map(|(name, value)| json!({"name": name, "value": value}))
-                .collect();
-            user["exec"]["env"] = env.into();
-        }
+        put_exec(user, flags);
         Ok(())
     })?;
     terminal::outln(&format!("User {name:?} set."));
     Ok(())
+}
+
+fn put_credentials(user: &mut Value, flags: &Parsed) {
+    for key in ["token", "username", "password"] {
+        if flags.given(key) {
+            put(user, key, flags.text(key));
+        }
+    }
+    // One way to say who one is takes the place of the other.
+    if flags.given("token") {
+        put(user, "username", "");
+        put(user, "password", "");
+    } else if flags.given("username") || flags.given("password") {
+        put(user, "token", "");
+    }
+    if flags.given("auth-provider") {
+        user["auth-provider"] = json!({"name": flags.text("auth-provider"), "config": {}});
+    }
+    for argument in flags.list("auth-provider-arg") {
+        match argument.split_once('=') {
+            Some((key, value)) => user["auth-provider"]["config"][key] = value.into(),
+            None => {
+                let key = argument.trim_end_matches('-');
+                user["auth-provider"]["config"].as_object_mut().map(|config| config.remove(key));
+            }
+        }
+    }
+}
+
+/// The program that gets credentials.
+fn put_exec(user: &mut Value, flags: &Parsed) {
+    if flags.given("exec-command") {
+        user["exec"]["command"] = flags.text("exec-command").into();
+        user["exec"]["provideClusterInfo"] = flags.on("exec-provide-cluster-info").into();
+    }
+    for (flag, key) in [("exec-api-version", "apiVersion"), ("exec-interactive-mode", "interactiveMode")] {
+        if flags.given(flag) {
+            user["exec"][key] = flags.text(flag).into();
+        }
+    }
+    if flags.given("exec-arg") {
+        user["exec"]["args"] = flags.list("exec-arg").into();
+    }
+    if flags.given("exec-env") {
+        let pairs = flags.list("exec-env");
+        let pairs = pairs.iter().filter_map(|pair| pair.split_once('='));
+        user["exec"]["env"] = pairs.map(|(name, value)| json!({"name": name, "value": value})).collect();
+    }
 }
 
 fn put(value: &mut Value, key: &str, text: &str) {

@@ -11,7 +11,7 @@ use crate::output::{Format, yaml};
 use crate::session::Session;
 use crate::terminal;
 
-pub async fn view(session: &Session) -> Result<()> {
+pub(crate) async fn view(session: &Session) -> Result<()> {
     let flags = &session.flags;
     if !session.arguments().is_empty() {
         return session.usage(format!("unexpected arguments: [{}]", session.arguments().join(" ")));

@@ -9,7 +9,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::{Call, Session};
 
-pub static JOB: Command = Command {
+pub(super) static JOB: Command = Command {
     name: "job",
     short: "Create a job with the specified name.",
     usage: "NAME --image=image [--from=cronjob/name] -- [COMMAND] [args...] [options]",
@@ -18,7 +18,7 @@ pub static JOB: Command = Command {
     ..Command::EMPTY
 };
 
-pub static CRON_JOB: Command = Command {
+pub(super) static CRON_JOB: Command = Command {
     name: "cronjob",
     aliases: &["cj"],
     short: "Create a cron job with the specified name.",

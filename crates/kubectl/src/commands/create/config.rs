@@ -10,7 +10,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "configmap",
     aliases: &["cm"],
     short: "Create a config map from files, folders or literal values.",
@@ -55,7 +55,7 @@ async fn run(session: &Session) -> Result<()> {
 }
 
 /// Keys and their bytes, from all flags together.
-pub fn content(session: &Session, kind: &str, name: &str) -> Result<Vec<(String, Vec<u8>)>> {
+pub(crate) fn content(session: &Session, kind: &str, name: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let flags = &session.flags;
     if flags.given("from-env-file") && (flags.given("from-file") || flags.given("from-literal")) {
         return Err(Failure::message("from-env-file cannot be combined with from-file or from-literal"));
@@ -101,7 +101,7 @@ fn open(path: &str, error: &std::io::Error) -> Failure {
 }
 
 /// `[key=]path`; a folder gives all its plain files.
-pub fn from_file(source: &str) -> Result<Vec<(String, Vec<u8>)>> {
+pub(crate) fn from_file(source: &str) -> Result<Vec<(String, Vec<u8>)>> {
     let (key, path) = match source.split_once('=') {
         Some((key, path)) => (Some(key.to_string()), path),
         None => (None, source),
@@ -126,7 +126,7 @@ pub fn from_file(source: &str) -> Result<Vec<(String, Vec<u8>)>> {
 }
 
 /// Lines of `KEY=value`; a key alone takes its value from the environment.
-pub fn environment(text: &str) -> Result<Vec<(String, String)>> {
+pub(crate) fn environment(text: &str) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for line in text.trim_start_matches('\u{feff}').lines() {
         let line = line.trim_start();
@@ -146,7 +146,7 @@ pub fn environment(text: &str) -> Result<Vec<(String, String)>> {
 }
 
 /// The same content as a secret holds it.
-pub fn encoded(content: Vec<(String, Vec<u8>)>) -> Value {
+pub(crate) fn encoded(content: Vec<(String, Vec<u8>)>) -> Value {
     let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
     Value::Object(content.into_iter().map(|(key, bytes)| (key, encode(&bytes).into())).collect())
 }

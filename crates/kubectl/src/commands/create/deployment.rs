@@ -9,7 +9,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "deployment",
     aliases: &["deploy"],
     short: "Create a deployment with the specified name.",

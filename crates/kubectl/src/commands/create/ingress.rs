@@ -9,7 +9,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "ingress",
     aliases: &["ing"],
     short: "Create an ingress with the specified name.",
@@ -54,76 +54,74 @@ fn spec(rules: &[String], class: &str, backend: &str) -> Result<Value> {
         spec["ingressClassName"] = class.into();
     }
     if !backend.is_empty() {
-        spec["defaultBackend"] = self::backend(backend)?;
+        spec["defaultBackend"] = backend_of(backend)?;
     }
     // Hosts in the order they come, each with its paths; secrets with their hosts.
     let mut hosts: Vec<(String, Vec<Value>)> = Vec::new();
     let mut secrets: Vec<(String, Vec<String>)> = Vec::new();
-    for rule in rules {
-        let (main, tls) = rule.split_once(',').map_or((rule.as_str(), None), |(main, tls)| (main, Some(tls)));
-        let (address, service) = main
-            .split_once('=')
-            .filter(|(address, service)| address.contains('/') && service.contains(':'))
-            .ok_or_else(|| {
-                Failure::message(format!(
-                    "rule {rule} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]"
-                ))
-            })?;
-        let (host, path) = address.split_once('/').unwrap_or((address, ""));
-        let (path, kind) = match path.strip_suffix('*') {
-            Some(prefix) => (format!("/{prefix}"), "Prefix"),
-            None => (format!("/{path}"), "Exact"),
-        };
-        let entry = json!({"path": path, "pathType": kind, "backend": backend_of(service)?});
+    for text in rules {
+        let Rule { host, path, secret } = rule(text)?;
         match hosts.iter_mut().find(|(known, _)| known == host) {
-            Some((_, paths)) => paths.push(entry),
-            None => hosts.push((host.to_string(), vec![entry])),
+            Some((_, paths)) => paths.push(path),
+            None => hosts.push((host.to_string(), vec![path])),
         }
-        if let Some(tls) = tls {
-            let secret =
-                tls.strip_prefix("tls").map(|rest| rest.trim_start_matches('=')).unwrap_or_default().to_string();
-            match secrets.iter_mut().find(|(known, _)| *known == secret) {
-                Some((_, names)) if names.iter().any(|known| known == host) => {}
-                Some((_, names)) => names.push(host.to_string()),
-                None => secrets.push((secret, vec![host.to_string()])),
-            }
+        let Some(secret) = secret else { continue };
+        match secrets.iter_mut().find(|(known, _)| known == secret) {
+            Some((_, names)) if names.iter().any(|known| known == host) => {}
+            Some((_, names)) => names.push(host.to_string()),
+            None => secrets.push((secret.to_string(), vec![host.to_string()])),
         }
     }
     if !hosts.is_empty() {
-        let rules: Vec<Value> = hosts
-            .into_iter()
-            .map(|(host, paths)| {
-                let mut rule = json!({"http": {"paths": paths}});
-                if !host.is_empty() {
-                    rule["host"] = host.into();
-                }
-                rule
-            })
-            .collect();
-        spec["rules"] = rules.into();
+        spec["rules"] = hosts.into_iter().map(host_rule).collect();
     }
     if !secrets.is_empty() {
-        let tls: Vec<Value> = secrets
-            .into_iter()
-            .map(|(secret, hosts)| {
-                let mut entry = json!({});
-                let hosts: Vec<String> = hosts.into_iter().filter(|host| !host.is_empty()).collect();
-                if !hosts.is_empty() {
-                    entry["hosts"] = hosts.into();
-                }
-                if !secret.is_empty() {
-                    entry["secretName"] = secret.into();
-                }
-                entry
-            })
-            .collect();
-        spec["tls"] = tls.into();
+        spec["tls"] = secrets.into_iter().map(tls_entry).collect();
     }
     Ok(spec)
 }
 
-fn backend(text: &str) -> Result<Value> {
-    backend_of(text)
+/// One rule of the command line.
+struct Rule<'a> {
+    host: &'a str,
+    path: Value,
+    /// The secret that terminates TLS; an empty one stands for the controller's own.
+    secret: Option<&'a str>,
+}
+
+fn rule(text: &str) -> Result<Rule<'_>> {
+    let (main, tls) = text.split_once(',').map_or((text, None), |(main, tls)| (main, Some(tls)));
+    let parts = main.split_once('=').filter(|(address, service)| address.contains('/') && service.contains(':'));
+    let Some((address, service)) = parts else {
+        return Err(Failure::message(format!(
+            "rule {text} is invalid and should be in format host/path=svcname:svcport[,tls[=secret]]"
+        )));
+    };
+    let (host, path) = address.split_once('/').unwrap_or((address, ""));
+    let (path, kind) = path.strip_suffix('*').map_or((path, "Exact"), |prefix| (prefix, "Prefix"));
+    let path = json!({"path": format!("/{path}"), "pathType": kind, "backend": backend_of(service)?});
+    let secret = tls.map(|tls| tls.strip_prefix("tls").unwrap_or_default().trim_start_matches('='));
+    Ok(Rule { host, path, secret })
+}
+
+fn host_rule((host, paths): (String, Vec<Value>)) -> Value {
+    let mut rule = json!({"http": {"paths": paths}});
+    if !host.is_empty() {
+        rule["host"] = host.into();
+    }
+    rule
+}
+
+fn tls_entry((secret, hosts): (String, Vec<String>)) -> Value {
+    let mut entry = json!({});
+    let hosts: Vec<String> = hosts.into_iter().filter(|host| !host.is_empty()).collect();
+    if !hosts.is_empty() {
+        entry["hosts"] = hosts.into();
+    }
+    if !secret.is_empty() {
+        entry["secretName"] = secret.into();
+    }
+    entry
 }
 
 fn backend_of(text: &str) -> Result<Value> {
@@ -152,6 +150,10 @@ mod tests {
         assert_eq!(spec["rules"][0]["http"]["paths"][1]["backend"]["service"]["port"]["name"], "http");
         assert_eq!(spec["rules"][1]["host"], Value::Null);
         assert_eq!(spec["tls"], json!([{"hosts": ["a.org"], "secretName": "cert"}, {}]));
-        assert!(super::spec(&["nothing".to_string()], "", "").is_err());
+        let refused = |rule: &str, backend: &str| super::spec(&[rule.to_string()], "", backend).unwrap_err().text();
+        assert!(refused("nothing", "").starts_with("rule nothing is invalid and should be in format host/path="));
+        assert!(refused("a/b=c:", "").starts_with("backend c: is invalid"));
+        assert!(refused("a/b=c:1", "web").starts_with("backend web is invalid"));
+        assert_eq!(spec["defaultBackend"]["service"], json!({"name": "other", "port": {"number": 9}}));
     }
 }

@@ -23,7 +23,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "create",
     group: super::BEGINNER,
     short: "Create a resource from a file or from standard input.",

@@ -9,7 +9,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static NAMESPACE: Command = Command {
+pub(crate) static NAMESPACE: Command = Command {
     name: "namespace",
     aliases: &["ns"],
     short: "Create a namespace with the specified name.",
@@ -18,7 +18,7 @@ pub static NAMESPACE: Command = Command {
     run: Some(|session| Box::pin(namespace(session))),
     ..Command::EMPTY
 };
-pub static SERVICE_ACCOUNT: Command = Command {
+pub(crate) static SERVICE_ACCOUNT: Command = Command {
     name: "serviceaccount",
     aliases: &["sa"],
     short: "Create a service account with the specified name.",
@@ -27,7 +27,7 @@ pub static SERVICE_ACCOUNT: Command = Command {
     run: Some(|session| Box::pin(service_account(session))),
     ..Command::EMPTY
 };
-pub static QUOTA: Command = Command {
+pub(super) static QUOTA: Command = Command {
     name: "quota",
     aliases: &["resourcequota"],
     short: "Create a quota with the specified name.",
@@ -36,7 +36,7 @@ pub static QUOTA: Command = Command {
     run: Some(|session| Box::pin(quota(session))),
     ..Command::EMPTY
 };
-pub static PRIORITY_CLASS: Command = Command {
+pub(super) static PRIORITY_CLASS: Command = Command {
     name: "priorityclass",
     aliases: &["pc"],
     short: "Create a priority class with the specified name.",
@@ -45,7 +45,7 @@ pub static PRIORITY_CLASS: Command = Command {
     run: Some(|session| Box::pin(priority_class(session))),
     ..Command::EMPTY
 };
-pub static DISRUPTION_BUDGET: Command = Command {
+pub(super) static DISRUPTION_BUDGET: Command = Command {
     name: "poddisruptionbudget",
     aliases: &["pdb"],
     short: "Create a pod disruption budget with the specified name.",
@@ -100,7 +100,7 @@ pub(in crate::commands) fn quantities(text: &str) -> Result<Value> {
         let Some((key, value)) = pair.split_once('=') else {
             return Err(Failure::message(format!("Invalid argument syntax {pair}, expected <resource>=<value>")));
         };
-        machinery::quantity::Quantity::parse(value).map_err(|error| Failure::message(error.to_string()))?;
+        machinery::quantity::Quantity::parse(value).map_err(Failure::of)?;
         found.insert(key.trim().into(), value.into());
     }
     Ok(found.into())

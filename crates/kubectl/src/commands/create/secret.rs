@@ -11,7 +11,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "secret",
     short: "Create a secret using a specified subcommand.",
     usage: "(docker-registry | generic | tls)",

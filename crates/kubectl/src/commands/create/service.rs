@@ -9,7 +9,7 @@ use crate::flags::Flag;
 use crate::output;
 use crate::session::Session;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "service",
     aliases: &["svc"],
     short: "Create a service using a specified subcommand.",

@@ -10,7 +10,7 @@ use crate::output::{self, Format};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(crate) static COMMAND: Command = Command {
     name: "token",
     short: "Request a service account token.",
     usage: "SERVICE_ACCOUNT_NAME [options]",

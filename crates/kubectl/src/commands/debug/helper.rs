@@ -6,18 +6,18 @@ use crate::failure::{Failure, Result, go_io_error};
 use crate::flags::Parsed;
 use crate::terminal;
 
-pub const PROFILES: &[&str] = &["legacy", "general", "baseline", "netadmin", "restricted", "sysadmin"];
+pub(super) const PROFILES: &[&str] = &["legacy", "general", "baseline", "netadmin", "restricted", "sysadmin"];
 
 /// Where a helper lives.
 #[derive(Clone, Copy, PartialEq)]
-pub enum In {
+pub(crate) enum In {
     Pod,
     Copy,
     Node,
 }
 
 /// What a file adds to the helper.
-pub fn custom(path: &str) -> Result<Option<Value>> {
+pub(crate) fn custom(path: &str) -> Result<Option<Value>> {
     if path.is_empty() {
         return Ok(None);
     }
@@ -36,7 +36,7 @@ pub fn custom(path: &str) -> Result<Option<Value>> {
     Ok(Some(value))
 }
 
-pub fn customize(container: &mut Value, custom: Option<&Value>) {
+pub(super) fn customize(container: &mut Value, custom: Option<&Value>) {
     let Some(custom) = custom else { return };
     // As a container of a pod, so that its lists are merged by their keys.
     let mut merged = custom.clone();
@@ -49,7 +49,7 @@ pub fn customize(container: &mut Value, custom: Option<&Value>) {
     }
 }
 
-pub fn container(flags: &Parsed, name: &str, command: &[String]) -> Value {
+pub(crate) fn container(flags: &Parsed, name: &str, command: &[String]) -> Value {
     let mut container = json!({"name": name, "terminationMessagePolicy": "File"});
     start_otherwise(flags, &mut container, command);
     container
@@ -63,9 +63,10 @@ fn start_otherwise(flags: &Parsed, container: &mut Value, command: &[String]) {
         }
     }
     for key in ["stdin", "tty"] {
-        match flags.on(key) {
-            true => container[key] = true.into(),
-            false => _ = container.as_object_mut().map(|container| container.remove(key)),
+        if flags.on(key) {
+            container[key] = true.into()
+        } else {
+            _ = container.as_object_mut().map(|container| container.remove(key))
         }
     }
     if !command.is_empty() && flags.on("arguments-only") {
@@ -86,7 +87,7 @@ fn start_otherwise(flags: &Parsed, container: &mut Value, command: &[String]) {
 }
 
 /// What a profile lets the helper do.
-pub fn allow(profile: &str, place: In, container: &mut Value) {
+pub(crate) fn allow(profile: &str, place: In, container: &mut Value) {
     let added: &[&str] = match (profile, place) {
         ("general", In::Pod | In::Copy) => &["SYS_PTRACE"],
         ("netadmin", _) => &["NET_ADMIN", "NET_RAW"],
@@ -112,7 +113,7 @@ pub fn allow(profile: &str, place: In, container: &mut Value) {
 }
 
 /// A pod that runs as somebody else than root takes away what a profile gives.
-pub fn warn_of_user(pod: &Value, container: &Value) {
+pub(super) fn warn_of_user(pod: &Value, container: &Value) {
     let user = |value: &Value| value["securityContext"]["runAsUser"].as_i64();
     let context = &container["securityContext"];
     let gives = context["privileged"] == true
@@ -125,7 +126,7 @@ pub fn warn_of_user(pod: &Value, container: &Value) {
 }
 
 /// The pod once more under another name.
-pub fn copy(flags: &Parsed, pod: &Value) -> Result<Value> {
+pub(crate) fn copy(flags: &Parsed, pod: &Value) -> Result<Value> {
     let mut metadata = json!({"name": flags.text("copy-to"), "namespace": pod["metadata"]["namespace"]});
     for key in ["labels", "annotations"] {
         if pod["metadata"][key].is_object() {
@@ -179,7 +180,7 @@ fn strip(flags: &Parsed, copy: &mut Value) {
 }
 
 /// Puts the helper into a copy: a new container, or one that is there and starts otherwise.
-pub fn into_copy(flags: &Parsed, copy: &mut Value, name: &str, command: &[String], custom: Option<&Value>) {
+pub(super) fn into_copy(flags: &Parsed, copy: &mut Value, name: &str, command: &[String], custom: Option<&Value>) {
     let mut containers = copy["spec"]["containers"].as_array().cloned().unwrap_or_default();
     let at = containers.iter().position(|container| container["name"] == name).unwrap_or(containers.len());
     if at == containers.len() {
@@ -197,7 +198,7 @@ pub fn into_copy(flags: &Parsed, copy: &mut Value, name: &str, command: &[String
 }
 
 /// A pod that sees its node.
-pub fn node_pod(
+pub(super) fn node_pod(
     flags: &Parsed,
     name: &str,
     helper: &str,

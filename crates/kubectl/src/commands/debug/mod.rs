@@ -10,12 +10,12 @@ use super::change::STRATEGIC;
 use super::pods;
 use crate::command::Command;
 use crate::failure::{Failure, Result};
-use crate::flags::Flag;
+use crate::flags::{Flag, Parsed};
 use crate::resource::select::Query;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "debug",
     group: super::TROUBLE,
     short: "Create debugging sessions for troubleshooting workloads and nodes.",
@@ -78,58 +78,29 @@ async fn run(session: &Session) -> Result<()> {
 /// What upstream refuses before it asks for anything, in its order. Answers with what `--custom` adds.
 fn check(session: &Session, targets: &[String], command: &[String]) -> Result<Option<Value>> {
     let flags = &session.flags;
-    let refused = |text: String| Err(Failure::message(text));
     if !helper::PROFILES.contains(&flags.text("profile")) {
-        return refused(format!("unknown profile: {}", flags.text("profile")));
+        return Err(Failure::message(format!("unknown profile: {}", flags.text("profile"))));
     }
     let custom = helper::custom(flags.text("custom"))?;
-    let missing = |flag: &str| flags.text(flag).is_empty();
-    let images = flags.list("set-image");
-    if flags.given("attach") && flags.on("attach") && missing("image") && missing("container") {
-        return refused(
-            "you must specify --container or create a new container using --image in order to attach.".into(),
-        );
-    }
-    if !missing("copy-to") {
-        if missing("image") && images.is_empty() && command.is_empty() {
-            return refused("you must specify --image, --set-image or command arguments.".into());
-        }
-        if !command.is_empty() && missing("container") && missing("image") {
-            return refused("you must specify an existing container or a new image when specifying args.".into());
-        }
-    } else {
-        for flag in ["replace", "same-node"] {
-            if flags.on(flag) {
-                return refused(format!("--{flag} may only be used with --copy-to."));
-            }
-        }
-        if !images.is_empty() {
-            return refused("--set-image may only be used with --copy-to.".into());
-        }
-        if missing("image") {
-            return refused("you must specify --image when not using --copy-to.".into());
-        }
-    }
+    check_images(flags, command)?;
     if targets.is_empty() && !flags.given("filename") {
-        return refused("NAME or filename is required for debug".into());
+        return Err(Failure::message("NAME or filename is required for debug"));
     }
     let policy = flags.text("image-pull-policy");
     if !["", "Always", "IfNotPresent", "Never"].contains(&policy) {
-        return refused(format!("invalid image pull policy: {policy}"));
+        return Err(Failure::message(format!("invalid image pull policy: {policy}")));
     }
-    if !missing("target") {
-        if !missing("copy-to") {
-            return refused("--target is incompatible with --copy-to. Use --share-processes instead.".into());
-        }
-        if !flags.on("quiet") {
-            terminal::outln(&format!(
-                "Targeting container {:?}. If you don't see processes from this container it may be because the container runtime doesn't support this feature.",
-                flags.text("target")
-            ));
-        }
+    let target = flags.text("target");
+    if !target.is_empty() && !flags.text("copy-to").is_empty() {
+        return Err(Failure::message("--target is incompatible with --copy-to. Use --share-processes instead."));
+    }
+    if !target.is_empty() && !flags.on("quiet") {
+        terminal::outln(&format!(
+            "Targeting container {target:?}. If you don't see processes from this container it may be because the container runtime doesn't support this feature."
+        ));
     }
     if flags.on("tty") && !flags.on("stdin") {
-        return refused("-i/--stdin is required for containers with -t/--tty=true".into());
+        return Err(Failure::message("-i/--stdin is required for containers with -t/--tty=true"));
     }
     if flags.text("profile") == "legacy" {
         terminal::errln(
@@ -137,6 +108,41 @@ fn check(session: &Session, targets: &[String], command: &[String]) -> Result<Op
         );
     }
     Ok(custom)
+}
+
+/// Whether it is known what runs, in the pod itself or in a copy.
+fn check_images(flags: &Parsed, command: &[String]) -> Result<()> {
+    let missing = |flag: &str| flags.text(flag).is_empty();
+    let images = flags.list("set-image");
+    if flags.given("attach") && flags.on("attach") && missing("image") && missing("container") {
+        return Err(Failure::message(
+            "you must specify --container or create a new container using --image in order to attach.",
+        ));
+    }
+    if !missing("copy-to") {
+        if missing("image") && images.is_empty() && command.is_empty() {
+            return Err(Failure::message("you must specify --image, --set-image or command arguments."));
+        }
+        if !command.is_empty() && missing("container") && missing("image") {
+            return Err(Failure::message(
+                "you must specify an existing container or a new image when specifying args.",
+            ));
+        }
+        return Ok(());
+    }
+    if flags.on("replace") {
+        return Err(Failure::message("--replace may only be used with --copy-to."));
+    }
+    if flags.on("same-node") {
+        return Err(Failure::message("--same-node may only be used with --copy-to."));
+    }
+    if !images.is_empty() {
+        return Err(Failure::message("--set-image may only be used with --copy-to."));
+    }
+    if missing("image") {
+        return Err(Failure::message("you must specify --image when not using --copy-to."));
+    }
+    Ok(())
 }
 
 struct Debug<'a> {

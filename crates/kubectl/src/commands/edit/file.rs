@@ -6,28 +6,28 @@ use serde_json::Value;
 
 use crate::failure::{Failure, Result};
 
-pub const HEADER: &str = "# Please edit the object below. Lines beginning with a '#' will be ignored,\n\
+pub(super) const HEADER: &str = "# Please edit the object below. Lines beginning with a '#' will be ignored,\n\
 # and an empty file will abort the edit. If an error occurs while saving this file will be\n\
 # reopened with the relevant failures.\n#\n";
 
 /// Why a file is opened again.
-pub struct Reason {
+pub(crate) struct Reason {
     head: String,
     causes: Vec<String>,
 }
 
 impl Reason {
-    pub fn of(head: String) -> Reason {
+    pub(crate) fn of(head: String) -> Reason {
         Reason { head, causes: Vec::new() }
     }
 
-    pub fn invalid(resource: &str, name: &str, causes: Vec<String>) -> Reason {
+    pub(crate) fn invalid(resource: &str, name: &str, causes: Vec<String>) -> Reason {
         Reason { head: format!("{resource} {name:?} was not valid"), causes }
     }
 }
 
 /// The comment at the top.
-pub fn header(first: &str, reasons: &[Reason]) -> String {
+pub(crate) fn header(first: &str, reasons: &[Reason]) -> String {
     let commented = |text: &str| text.replace("\n#", "\n").replace('\n', "\n# ");
     let mut text = first.to_string();
     for reason in reasons {
@@ -40,26 +40,26 @@ pub fn header(first: &str, reasons: &[Reason]) -> String {
 }
 
 /// A file after it was edited. It goes away unless it is kept.
-pub struct File {
+pub(crate) struct File {
     pub text: String,
     place: tempfile::NamedTempFile,
 }
 
 impl File {
     /// Leaves it where it is, and says where that is.
-    pub fn keep(self) -> Result<String> {
+    pub(crate) fn keep(self) -> Result<String> {
         let (_, path) = self.place.keep().map_err(|error| Failure::from(error.error))?;
         Ok(path.display().to_string())
     }
 }
 
-pub fn without_comments(text: &str) -> String {
+pub(super) fn without_comments(text: &str) -> String {
     let comment = |line: &str| line.trim_start().starts_with('#') && !line.trim_start().starts_with("#!");
     text.split_inclusive('\n').filter(|line| !comment(line)).collect()
 }
 
 /// Do both say the same, whatever their comments and their notation?
-pub fn same(one: &str, other: &str) -> bool {
+pub(crate) fn same(one: &str, other: &str) -> bool {
     let value = |text: &str| machinery::codec::decode_yaml(text.as_bytes()).ok().map(|decoded| decoded.value);
     match (value(one), value(other)) {
         (Some(one), Some(other)) => one == other,
@@ -69,11 +69,10 @@ pub fn same(one: &str, other: &str) -> bool {
 }
 
 /// Is it an object at all? What its kind knows of is for the server to say.
-pub fn check(text: &str) -> std::result::Result<(), String> {
-    let value =
-        machinery::codec::decode_yaml(without_comments(text).as_bytes()).map_err(|error| error.to_string())?.value;
+pub(crate) fn check(text: &str) -> Result<()> {
+    let value = machinery::codec::decode_yaml(without_comments(text).as_bytes()).map_err(Failure::of)?.value;
     if !value.is_object() {
-        return Err("invalid object to validate".into());
+        return Err(Failure::message("invalid object to validate"));
     }
     let missing: Vec<String> = ["apiVersion", "kind"]
         .iter()
@@ -82,20 +81,20 @@ pub fn check(text: &str) -> std::result::Result<(), String> {
         .collect();
     match &missing[..] {
         [] => Ok(()),
-        [one] => Err(one.clone()),
-        many => Err(format!("[{}]", many.join(", "))),
+        [one] => Err(Failure::message(one)),
+        many => Err(Failure::message(format!("[{}]", many.join(", ")))),
     }
 }
 
 /// An object through the editor once, for other commands.
-pub fn edit_text(object: &Value) -> Result<Value> {
+pub(crate) fn edit_text(object: &Value) -> Result<Value> {
     let edited = in_editor(&format!("{HEADER}{}", crate::output::yaml::text(object)), "yaml")?;
     machinery::codec::decode_yaml(edited.text.as_bytes())
         .map(|decoded| decoded.value)
         .map_err(|error| Failure::message(format!("The edited file had a syntax error: {error}")))
 }
 
-pub fn in_editor(text: &str, extension: &str) -> Result<File> {
+pub(super) fn in_editor(text: &str, extension: &str) -> Result<File> {
     let mut file = tempfile::Builder::new().prefix("kubectl-edit-").suffix(&format!(".{extension}")).tempfile()?;
     file.write_all(text.as_bytes())?;
     let editor = ["KUBE_EDITOR", "EDITOR"]
@@ -140,8 +139,9 @@ mod tests {
     fn comments_and_notation_do_not_matter() {
         assert!(same("# one\na: b\n", "{\"a\": \"b\"}"));
         assert!(!same("a: b\n", "a: c\n"));
-        assert_eq!(check("# nothing\n"), Err("invalid object to validate".into()));
-        assert_eq!(check("a: b\n"), Err("[apiVersion not set, kind not set]".into()));
-        assert_eq!(check("apiVersion: v1\nkind: Pod\n"), Ok(()));
+        let refused = |text: &str| check(text).unwrap_err().text();
+        assert_eq!(refused("# nothing\n"), "invalid object to validate");
+        assert_eq!(refused("a: b\n"), "[apiVersion not set, kind not set]");
+        assert!(check("apiVersion: v1\nkind: Pod\n").is_ok());
     }
 }

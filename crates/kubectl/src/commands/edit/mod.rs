@@ -4,7 +4,7 @@ mod file;
 
 use serde_json::{Value, json};
 
-pub use self::file::edit_text;
+pub(super) use self::file::edit_text;
 use self::file::{File, HEADER, Reason};
 
 use super::change::{VALIDATE, validation, with_last_applied};
@@ -17,7 +17,7 @@ use crate::resource::select::{FILES, Query};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "edit",
     group: super::INTERMEDIATE,
     short: "Edit a resource on the server.",
@@ -67,6 +67,15 @@ struct Outcome {
     failed: bool,
 }
 
+/// What became of one opening of the file.
+enum Attempt {
+    Done,
+    /// The file is opened again, for these reasons.
+    Again(Vec<Reason>),
+    /// It did not work; the file stays, and the sentence says where.
+    Kept(fn(&str) -> String),
+}
+
 impl Edit<'_> {
     async fn run(&self) -> Result<()> {
         let original = self.shown();
@@ -74,13 +83,7 @@ impl Edit<'_> {
         let mut reasons: Vec<Reason> = Vec::new();
         let mut last: Option<File> = None;
         loop {
-            // JSON has no comments.
-            let header = if self.as_json { String::new() } else { file::header(HEADER, &reasons) };
-            let mut text = format!("{header}{shown}");
-            if self.session.flags.on("windows-line-endings") {
-                text = text.replace('\n', "\r\n");
-            }
-            let file = match file::in_editor(&text, if self.as_json { "json" } else { "yaml" }) {
+            let file = match file::in_editor(&self.text(&shown, &reasons), if self.as_json { "json" } else { "yaml" }) {
                 Ok(file) => file,
                 Err(failure) => return Err(kept(last, failure)),
             };
@@ -89,46 +92,58 @@ impl Edit<'_> {
                 return Err(kept(Some(file), given_up));
             }
             shown = file::without_comments(&file.text);
-            if let Err(why) = file::check(&file.text) {
-                let resource = self.infos[0].mapping.resource();
-                let cause = format!("<nil>: Invalid value: \"The edited file failed validation\": {why}");
-                reasons = vec![Reason::invalid(&resource, &self.infos[0].name, vec![cause])];
-                terminal::errln(&format!("error: {resource} {:?} is invalid", self.infos[0].name));
-                last = Some(file);
-                continue;
-            }
-            if file::same(&original, &file.text) {
-                terminal::errln("Edit cancelled, no changes made.");
-                return Ok(());
-            }
-            let edited = match self.session.read_objects("edited-file", file.text.as_bytes()).await {
-                Ok(edited) => edited,
-                Err(failure) => {
-                    reasons = vec![Reason::of(format!("The edited file had a syntax error: {}", failure.text()))];
+            match self.attempt(&original, &file).await {
+                Ok(Attempt::Done) => return Ok(()),
+                Ok(Attempt::Again(why)) => {
+                    reasons = why;
                     last = Some(file);
-                    continue;
                 }
-            };
-            let outcome = match self.save_all(&edited).await {
-                Ok(outcome) => outcome,
+                Ok(Attempt::Kept(sentence)) => {
+                    terminal::errln(&sentence(&file.keep()?));
+                    return crate::exit(1);
+                }
                 Err(failure) => return Err(kept(Some(file), failure)),
-            };
-            if outcome.failed {
-                let path = file.keep()?;
-                terminal::errln(&format!("You can run `kubectl replace -f {path}` to try this update again."));
-                return crate::exit(1);
             }
-            if outcome.not_found {
-                let path = file.keep()?;
-                terminal::errln(&format!("The edits you made on deleted resources have been saved to {path:?}"));
-                return crate::exit(1);
-            }
-            if outcome.reasons.is_empty() {
-                return Ok(());
-            }
-            reasons = outcome.reasons;
-            last = Some(file);
         }
+    }
+
+    /// What the editor opens: why it opens again, and the objects.
+    fn text(&self, shown: &str, reasons: &[Reason]) -> String {
+        // JSON has no comments.
+        let header = if self.as_json { String::new() } else { file::header(HEADER, reasons) };
+        let text = format!("{header}{shown}");
+        if self.session.flags.on("windows-line-endings") { text.replace('\n', "\r\n") } else { text }
+    }
+
+    /// Saves what was written.
+    async fn attempt(&self, original: &str, file: &File) -> Result<Attempt> {
+        if let Err(why) = file::check(&file.text) {
+            let resource = self.infos[0].mapping.resource();
+            let cause = format!("<nil>: Invalid value: \"The edited file failed validation\": {why}");
+            terminal::errln(&format!("error: {resource} {:?} is invalid", self.infos[0].name));
+            return Ok(Attempt::Again(vec![Reason::invalid(&resource, &self.infos[0].name, vec![cause])]));
+        }
+        if file::same(original, &file.text) {
+            terminal::errln("Edit cancelled, no changes made.");
+            return Ok(Attempt::Done);
+        }
+        let edited = match self.session.read_objects("edited-file", file.text.as_bytes()).await {
+            Ok(edited) => edited,
+            Err(failure) => {
+                let text = format!("The edited file had a syntax error: {}", failure.text());
+                return Ok(Attempt::Again(vec![Reason::of(text)]));
+            }
+        };
+        let outcome = self.save_all(&edited).await?;
+        Ok(if outcome.failed {
+            Attempt::Kept(|path| format!("You can run `kubectl replace -f {path}` to try this update again."))
+        } else if outcome.not_found {
+            Attempt::Kept(|path| format!("The edits you made on deleted resources have been saved to {path:?}"))
+        } else if outcome.reasons.is_empty() {
+            Attempt::Done
+        } else {
+            Attempt::Again(outcome.reasons)
+        })
     }
 
     /// What stands in the editor at first.

@@ -9,7 +9,7 @@ use crate::resource::Info;
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub async fn run(session: &Session) -> Result<()> {
+pub(crate) async fn run(session: &Session) -> Result<()> {
     let (infos, failures) = super::chosen(session, true).await?;
     failure::all(failures)?;
     let format = Format::from(&session.flags, false)?;
@@ -44,9 +44,10 @@ pub async fn run(session: &Session) -> Result<()> {
 }
 
 /// A past state of a workload.
-pub struct Revision {
+#[derive(Default)]
+pub(crate) struct Revision {
     pub number: i64,
-    cause: String,
+    pub cause: String,
     pub template: Value,
     /// What brings it back: for sets, the stored patch.
     pub object: Value,
@@ -59,14 +60,14 @@ impl Revision {
     }
 }
 
-pub fn described(template: &Value, added: &[(&str, &str)]) -> String {
+pub(crate) fn described(template: &Value, added: &[(&str, &str)]) -> String {
     format!("Pod Template:\n{}", crate::describe::template::pod_template(template, added))
 }
 
 const CAUSE: &str = "kubernetes.io/change-cause";
-pub const REVISION: &str = "deployment.kubernetes.io/revision";
+pub(super) const REVISION: &str = "deployment.kubernetes.io/revision";
 
-pub async fn revisions(session: &Session, info: &Info) -> Result<Vec<Revision>> {
+pub(super) async fn revisions(session: &Session, info: &Info) -> Result<Vec<Revision>> {
     let selector = crate::commands::selector_text(&info.object["spec"]["selector"]);
     let uid = &info.object["metadata"]["uid"];
     let owned = |object: &Value| {

@@ -16,7 +16,7 @@ use crate::resource::select::{FILES, Query, SELECTOR};
 use crate::session::{Call, Session};
 use crate::terminal;
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "rollout",
     group: super::DEPLOY,
     short: "Manage the rollout of one or many resources.",
@@ -111,8 +111,8 @@ async fn patched(session: &Session, step: Step) -> Result<()> {
     for info in infos {
         let (patch, outcome) = match patch(&info, step, &now) {
             Ok(found) => found,
-            Err(text) => {
-                failures.push(Failure::message(text));
+            Err(failure) => {
+                failures.push(failure);
                 continue;
             }
         };
@@ -125,8 +125,8 @@ async fn patched(session: &Session, step: Step) -> Result<()> {
 }
 
 /// What is sent for a step and what is said of it, or why it cannot be.
-fn patch(info: &Info, step: Step, now: &str) -> std::result::Result<(Value, &'static str), String> {
-    let of = |what: &str| Err(format!("error: {} {:?} {what}", info.mapping.resource(), info.name));
+fn patch(info: &Info, step: Step, now: &str) -> Result<(Value, &'static str)> {
+    let of = |what: &str| Err(Failure::message(format!("error: {} {:?} {what}", info.mapping.resource(), info.name)));
     let workload = ["deployments", "daemonsets", "statefulsets"].contains(&info.mapping.plural.as_str());
     let deployment = info.mapping.plural == "deployments";
     let paused = info.object["spec"]["paused"] == true;
@@ -142,10 +142,10 @@ fn patch(info: &Info, step: Step, now: &str) -> std::result::Result<(Value, &'st
         Step::Restart => {
             let place = "/spec/template/metadata/annotations/kubectl.kubernetes.io~1restartedAt";
             if info.object.pointer(place).and_then(Value::as_str) == Some(now) {
-                return Err(format!(
+                return Err(Failure::message(format!(
                     "failed to create patch for {}: if restart has already been triggered within the past second, please wait before attempting to trigger another",
                     info.name
-                ));
+                )));
             }
             let annotations = json!({"kubectl.kubernetes.io/restartedAt": now});
             Ok((json!({"spec": {"template": {"metadata": {"annotations": annotations}}}}), "restarted"))
@@ -167,12 +167,12 @@ mod tests {
             object: json!({"spec": {"template": template}}),
             source: String::new(),
         };
-        assert_eq!(patch(&info, Step::Restart, "later").map(|(_, outcome)| outcome), Ok("restarted"));
-        let refused = patch(&info, Step::Restart, "now").unwrap_err();
+        assert_eq!(patch(&info, Step::Restart, "later").unwrap().1, "restarted");
+        let refused = patch(&info, Step::Restart, "now").unwrap_err().text();
         assert!(
             refused.starts_with("failed to create patch for web: if restart has already been triggered"),
             "{refused}"
         );
-        assert!(patch(&info, Step::Resume, "now").is_err_and(|why| why.ends_with("is not paused")));
+        assert!(patch(&info, Step::Resume, "now").is_err_and(|why| why.text().ends_with("is not paused")));
     }
 }

@@ -8,7 +8,7 @@ use crate::failure::{self, Failure, Result};
 use crate::resource::Info;
 use crate::session::{Call, Session};
 
-pub async fn run(session: &Session) -> Result<()> {
+pub(crate) async fn run(session: &Session) -> Result<()> {
     let change = Change::from(session)?;
     let (infos, failures) = super::chosen(session, false).await?;
     failure::all(failures)?;

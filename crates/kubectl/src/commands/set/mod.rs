@@ -13,7 +13,7 @@ use crate::resource::Info;
 use crate::resource::select::{FILES, FILES_RECURSIVE, Query, SELECTOR};
 use crate::session::{Call, Session};
 
-pub static COMMAND: Command = Command {
+pub(super) static COMMAND: Command = Command {
     name: "set",
     group: crate::commands::BEGINNER,
     short: "Set specific features on objects.",

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use super::Error;
+
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template {
+pub(crate) struct Template {
     pub(super) nodes: Vec<Node>,
     pub(super) defined: Vec<(String, Vec<Node>)>,
     pub(super) source: String,
@@ -73,18 +75,18 @@ enum Piece {
 }
 
 impl Template {
-    pub fn parse(source: &str) -> Result<Template, String> {
+    pub(crate) fn parse(source: &str) -> Result<Template, Error> {
         let mut parser = Parser { pieces: pieces(source)?.into_iter(), defined: Vec::new() };
         let (nodes, end) = parser.nodes()?;
         match end {
             None => Ok(Template { nodes, defined: parser.defined, source: source.into(), strict: false }),
-            Some(word) => Err(format!("template: output:1: unexpected {{{{{word}}}}}")),
+            Some(word) => Err(Error::Unexpected(word)),
         }
     }
 }
 
 /// Text and actions, with the space taken away that `{{-` and `-}}` ask for.
-fn pieces(source: &str) -> Result<Vec<Piece>, String> {
+fn pieces(source: &str) -> Result<Vec<Piece>, Error> {
     let mut found = Vec::new();
     let mut rest = source;
     let mut trim = false;
@@ -106,7 +108,7 @@ fn pieces(source: &str) -> Result<Vec<Piece>, String> {
             text = text.trim_end();
         }
         found.push(Piece::Text(text.into()));
-        let close = end_of_action(action).ok_or("template: output:1: unclosed action")?;
+        let close = end_of_action(action).ok_or(Error::UnclosedAction)?;
         let (mut inner, after) = (&action[..close], &action[close + 2..]);
         trim = inner.ends_with(" -");
         if trim {
@@ -150,7 +152,7 @@ struct Parser {
 
 impl Parser {
     /// Nodes up to the end, or up to an `end` or `else` that belongs to someone above.
-    fn nodes(&mut self) -> Result<(Vec<Node>, Option<String>), String> {
+    fn nodes(&mut self) -> Result<(Vec<Node>, Option<String>), Error> {
         let mut nodes = Vec::new();
         while let Some(piece) = self.pieces.next() {
             let action = match piece {
@@ -188,21 +190,21 @@ impl Parser {
         Ok((nodes, None))
     }
 
-    fn branch(&mut self, word: &str, condition: &str) -> Result<Node, String> {
+    fn branch(&mut self, word: &str, condition: &str) -> Result<Node, Error> {
         let pipeline = pipeline_of(condition)?;
         let (then, end) = self.nodes()?;
         let otherwise = match end.as_deref() {
             Some("end") => Vec::new(),
             Some("else") => match self.nodes()? {
                 (nodes, Some(end)) if end == "end" => nodes,
-                _ => return Err("template: output:1: unexpected EOF".into()),
+                _ => return Err(Error::UnexpectedEnd),
             },
             Some(chained) => {
                 let chained = chained.trim_start_matches("else").trim();
                 let (word, condition) = chained.split_once(char::is_whitespace).unwrap_or((chained, ""));
                 vec![self.branch(word, condition)?]
             }
-            None => return Err("template: output:1: unexpected EOF".into()),
+            None => return Err(Error::UnexpectedEnd),
         };
         Ok(match word {
             "with" => Node::With(pipeline, then, otherwise),
@@ -212,12 +214,12 @@ impl Parser {
     }
 }
 
-fn pipeline_of(text: &str) -> Result<Pipeline, String> {
+fn pipeline_of(text: &str) -> Result<Pipeline, Error> {
     let mut words = Words { rest: text };
     let pipeline = words.pipeline()?;
     match words.rest.trim() {
         "" => Ok(pipeline),
-        rest => Err(format!("template: output:1: unexpected {rest:?} in command")),
+        rest => Err(Error::UnexpectedInCommand(rest.into())),
     }
 }
 
@@ -226,7 +228,7 @@ struct Words<'a> {
 }
 
 impl Words<'_> {
-    fn pipeline(&mut self) -> Result<Pipeline, String> {
+    fn pipeline(&mut self) -> Result<Pipeline, Error> {
         let mut pipeline = Pipeline::default();
         if let Some(at) = self.rest.find('=').filter(|_| self.rest.trim_start().starts_with('$')) {
             let before = self.rest[..at].trim_end_matches(':');
@@ -250,18 +252,18 @@ impl Words<'_> {
             }
         }
         if command.is_empty() {
-            return Err("template: output:1: missing value for command".into());
+            return Err(Error::MissingValue);
         }
         pipeline.commands.push(command);
         Ok(pipeline)
     }
 
-    fn word(&mut self) -> Result<Word, String> {
+    fn word(&mut self) -> Result<Word, Error> {
         let first = self.rest.chars().next().unwrap_or(' ');
         if first == '(' {
             self.rest = &self.rest[1..];
             let inner = self.pipeline()?;
-            self.rest = self.rest.trim_start().strip_prefix(')').ok_or("template: output:1: unclosed left paren")?;
+            self.rest = self.rest.trim_start().strip_prefix(')').ok_or(Error::UnclosedParen)?;
             let end = self.rest.find(|c: char| c.is_whitespace() || matches!(c, '|' | ')')).unwrap_or(self.rest.len());
             let fields = fields(&self.rest[..end]);
             self.rest = &self.rest[end..];
@@ -281,11 +283,11 @@ impl Words<'_> {
                     return Ok(Word::Literal(if first == '`' {
                         text.into()
                     } else {
-                        serde_json::from_str(&format!("\"{text}\"")).map_err(|error| error.to_string())?
+                        serde_json::from_str(&format!("\"{text}\""))?
                     }));
                 }
             }
-            return Err("template: output:1: unterminated quoted string".into());
+            return Err(Error::UnterminatedString);
         }
         let end =
             self.rest.find(|c: char| c.is_whitespace() || matches!(c, '|' | ')' | '(')).unwrap_or(self.rest.len());
@@ -304,7 +306,7 @@ impl Words<'_> {
             _ if FUNCTIONS.contains(&word) => Word::Function(word.into()),
             _ => match serde_json::from_str::<Value>(word) {
                 Ok(number @ Value::Number(_)) => Word::Literal(number),
-                _ => return Err(format!("template: output:1: function {word:?} not defined")),
+                _ => return Err(Error::UnknownFunction(word.into())),
             },
         })
     }

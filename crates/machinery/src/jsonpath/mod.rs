@@ -1,0 +1,149 @@
+//! JSONPath as Kubernetes speaks it, in `kubectl -o jsonpath`, `--sort-by` and `wait`, and in the printer columns of custom
+//! resources: text with `{expressions}`, which know ranges, filters, slices, unions and recursive descent.
+
+mod parse;
+mod walk;
+
+use serde_json::Value;
+
+/// A template that is ready to be followed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template {
+    source: String,
+    parts: Vec<Part>,
+    /// A field that is missing is an error.
+    strict: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Path(Vec<Step>),
+    Range(Vec<Step>, Vec<Part>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Step {
+    Root,
+    Field(String),
+    All,
+    Descend,
+    Slice {
+        from: Option<i64>,
+        to: Option<i64>,
+        /// A step of zero stands for the one item at `from`.
+        by: Option<i64>,
+    },
+    /// `[0,2]` and `['a','b']`.
+    Union(Vec<Step>),
+    Filter(Operand, Option<(Comparison, Operand)>),
+    /// A literal where a path may stand: `{"text"}`, `{1}`.
+    Literal(Value),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Operand {
+    Path(Vec<Step>),
+    Literal(Value),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Comparison {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+/// Why a template is not one, or why it cannot be followed in an object. The sentences are upstream's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    #[error("unclosed action")]
+    UnclosedAction,
+    #[error("unrecognized character in action: U+{code:04X} {0:?}", code = *.0 as u32)]
+    UnrecognizedCharacter(char),
+    #[error("not in range, nothing to end")]
+    NotInRange,
+    #[error("cannot parse number")]
+    Number,
+    #[error("unterminated quoted string")]
+    UnterminatedString,
+    #[error("unterminated filter")]
+    UnterminatedFilter,
+    #[error("unterminated array")]
+    UnterminatedArray,
+    #[error("invalid array index {0}")]
+    InvalidIndex(String),
+    #[error(
+        "unexpected path string, expected a 'name1.name2' or '.name1.name2' or '{{name1.name2}}' or '{{.name1.name2}}'"
+    )]
+    UnexpectedPath,
+    #[error("{0} is not found")]
+    NotFound(String),
+    #[error("{0} is not array or slice")]
+    NotAnArray(&'static str),
+    #[error("array index out of bounds: index {index}, length {length}")]
+    OutOfBounds { index: i64, length: i64 },
+}
+
+impl Template {
+    pub fn parse(source: &str) -> Result<Template, Error> {
+        Ok(Template { source: source.into(), parts: parse::parts(source)?, strict: false })
+    }
+
+    /// `{.a}`, `.a` and `a`, for flags and columns that name one field.
+    pub fn relaxed(text: &str) -> Result<Template, Error> {
+        let inner = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text);
+        if inner.is_empty() || inner.contains(['{', '}']) && !inner.contains("[?(") {
+            return Err(Error::UnexpectedPath);
+        }
+        let rooted = inner.starts_with('.') || inner.starts_with('[');
+        Template::parse(&if rooted { format!("{{{inner}}}") } else { format!("{{.{inner}}}") })
+    }
+
+    pub fn strict(self, strict: bool) -> Template {
+        Template { strict, ..self }
+    }
+
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The text for an object, each value as `shown` writes it. What is missing is nothing, unless the template is strict.
+    pub fn print(&self, root: &Value, shown: fn(&Value) -> String) -> Result<String, Error> {
+        if self.strict {
+            walk::check(&self.parts, root, root)?;
+        }
+        walk::print(&self.parts, root, shown)
+    }
+
+    /// The values that all expressions lead to, for columns, sorting and waiting.
+    pub fn values<'a>(&'a self, root: &'a Value) -> Result<Vec<&'a Value>, Error> {
+        Ok(self.each_values(root)?.concat())
+    }
+
+    /// The same, a list for each expression.
+    pub fn each_values<'a>(&'a self, root: &'a Value) -> Result<Vec<Vec<&'a Value>>, Error> {
+        let paths = self.parts.iter().filter_map(|part| match part {
+            Part::Path(steps) => Some(steps),
+            Part::Text(_) | Part::Range(..) => None,
+        });
+        paths.map(|steps| walk::walk(steps, root, root)).collect()
+    }
+
+    /// The first value, for a cell of a column. A path that does not fit the object leads to nothing.
+    pub fn first<'a>(&'a self, root: &'a Value) -> Option<&'a Value> {
+        self.values(root).ok()?.first().copied()
+    }
+}
+
+/// A path of plain fields as a JSON pointer: `.spec.replicas` is `/spec/replicas`.
+pub fn pointer(path: &str) -> String {
+    let fields = path.split('.').filter(|field| !field.is_empty());
+    fields.map(|field| format!("/{}", field.replace('~', "~0").replace('/', "~1"))).collect()
+}
+
+#[cfg(test)]
+mod tests;
