@@ -125,18 +125,26 @@ fn devices_are_volumes_too() {
     volume("raw", "Block", &device.0);
     volume("no-device", "Block", plain.to_str().unwrap());
     volume("files", "Filesystem", plain.to_str().unwrap());
-    let uses = |text: &str, claim: &str, read_only: bool| {
-        let devices = json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/disk"}]});
+    let uses_at = |place: &str, text: &str, claim: &str, read_only: bool| {
+        let devices = json!({"volumeDevices": [{"name": "v", "devicePath": place}]});
         let source = json!({"claimName": claim, "readOnly": read_only});
         let volumes = json!({"volumes": [{"name": "v", "persistentVolumeClaim": source}]});
         with(one(with(script(text), devices)), volumes)
     };
+    let uses = |text: &str, claim: &str, read_only: bool| uses_at("/dev/disk", text, claim, read_only);
     let text = node.output("raw", uses("stat /dev/disk; echo written > /dev/disk && echo ok", "raw", false));
     assert!(text.contains("/dev/disk: b") && text.ends_with("ok\n"), "{text}");
     let synced = std::process::Command::new("sync").arg(&device.0).status().unwrap();
     assert!(synced.success());
     assert!(std::fs::read(&file).unwrap().starts_with(b"written\nxxx"));
     let text = node.output("raw-locked", uses("echo again > /dev/disk || echo refused", "raw", true));
+    assert!(text.ends_with("refused\n"), "{text}");
+    // A device may be wanted outside of /dev.
+    let elsewhere = "stat /mnt/disk; cat /mnt/disk | head -c 7; echo; echo outside > /mnt/disk && echo ok";
+    let text = node.output("raw-elsewhere", uses_at("/mnt/disk", elsewhere, "raw", false));
+    assert!(text.contains("/mnt/disk: b") && text.ends_with("written\nok\n"), "{text}");
+    let locked = uses_at("/mnt/disk", "echo again > /mnt/disk || echo refused", "raw", true);
+    let text = node.output("raw-elsewhere-locked", locked);
     assert!(text.ends_with("refused\n"), "{text}");
     node.pod("raw-no-device", uses("true", "no-device", false));
     let path = plain.display();
