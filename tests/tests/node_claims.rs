@@ -92,7 +92,11 @@ struct LoopDevice(String);
 
 impl LoopDevice {
     fn new(file: &std::path::Path) -> LoopDevice {
-        std::fs::write(file, vec![b'x'; 1 << 20]).unwrap();
+        LoopDevice::of(file, vec![b'x'; 1 << 20])
+    }
+
+    fn of(file: &std::path::Path, content: Vec<u8>) -> LoopDevice {
+        std::fs::write(file, content).unwrap();
         let output = std::process::Command::new("losetup").args(["--find", "--show"]).arg(file).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         LoopDevice(String::from_utf8(output.stdout).unwrap().trim().to_owned())
@@ -125,18 +129,26 @@ fn devices_are_volumes_too() {
     volume("raw", "Block", &device.0);
     volume("no-device", "Block", plain.to_str().unwrap());
     volume("files", "Filesystem", plain.to_str().unwrap());
-    let uses = |text: &str, claim: &str, read_only: bool| {
-        let devices = json!({"volumeDevices": [{"name": "v", "devicePath": "/dev/disk"}]});
+    let uses_at = |place: &str, text: &str, claim: &str, read_only: bool| {
+        let devices = json!({"volumeDevices": [{"name": "v", "devicePath": place}]});
         let source = json!({"claimName": claim, "readOnly": read_only});
         let volumes = json!({"volumes": [{"name": "v", "persistentVolumeClaim": source}]});
         with(one(with(script(text), devices)), volumes)
     };
+    let uses = |text: &str, claim: &str, read_only: bool| uses_at("/dev/disk", text, claim, read_only);
     let text = node.output("raw", uses("stat /dev/disk; echo written > /dev/disk && echo ok", "raw", false));
     assert!(text.contains("/dev/disk: b") && text.ends_with("ok\n"), "{text}");
     let synced = std::process::Command::new("sync").arg(&device.0).status().unwrap();
     assert!(synced.success());
     assert!(std::fs::read(&file).unwrap().starts_with(b"written\nxxx"));
     let text = node.output("raw-locked", uses("echo again > /dev/disk || echo refused", "raw", true));
+    assert!(text.ends_with("refused\n"), "{text}");
+    // A device may be wanted outside of /dev.
+    let elsewhere = "stat /mnt/disk; echo outside > /mnt/disk && echo ok";
+    let text = node.output("raw-elsewhere", uses_at("/mnt/disk", elsewhere, "raw", false));
+    assert!(text.contains("/mnt/disk: b") && text.ends_with("ok\n"), "{text}");
+    let locked = uses_at("/mnt/disk", "echo again > /mnt/disk || echo refused", "raw", true);
+    let text = node.output("raw-elsewhere-locked", locked);
     assert!(text.ends_with("refused\n"), "{text}");
     node.pod("raw-no-device", uses("true", "no-device", false));
     let path = plain.display();
@@ -153,4 +165,78 @@ fn devices_are_volumes_too() {
     node.until_event("raw-mounted", &format!("{wrong} Block, but is specified in volumeMounts"));
     node.pod("files-mapped", uses("true", "files", false));
     node.until_event("files-mapped", &format!("{wrong} Filesystem, but is specified in volumeDevices"));
+}
+
+const CAP_SYS_RESOURCE: u32 = 24;
+
+fn has_capability(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let held = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(held.trim(), 16).unwrap() >> number & 1 == 1
+}
+
+#[test]
+fn devices_without_a_file_system_get_one_and_grow() {
+    let node = Node::start(&[]);
+    let file = node.server.data_dir().join("empty-disk");
+    let device = LoopDevice::of(&file, vec![0; 16 << 20]);
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}]}]}});
+    let common = json!({"accessModes": ["ReadWriteOnce"], "storageClassName": "by-hand"});
+    let own = json!({"capacity": {"storage": "16Mi"}, "persistentVolumeReclaimPolicy": "Retain", "nodeAffinity": affinity,
+        "claimRef": {"namespace": "default", "name": "disk"}, "local": {"path": device.0}});
+    node.create("/api/v1/persistentvolumes", json!({"metadata": {"name": "disk"}, "spec": with(common.clone(), own)}));
+    let wish = json!({"volumeName": "disk", "resources": {"requests": {"storage": "16Mi"}}});
+    node.create("persistentvolumeclaims", json!({"metadata": {"name": "disk"}, "spec": with(common, wish)}));
+    let uses = |text: &str| spec(text, &[("v", json!({"persistentVolumeClaim": {"claimName": "disk"}}), none())]);
+    let grow = || {
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(32 << 20).unwrap();
+        let told = std::process::Command::new("losetup").arg("--set-capacity").arg(&device.0).status().unwrap();
+        assert!(told.success());
+    };
+    // The kernel grows mounted file systems only for who may exceed resource limits. Elsewhere the device is large from the
+    // start, and the claim alone is behind.
+    let may_grow = has_capability(CAP_SYS_RESOURCE);
+    if !may_grow {
+        grow();
+    }
+    assert_eq!(node.output("first", uses("echo kept > /v/file && echo ok")), "ok\n");
+    let mounts = node.server.data_dir().join("kubelet/plugins/kubernetes.io/local-volume/mounts/disk");
+    node.delete("first", Some(0));
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        for _ in 0..600 {
+            if done() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{what}");
+    };
+    until("the device stays mounted without a pod", &|| !mounts.exists());
+
+    // Whoever grows volumes has done so and leaves the file system to the node.
+    if may_grow {
+        grow();
+    }
+    let size = json!({"storage": "32Mi"});
+    node.patch("/api/v1/persistentvolumes/disk", json!({"spec": {"capacity": size}}));
+    let claim = "/api/v1/namespaces/default/persistentvolumeclaims/disk";
+    let waiting = json!({"allocatedResources": size, "allocatedResourceStatuses": {"storage": "NodeResizePending"},
+        "conditions": [{"type": "FileSystemResizePending", "status": "True"}]});
+    node.patch(&format!("{claim}/status"), json!({"status": waiting}));
+    assert_eq!(node.output("second", uses("cat /v/file")), "kept\n");
+    let status = node.send("GET", claim, Value::Null).json()["status"].clone();
+    assert_eq!(status["capacity"], size, "{status}");
+    assert_eq!((&status["allocatedResourceStatuses"], &status["conditions"]), (&Value::Null, &Value::Null));
+    node.until_event(
+        "second",
+        "Normal FileSystemResizeSuccessful MountVolume.NodeExpandVolume succeeded for volume \"disk\" node-1",
+    );
+    let seen = std::process::Command::new("dumpe2fs").arg("-h").arg(&device.0).output().unwrap();
+    let seen = String::from_utf8_lossy(&seen.stdout).into_owned();
+    let number = |key: &str| -> u64 {
+        let line = seen.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("{key} in {seen}"));
+        line.trim().parse().unwrap()
+    };
+    assert_eq!(number("Block count:") * number("Block size:"), 32 << 20);
 }

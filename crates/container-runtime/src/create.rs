@@ -140,6 +140,9 @@ fn host<'a>(inner: &'a Inner, config: &v1::ContainerConfig) -> Cow<'a, spec::Hos
     if profile.is_some_and(|profile| profile.profile_type() == v1::security_profile::ProfileType::Localhost) {
         host.to_mut().read_apparmor_profiles();
     }
+    if !config.devices.is_empty() || security.is_some_and(|security| security.privileged) {
+        host.to_mut().read_devices();
+    }
     host
 }
 

@@ -19,7 +19,7 @@ use crate::pods::Pods;
 use crate::server::{self, Server, Settings, Statistic, Statistics};
 use crate::stats::metrics::Counters;
 use crate::stats::{Stats, metrics};
-use crate::volumes::Volumes;
+use crate::volumes::{Volumes, expand};
 use crate::{Config, Error, Kubelet, gc};
 
 /// Runs until told to stop. Containers go on running after it.
@@ -55,7 +55,7 @@ pub async fn run(
     health.set_port(address.port());
 
     let volumes = Arc::new(Volumes::new(kubelet.clone()));
-    let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes).await?);
+    let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes.clone()).await?);
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());
     let files = StaticPods::start(
@@ -84,6 +84,7 @@ pub async fn run(
     start(node::run(kubelet.clone(), health.clone(), seen.clone()).boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
+    start(expand::follow(volumes, pods.clone()).boxed());
     let collecting = kubelet.clone();
     start(async move { collector.run(&collecting).await }.boxed());
     let working = AbortOnDropHandle::new(tokio::spawn(source::run(shared, health.clone(), in_api, files.pods())));

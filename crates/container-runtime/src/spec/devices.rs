@@ -13,6 +13,9 @@ use oci_spec::runtime::{
 
 use super::{Input, build, invalid};
 
+/// Where libcontainer makes devices. It refuses every other place.
+const FOLDER: &str = "/dev";
+
 /// Made in the container beside `/dev/null` and its kin, which libcontainer always makes.
 pub(super) fn devices(input: &Input, security: &v1::LinuxContainerSecurityContext) -> cri::Result<Vec<LinuxDevice>> {
     if !input.config.cdi_devices.is_empty() {
@@ -21,11 +24,18 @@ pub(super) fn devices(input: &Input, security: &v1::LinuxContainerSecurityContex
         return Err(invalid(format!("CDI device injection failed: unresolvable CDI devices {}", names.join(", "))));
     }
     let mut devices = if security.privileged { input.host.devices.clone() } else { Vec::new() };
-    for device in asked(input)? {
+    for device in asked(input)?.into_iter().filter(|asked| asked.device.path().starts_with(FOLDER)) {
         devices.retain(|other: &LinuxDevice| other.path() != device.device.path());
         devices.push(device.device);
     }
     Ok(devices)
+}
+
+/// Devices that a container wants elsewhere, as the `devicePath` of a volume may be anywhere: what is on the machine, and where
+/// it is bound to. Whether it may be opened is up to the same rules as for the others.
+pub(super) fn binds(input: &Input) -> cri::Result<Vec<(PathBuf, PathBuf)>> {
+    let elsewhere = asked(input)?.into_iter().filter(|asked| !asked.device.path().starts_with(FOLDER));
+    Ok(elsewhere.map(|asked| (asked.host_path, asked.device.path().clone())).collect())
 }
 
 /// Everything is denied, then what the pod has is allowed; the kernel takes the rules in this order.
@@ -37,7 +47,7 @@ pub(super) fn rules(
         return Ok(vec![rule(true, LinuxDeviceType::A, None, None, "rwm")?]);
     }
     let mut rules = vec![rule(false, LinuxDeviceType::A, None, None, "rwm")?];
-    for Asked { device, permissions } in asked(input)? {
+    for Asked { device, permissions, .. } in asked(input)? {
         rules.push(rule(true, device.typ(), Some(device.major()), Some(device.minor()), &permissions)?);
     }
     Ok(rules)
@@ -141,7 +151,9 @@ fn device(path: &Path, metadata: &fs::Metadata) -> Option<LinuxDevice> {
 }
 
 struct Asked {
+    /// As it is to be in the container.
     device: LinuxDevice,
+    host_path: PathBuf,
     permissions: String,
 }
 
@@ -156,10 +168,11 @@ fn asked(input: &Input) -> cri::Result<Vec<Asked>> {
             let rest = device.path().strip_prefix(host_path).unwrap_or(Path::new(""));
             let container_path = Path::new(&wanted.container_path);
             let place = if rest.as_os_str().is_empty() { container_path.to_owned() } else { container_path.join(rest) };
+            let host_path = device.path().clone();
             let mut device = device.clone();
             device.set_path(place);
             let permissions = if wanted.permissions.is_empty() { "rwm" } else { &wanted.permissions };
-            found.push(Asked { device, permissions: permissions.to_owned() });
+            found.push(Asked { device, host_path, permissions: permissions.to_owned() });
         }
         if found.len() == before {
             return Err(invalid(format!("error gathering device information while adding custom device {named:?}")));

@@ -7,12 +7,15 @@ use linux::cgroup::Hierarchy;
 use linux::volume_mount::MountPoint;
 use oci_spec::runtime::{Mount, MountBuilder};
 
-use super::{Input, build, cgroups_path, invalid};
+use super::{Input, build, cgroups_path, devices, invalid};
 
 pub(super) fn mounts(input: &Input, security: &v1::LinuxContainerSecurityContext) -> cri::Result<Vec<Mount>> {
     let mut mounts = kernel_mounts(input, security)?;
     let mut bound: Vec<Mount> = input.config.mounts.iter().map(bind).collect::<cri::Result<_>>()?;
     bound.extend(pod_files(input, security)?);
+    for (host_path, container_path) in devices::binds(input)? {
+        bound.push(mount("bind", host_path, container_path, &["bind", "rprivate", "rw"])?);
+    }
     // A volume inside another must come after it, whatever the order in the pod.
     bound.sort_by_key(|mount| mount.destination().components().count());
     // A volume over one of the kernel's file systems replaces it, as `hostPath: /sys` of monitoring agents does.

@@ -350,6 +350,14 @@ fn devices_and_their_rules() {
         rules(&made),
         ["deny a *:* rwm", "allow c 10:229 rwm", "allow c 116:1 r", "allow c 116:2 r", "allow b 253:0 rw"]
     );
+    // A raw volume may be wanted anywhere. It is no device for libcontainer then, but bound, under the same rule.
+    case.config.devices = vec![wanted("/dev/disk/by-id/x", "/mnt/volume1", "r")];
+    let made = case.made();
+    assert_eq!(made.linux().as_ref().unwrap().devices().iter().flatten().count(), 0);
+    let bound = made.mounts().iter().flatten().find(|mount| mount.destination() == Path::new("/mnt/volume1"));
+    assert_eq!(bound.and_then(|mount| mount.source().clone()), Some(PathBuf::from("/dev/vda")));
+    assert_eq!(rules(&made), ["deny a *:* rwm", "allow b 253:0 r"]);
+    case.config.devices = vec![wanted("/dev/fuse", "/dev/fuse", "")];
     case.config.devices.push(wanted("/dev/none", "/dev/none", ""));
     assert!(refusal(case.spec()).contains("/dev/none"));
     case.config.devices.clear();

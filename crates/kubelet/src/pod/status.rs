@@ -337,11 +337,12 @@ fn readiness(
                 None => true,
                 Some(_) => results.is_some_and(|results| results.readiness == Some(Outcome::Success)),
             };
+            // A container that is seen to run has started, though the start's own answer is still on its way. Only its hook
+            // may hold it back.
+            let hook = container.lifecycle.as_ref().is_some_and(|lifecycle| lifecycle.post_start.is_some());
+            let started = started && !(hook && input.memory.starting.as_deref() == Some(&container.name));
             status.started = Some(started);
-            status.ready = started && ready && input.memory.starting.as_deref() != Some(&container.name);
-            if input.memory.starting.as_deref() == Some(&container.name) {
-                status.started = Some(false);
-            }
+            status.ready = started && ready;
         }
         (Kind::Ephemeral, _) => status.started = None,
         _ => {}

@@ -1,17 +1,16 @@
 //! `persistentVolumeClaim` and `ephemeral`: the volume that a claim is bound to, when this node can reach it.
 
 use futures::FutureExt;
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as VolumeSpec};
 
-use super::{Problem, Request, Type, Volume, block, host_path, local, nfs, node_affinity, unsupported};
+use super::{Problem, Request, Type, Volume, block, expand, host_path, local, nfs, node_affinity, unsupported};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.persistent_volume_claim.is_some(),
     mount: |request| {
         async move {
-            let source = request.volume.persistent_volume_claim.clone().unwrap_or_default();
-            let read_only = source.read_only.unwrap_or(false);
-            mount(request, &source.claim_name, read_only, |_, _| Ok(())).await
+            let (name, read_only) = of(request.pod, request.volume).unwrap_or_default();
+            mount(request, &name, read_only, |_, _| Ok(())).await
         }
         .boxed()
     },
@@ -22,12 +21,21 @@ pub(super) static EPHEMERAL: Type = Type {
     is: |volume| volume.ephemeral.is_some(),
     mount: |request| {
         async move {
-            let name = format!("{}-{}", request.pod.metadata.name.as_deref().unwrap_or_default(), request.volume.name);
-            mount(request, &name, false, owned_by_pod).await
+            let (name, read_only) = of(request.pod, request.volume).unwrap_or_default();
+            mount(request, &name, read_only, owned_by_pod).await
         }
         .boxed()
     },
 };
+
+/// The name of a volume's claim, and whether the pod may only read it.
+pub(super) fn of(pod: &Pod, volume: &VolumeSpec) -> Option<(String, bool)> {
+    if let Some(source) = &volume.persistent_volume_claim {
+        return Some((source.claim_name.clone(), source.read_only.unwrap_or(false)));
+    }
+    let pod = pod.metadata.name.as_deref().unwrap_or_default();
+    volume.ephemeral.as_ref().map(|_| (format!("{pod}-{}", volume.name), false))
+}
 
 async fn mount(
     request: Request<'_>,
@@ -54,7 +62,11 @@ async fn mount(
     })?;
     for_claim(&volume, &claim).map_err(unprocessed)?;
     check_node(&request, &volume).await?;
-    place(request, &volume, read_only).await
+    let place = place(request, &volume, read_only).await?;
+    if !read_only {
+        expand::expand(&request, &claim, &volume).await?;
+    }
+    Ok(place)
 }
 
 /// The name of the claim's volume, when claim and volume have found each other for good.
@@ -135,7 +147,9 @@ async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool)
         return host_path::place(source, read_only).await.map_err(|problem| named(problem, name));
     }
     if let Some(source) = spec.local {
-        return local::mount(&request, name, &source.path, read_only).await.map_err(|problem| named(problem, name));
+        let options = spec.mount_options.unwrap_or_default();
+        let done = local::mount(&request, name, &source, read_only, &options).await;
+        return done.map_err(|problem| named(problem, name));
     }
     if let Some(source) = spec.nfs {
         let options = spec.mount_options.unwrap_or_default();

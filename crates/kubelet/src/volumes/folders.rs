@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub(super) struct Folders {
     pods: PathBuf,
+    plugins: PathBuf,
 }
 
 /// Others on the node have no business in here.
@@ -14,7 +15,7 @@ const MODE: u32 = 0o750;
 
 impl Folders {
     pub fn new(root: &Path) -> Folders {
-        Folders { pods: root.join("pods") }
+        Folders { pods: root.join("pods"), plugins: root.join("plugins") }
     }
 
     pub fn pod(&self, uid: &str) -> PathBuf {
@@ -35,6 +36,16 @@ impl Folders {
 
     pub fn sub_path(&self, uid: &str, volume: &str, container: &str, index: usize) -> PathBuf {
         self.pod(uid).join("volume-subpaths").join(volume).join(container).join(index.to_string())
+    }
+
+    /// Where the devices that a plugin mounts itself are mounted once for all pods, as upstream has it.
+    pub fn device_mounts(&self, plugin: &str) -> PathBuf {
+        self.plugins.join(plugin.replace('~', "/")).join("mounts")
+    }
+
+    /// Whether the folder of any pod has such a volume.
+    pub fn is_used(&self, plugin: &str, name: &str) -> bool {
+        self.uids().iter().any(|uid| self.volume(uid, plugin, name).exists())
     }
 
     /// The pod's folder and the ones every pod has.

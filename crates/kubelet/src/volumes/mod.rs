@@ -11,6 +11,8 @@ mod trust_bundle;
 mod claim;
 mod local;
 mod block;
+mod filesystem;
+pub mod expand;
 mod nfs;
 mod image;
 mod unsupported;
@@ -29,7 +31,8 @@ use std::sync::Arc;
 
 use cri::v1;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Container, Pod, Volume as VolumeSpec};
+use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Volume as VolumeSpec};
+use reconcile::events::{EventType, Recorder};
 
 use crate::Kubelet;
 use crate::objects::Objects;
@@ -83,6 +86,7 @@ static TYPES: &[&Type] = &[
 #[derive(Clone, Copy)]
 struct Request<'a> {
     objects: &'a Objects,
+    events: Option<&'a Recorder>,
     node_name: &'a str,
     tokens: &'a Tokens,
     folders: &'a Folders,
@@ -91,6 +95,12 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
+    fn tell(&self, about: &ObjectReference, kind: EventType, reason: &str, message: String) {
+        if let Some(events) = self.events {
+            events.event(about, kind, reason, message);
+        }
+    }
+
     fn namespace(&self) -> &str {
         self.pod.metadata.namespace.as_deref().unwrap_or_default()
     }
@@ -139,6 +149,7 @@ impl Problem {
 
 pub struct Volumes {
     objects: Arc<Objects>,
+    events: Option<Recorder>,
     node_name: String,
     tokens: Tokens,
     folders: Folders,
@@ -146,12 +157,14 @@ pub struct Volumes {
 
 impl Volumes {
     pub fn new(kubelet: Arc<Kubelet>) -> Volumes {
-        Volumes::with(kubelet.objects.clone(), &kubelet.config.node_name, &kubelet.config.root_dir)
+        let made = Volumes::with(kubelet.objects.clone(), &kubelet.config.node_name, &kubelet.config.root_dir);
+        Volumes { events: Some(kubelet.events.clone()), ..made }
     }
 
     fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path) -> Volumes {
         let tokens = Tokens::new(objects.client().clone());
-        Volumes { objects, node_name: node_name.to_owned(), tokens, folders: Folders::new(root_dir) }
+        let folders = Folders::new(root_dir);
+        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, folders }
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
@@ -183,15 +196,15 @@ impl Volumes {
     }
 
     fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec) -> Request<'a> {
-        let Volumes { objects, node_name, tokens, folders } = self;
-        Request { objects, node_name, tokens, folders, pod, volume }
+        let Volumes { objects, events, node_name, tokens, folders } = self;
+        Request { objects, events: events.as_ref(), node_name, tokens, folders, pod, volume }
     }
 
     /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
     /// trust bundles.
-    pub fn next_refresh(&self, pod: &Pod) -> Option<jiff::Timestamp> {
+    pub fn next_refresh(&self, pod: &Pod, mounted_at: jiff::Timestamp) -> Option<jiff::Timestamp> {
         let token = self.tokens.next_refresh(pod.metadata.uid.as_deref()?);
-        let bundle = shows_trust_bundles(pod).then(|| jiff::Timestamp::now() + TRUST_BUNDLES_AGE_MAX);
+        let bundle = shows_trust_bundles(pod).then(|| mounted_at + TRUST_BUNDLES_AGE_MAX);
         token.into_iter().chain(bundle).min()
     }
 
@@ -218,7 +231,11 @@ impl Volumes {
         self.objects.forget(uid);
         let folders = self.folders.clone();
         let pod = uid.to_owned();
-        blocking(move || folders.remove(&pod)).await.map_err(|error| {
+        let removed = match blocking(move || folders.remove(&pod)).await {
+            Ok(()) => local::release(&self.folders).await,
+            failed => failed,
+        };
+        removed.map_err(|error| {
             VolumeError::Failed(format!("orphaned pod {uid:?} found, but failed to remove its volumes: {error}"))
         })
     }

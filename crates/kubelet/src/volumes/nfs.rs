@@ -6,7 +6,7 @@ use futures::FutureExt;
 use k8s_openapi::api::core::v1::NFSVolumeSource;
 
 use super::folders::{is_safe_name, make_folder};
-use super::{Problem, Request, Type, Volume, blocking};
+use super::{Problem, Request, Type, Volume, blocking, filesystem};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.nfs.is_some(),
@@ -39,7 +39,7 @@ pub(super) async fn mount(
         linux::volume_mount::is_mount_point(&path)
     });
     if !there.await.map_err(|error| Problem::SetUp(error.to_string()))? {
-        run(arguments(source, &target, read_only, options)).await.map_err(Problem::SetUp)?;
+        filesystem::mount(arguments(source, &target, read_only, options)).await.map_err(Problem::SetUp)?;
     }
     Ok(Volume::Path { path: target, read_only })
 }
@@ -60,21 +60,6 @@ fn arguments(source: &NFSVolumeSource, target: &Path, read_only: bool, options: 
     // What stands after `--` is never read as an option, whatever the server is called.
     arguments.extend(["--".to_owned(), format!("{host}:{}", source.path), target.to_string_lossy().into_owned()]);
     arguments
-}
-
-async fn run(arguments: Vec<String>) -> Result<(), String> {
-    let done = tokio::process::Command::new("mount").args(&arguments).kill_on_drop(true).output().await;
-    let done = done.map_err(|error| format!("mount failed: {error}"))?;
-    if done.status.success() {
-        return Ok(());
-    }
-    let output = [done.stdout, done.stderr].concat();
-    Err(format!(
-        "mount failed: {}\nMounting command: mount\nMounting arguments: {}\nOutput: {}",
-        done.status.code().map_or("killed".to_owned(), |code| format!("exit status {code}")),
-        arguments.join(" "),
-        String::from_utf8_lossy(&output)
-    ))
 }
 
 #[cfg(test)]

@@ -188,11 +188,16 @@ fn tokens_are_renewed_and_private() {
         assert_eq!(fs::read_to_string(token.with_file_name("namespace")).unwrap(), "default");
         node.volumes.mount(&plain).await.unwrap();
         assert_eq!(fs::read_to_string(&token).unwrap(), "token-1", "kept while it is young");
-        let refresh = node.volumes.next_refresh(&plain).unwrap();
+        let refresh = node.volumes.next_refresh(&plain, jiff::Timestamp::now()).unwrap();
         let wait = refresh.duration_since(jiff::Timestamp::now()).as_secs();
         assert!((2850..=2880).contains(&wait), "{wait}");
         node.volumes.unmount("uid-1").await.unwrap();
-        assert_eq!(node.volumes.next_refresh(&plain), None);
+        assert_eq!(node.volumes.next_refresh(&plain, jiff::Timestamp::now()), None);
+        let bundle = json!([{"clusterTrustBundle": {"name": "b", "path": "roots"}}]);
+        let trusting = pod(json!([{"name": "v", "projected": {"sources": bundle}}]), json!({}));
+        let long_ago = jiff::Timestamp::UNIX_EPOCH;
+        let refresh = node.volumes.next_refresh(&trusting, long_ago).unwrap();
+        assert_eq!(refresh.duration_since(long_ago).as_secs(), 60, "counted from the last look");
 
         node.api.set_tokens(60, false);
         let context = json!({"securityContext": {"fsGroup": 4321, "runAsUser": 1234}});

@@ -163,3 +163,33 @@ fn gates_hold_back_readiness() {
     assert_eq!(ready(gate("False")), ("False".to_owned(), reason, Some(not_yet)));
     assert_eq!(ready(gate("True")), ("True".to_owned(), None, None));
 }
+
+/// The runtime tells that a container runs before the start of it has been answered. A pod that was told as Running and not
+/// Ready between the two would be left by whoever waits for the phase and then needs the readiness.
+#[test]
+fn a_container_that_runs_is_ready_at_once_unless_its_hook_goes_on() {
+    let ready = |container: Value| {
+        let pod: Pod = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [container]}
+        }))
+        .expect("a pod");
+        let sandbox = Sandbox { id: "s".into(), ready: true, ips: vec!["10.0.0.1".into()], ..Default::default() };
+        let running = Container { id: "1".into(), name: "c".into(), state: State::Running, ..Default::default() };
+        let made = status(&Input {
+            pod: &pod,
+            observed: &Observed { sandboxes: vec![sandbox], containers: vec![running] },
+            memory: &Memory { starting: Some("c".to_owned()), ..Default::default() },
+            progress: Progress::Active,
+            previous: &PodStatus::default(),
+            host_ips: &[],
+            runtime: "knarr",
+            now: Timestamp::UNIX_EPOCH,
+        });
+        let shown = made.container_statuses.expect("statuses").remove(0);
+        (made.phase.expect("a phase"), shown.ready, shown.started)
+    };
+    assert_eq!(ready(serde_json::json!({"name": "c"})), ("Running".to_owned(), true, Some(true)));
+    let hook = serde_json::json!({"postStart": {"exec": {"command": ["wait"]}}});
+    let hooked = serde_json::json!({"name": "c", "lifecycle": hook});
+    assert_eq!(ready(hooked), ("Running".to_owned(), false, Some(false)));
+}

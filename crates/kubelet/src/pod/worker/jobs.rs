@@ -165,7 +165,7 @@ impl Worker {
             wake(at);
             return;
         }
-        let refresh = self.shared.volumes.next_refresh(&self.wish.pod);
+        let refresh = self.shared.volumes.next_refresh(&self.wish.pod, self.mounted_at);
         let due = refresh.is_some_and(|at| at <= now);
         let failed = self.memory.volumes_retry_at.is_some();
         if self.memory.volumes_ready && !self.mount_again && !due && !failed {
@@ -224,6 +224,7 @@ impl Worker {
             Done::Mounted(Ok(mounted)) => {
                 self.mounting = false;
                 self.mounted = Arc::new(mounted);
+                self.mounted_at = self.shared.kubelet.now();
                 self.memory.volumes_ready = true;
                 self.memory.volumes_retry_at = None;
                 self.mount_failures = 0;

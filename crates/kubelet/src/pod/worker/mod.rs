@@ -83,6 +83,8 @@ struct Worker {
     wanted: watch::Sender<Wanted>,
     written: watch::Receiver<u64>,
     mounted: Arc<Mounted>,
+    /// When the contents were last brought up to date.
+    mounted_at: Timestamp,
     mounting: bool,
     mount_failures: u32,
     /// Contents of volumes may have changed.
@@ -116,6 +118,7 @@ impl Worker {
             running: watch::channel(HashSet::new()).0,
             ends_at: watch::channel(None).0,
             mounted: Arc::default(),
+            mounted_at: Timestamp::UNIX_EPOCH,
             mounting: false,
             mount_failures: 0,
             mount_again: false,
