@@ -4,6 +4,7 @@
 #[path = "support/oidc.rs"]
 mod oidc;
 #[path = "support/webhook.rs"]
+#[allow(dead_code, reason = "the answers of admission are not for reviews")]
 mod webhook;
 
 use std::path::{Path, PathBuf};

@@ -140,9 +140,11 @@ impl Key {
             Algorithm::Es256 => ec(&ECDSA_P256_SHA256_FIXED_SIGNING),
             Algorithm::Es384 => ec(&ECDSA_P384_SHA384_FIXED_SIGNING),
             Algorithm::Rs256 | Algorithm::Ps512 => {
-                let arguments = "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -outform DER";
+                let arguments = "genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048";
                 let made = Command::new("openssl").args(arguments.split(' ')).output().expect("there is an openssl");
-                Secret::Rsa(Box::new(RsaKeyPair::from_pkcs8(&made.stdout).unwrap()))
+                let pem = String::from_utf8(made.stdout).unwrap();
+                let body: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
+                Secret::Rsa(Box::new(RsaKeyPair::from_pkcs8(&STANDARD.decode(body).unwrap()).unwrap()))
             }
         };
         Key { id, algorithm, secret }
