@@ -42,10 +42,12 @@ pub struct Webhook {
     cache_ttl: Duration,
     /// Keyed by a hash, so that the process does not collect other people's secrets.
     cache: Bounded<Key, Review>,
-    asking: Mutex<HashMap<Key, Arc<OnceCell<Result<Review, AskError>>>>>,
+    asking: Mutex<HashMap<Key, Arc<Asked>>>,
 }
 
 type Key = [u8; 32];
+/// A question that several wait for.
+type Asked = OnceCell<Result<Review, AskError>>;
 
 /// What it said of a token.
 #[derive(Clone, Debug, PartialEq)]
