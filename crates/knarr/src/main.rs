@@ -3,6 +3,7 @@
 mod configuration;
 mod agent;
 mod api_flags;
+mod identity;
 mod check;
 mod etcd;
 mod join;

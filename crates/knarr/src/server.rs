@@ -84,6 +84,8 @@ pub struct Flags {
     #[command(flatten)]
     api: crate::api_flags::Flags,
     #[command(flatten)]
+    identity: crate::identity::Flags,
+    #[command(flatten)]
     options: crate::options::Flags,
     #[command(flatten)]
     tuning: crate::tuning::Flags,
@@ -127,6 +129,13 @@ impl Flags {
         }
         let controllers = self.controllers.clone();
         Ok(kube_controller_manager::Config { controllers, ..Default::default() }.check()?)
+    }
+
+    /// Who is believed and what is allowed: as most clusters have it, unless the operator says otherwise.
+    fn api_options(&self) -> anyhow::Result<kube_apiserver::Options> {
+        use kube_apiserver::authz::Mode;
+        let defaults = crate::identity::Defaults { modes: &[Mode::Node, Mode::Rbac] };
+        self.identity.options(defaults, kube_apiserver::Options::default())
     }
 
     /// Puts our own names of parts in the place of those that were given, and leaves the rest.
@@ -218,6 +227,7 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
     }
     let scheduling = crate::scheduler::config(flags.kube_scheduler_config.as_deref())?;
     flags.make_data_dir()?;
+    let options = flags.api_options()?;
     let (shutdown, stop_etcd) = (CancellationToken::new(), CancellationToken::new());
     let etcd = start_etcd(&mut flags, stop_etcd.clone()).await?;
     let store = open_store(&flags, etcd.as_ref(), &shutdown).await?;
@@ -258,7 +268,8 @@ async fn serve(mut flags: Flags) -> anyhow::Result<()> {
         audit: flags.api.audit_of_server(&flags.data_dir)?,
         flags: flags.shown(etcd.is_some()),
     };
-    let server = kube_apiserver::start(config, store, shutdown.clone()).await.context("start the API server")?;
+    let server = kube_apiserver::start_with(config, options, store, shutdown.clone()).await;
+    let server = server.context("start the API server")?;
     far("the API server answers");
     if !flags.disables("local-storage") {
         let class = crate::local_storage::class();

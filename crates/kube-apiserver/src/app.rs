@@ -64,10 +64,28 @@ pub struct Settings {
     pub service_cidr: ipnet::IpNet,
     pub node_ports: std::ops::RangeInclusive<u16>,
     pub issuer: String,
+    /// Where others find the keys of service accounts' tokens; this server itself where it is not said.
+    pub jwks_uri: Option<String>,
+    /// The name by which this server tells others to reach it.
+    pub external_hostname: Option<String>,
+    /// The hash of who this server is, as metrics show it.
+    pub identity_hash: String,
     /// How long an Event is kept.
     pub event_ttl: std::time::Duration,
     /// Which of a node's addresses its kubelet is asked at, the best first.
     pub kubelet_address_types: Vec<String>,
+}
+
+impl Settings {
+    /// As the discovery document of service accounts' tokens says it.
+    pub fn jwks_uri(&self) -> String {
+        let port = self.https_port;
+        match (&self.jwks_uri, &self.external_hostname) {
+            (Some(given), _) => given.clone(),
+            (None, Some(host)) => format!("https://{host}:{port}/openid/v1/jwks"),
+            (None, None) => format!("https://{}:{port}/openid/v1/jwks", self.advertise_address),
+        }
+    }
 }
 
 /// The address that others reach this server by. It changes where the machine gets another one.

@@ -118,7 +118,15 @@ impl Call {
     }
 
     /// Whether this user may also do something else, as some verbs must ask.
-    pub fn may(&self, verb: &str, group: &str, resource: &str, subresource: &str, namespace: &str, name: &str) -> bool {
+    pub async fn may(
+        &self,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        subresource: &str,
+        namespace: &str,
+        name: &str,
+    ) -> bool {
         let attributes = Attributes {
             subresource,
             namespace,
@@ -126,7 +134,7 @@ impl Call {
             version: "*",
             ..Attributes::resource(&self.user, verb, group, resource)
         };
-        matches!(self.app.authorizer.authorize(&attributes, &self.app.views), Decision::Allow(_))
+        matches!(self.app.authorizer.authorize(&attributes, &self.app.views).await, Decision::Allow(_))
     }
 }
 

@@ -10,9 +10,9 @@ use http::header::ACCEPT;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
+use crate::Config;
 use crate::options::Options;
 use crate::respond::{self, Reply};
-use crate::{Config, authz};
 
 /// Names and values. Secrets are never among them: where a flag would hold one, its file is named.
 pub type Flags = BTreeMap<String, String>;
@@ -27,12 +27,22 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 pub fn flags(config: &Config, options: &Options) -> Flags {
     let mut flags = Flags::new();
     let mut set = |name: &str, value: String| drop(flags.insert(name.to_owned(), value));
-    let modes: Vec<&str> = options.authorization.iter().map(|mode| mode_name(*mode)).collect();
+    let modes: Vec<&str> = options.authorization.modes.iter().map(|mode| mode.name()).collect();
     let (on, off) = crate::admission::on_and_off(options);
     set("allow-privileged", options.allow_privileged.to_string());
     set("anonymous-auth", options.anonymous.to_string());
     set("api-audiences", options.audiences.join(","));
+    set("authentication-config", path(options.authentication.file.as_deref()));
+    let asked = options.authentication.webhook.as_ref().map(|webhook| webhook.config_file.as_path());
+    set("authentication-token-webhook-config-file", path(asked));
+    set("authorization-config", path(options.authorization.file.as_deref()));
     set("authorization-mode", modes.join(","));
+    set("authorization-policy-file", path(options.authorization.policy_file.as_deref()));
+    let asked = options.authorization.webhook.as_ref().map(|webhook| webhook.config_file.as_path());
+    set("authorization-webhook-config-file", path(asked));
+    let issuer = options.authentication.oidc.as_ref().map(|oidc| oidc.issuer_url.clone());
+    set("oidc-issuer-url", issuer.unwrap_or_default());
+    set("external-hostname", options.external_hostname.clone().unwrap_or_default());
     set("bind-address", config.bind_address.to_string());
     set("disable-admission-plugins", off.join(","));
     set("enable-admission-plugins", on.join(","));
@@ -46,8 +56,10 @@ pub fn flags(config: &Config, options: &Options) -> Flags {
     set("profiling", "false".into());
     set("request-timeout", go_duration(crate::serve::REQUEST_TIMEOUT));
     set("secure-port", config.https_port.to_string());
-    set("service-account-extend-token-expiration", crate::authn::EXTENDS_TOKENS.to_string());
+    set("service-account-extend-token-expiration", options.extend_tokens.to_string());
     set("service-account-issuer", options.issuers.join(","));
+    set("service-account-jwks-uri", options.jwks_uri.clone().unwrap_or_default());
+    set("service-account-max-token-expiration", go_duration(options.token_expiration_max.unwrap_or_default()));
     // A token is believed only while its account, and its pod where it has one, are there.
     set("service-account-lookup", "true".into());
     set("service-cluster-ip-range", config.service_cidr.to_string());
@@ -93,15 +105,6 @@ pub fn own_files(tls: &Path, verifies_kubelets: bool) -> Flags {
 fn cipher_suites() -> Vec<String> {
     let suites = rustls::crypto::ring::default_provider().cipher_suites;
     suites.iter().filter_map(|suite| suite.suite().as_str().map(|name| name.replace("TLS13_", "TLS_"))).collect()
-}
-
-fn mode_name(mode: authz::Mode) -> &'static str {
-    match mode {
-        authz::Mode::Node => "Node",
-        authz::Mode::Rbac => "RBAC",
-        authz::Mode::AlwaysAllow => "AlwaysAllow",
-        authz::Mode::AlwaysDeny => "AlwaysDeny",
-    }
 }
 
 fn path(path: Option<&Path>) -> String {

@@ -112,6 +112,9 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
             }
         }
     }
+    if endpoint == "readyz" {
+        report += &refused_files(app);
+    }
     // Only people ask for the report, and they may have mistyped a name.
     let unknown: Vec<String> = excluded
         .iter()
@@ -126,6 +129,16 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
         true => respond::text(200, "ok"),
         false => respond::text(500, format!("{report}{endpoint} check failed\n")),
     })
+}
+
+/// Files that were changed to something wrong. The server goes on with what it has, so it is ready all the same.
+fn refused_files(app: &App) -> String {
+    let reloads = [
+        ("authentication-config", &app.authenticator.dynamic().reloads),
+        ("authorization-config", &app.authorizer.reloads),
+    ];
+    let wrong = reloads.into_iter().filter(|(_, reloads)| reloads.wrong().is_some());
+    wrong.map(|(name, _)| format!("[+]{name} ok: the changed file is refused, the old one is in use\n")).collect()
 }
 
 /// Why a check fails, if it does. The store is asked for real; the rest are flags.

@@ -45,6 +45,8 @@ pub mod audit;
 pub mod admission;
 pub mod allocate;
 pub mod webhooks;
+pub mod configuration;
+pub mod outgoing;
 pub mod discovery;
 pub mod flagz;
 pub mod aggregate;
@@ -119,6 +121,10 @@ pub enum Error {
     },
     #[error("create the first objects: {0}")]
     Bootstrap(machinery::status::Status),
+    #[error(transparent)]
+    Authentication(#[from] authn::oidc::Error),
+    #[error(transparent)]
+    Authorization(#[from] authz::config::Error),
     #[error("read the token file: {0}")]
     Tokens(String),
     #[error("{0}")]
@@ -154,9 +160,30 @@ pub async fn start(config: Config, store: Arc<dyn Store>, shutdown: Cancellation
     start_at(config, store, Clock::system(), shutdown).await
 }
 
+/// The same where the operator decides more than most do.
+pub async fn start_with(
+    config: Config,
+    options: Options,
+    store: Arc<dyn Store>,
+    shutdown: CancellationToken,
+) -> Result<Running, Error> {
+    start_own(config, options, store, Clock::system(), shutdown).await
+}
+
 /// The same with a clock of the caller's.
 pub async fn start_at(
+    config: Config,
+    store: Arc<dyn Store>,
+    clock: Clock,
+    shutdown: CancellationToken,
+) -> Result<Running, Error> {
+    start_own(config, Options { issuers: Vec::new(), ..Options::default() }, store, clock, shutdown).await
+}
+
+/// `options_given` names no issuer where the cluster's own domain is one.
+async fn start_own(
     mut config: Config,
+    options_given: Options,
     store: Arc<dyn Store>,
     clock: Clock,
     shutdown: CancellationToken,
@@ -168,11 +195,10 @@ pub async fn start_at(
     let material = pki::ensure(&config.data_dir.join("tls"), &options, clock.now())?;
     let credentials = material.credentials(!config.kubelet_insecure_tls);
     config.flags.extend(flagz::own_files(&material.dir, !config.kubelet_insecure_tls));
-    let choices = Options {
-        node_ports: config.node_ports.clone(),
-        issuers: vec![format!("https://kubernetes.default.svc.{}", config.cluster_domain)],
-        ..Options::default()
-    };
+    let mut choices = Options { node_ports: config.node_ports.clone(), ..options_given };
+    if choices.issuers.is_empty() {
+        choices.issuers = vec![format!("https://kubernetes.default.svc.{}", config.cluster_domain)];
+    }
     let serving = serve_with(&config, &choices, &credentials, store, clock, shutdown.clone()).await?;
     let kubeconfig = config.data_dir.join("admin.kubeconfig");
     let host = if config.bind_address.is_unspecified() { IpAddr::from([127, 0, 0, 1]) } else { config.bind_address };
@@ -221,16 +247,21 @@ async fn serve_with(
         service_cidr: config.service_cidr,
         node_ports: options.node_ports.clone(),
         issuer: options.issuers.first().cloned().unwrap_or_default(),
+        jwks_uri: options.jwks_uri.clone(),
+        external_hostname: options.external_hostname.clone(),
+        identity_hash: configuration::hash(&config.host_name),
         event_ttl: config.event_ttl,
         kubelet_address_types: options.kubelet_address_types.clone(),
     };
+    let (authorizer, authorization_text) = authz::Authorizer::new(&options.authorization)?;
+    let (authenticator, authentication_text) = authenticator(config, options, credentials)?;
     let app = Arc::new(App {
         views: views(&table),
         table: ArcSwap::from_pointee(table),
         cache,
         flow: flowcontrol::FlowControl::new(config.flow.clone()),
-        authenticator: authenticator(config, options, credentials)?,
-        authorizer: authz::Authorizer::new(options.authorization.clone()),
+        authenticator,
+        authorizer,
         admission: admission::Admission::new(options),
         locks: Default::default(),
         health: health::Health { stopping: shutdown.clone(), ..Default::default() },
@@ -259,6 +290,19 @@ async fn serve_with(
         }
     };
     tasks::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
+    if let Some(path) = &options.authentication.file {
+        let followed = configuration::Follow {
+            path: path.clone(),
+            text: authentication_text,
+            what: "authentication configuration",
+        };
+        tasks::spawn(follow_authentication(app.clone(), followed, shutdown.clone()));
+    }
+    if let Some(path) = &options.authorization.file {
+        let followed =
+            configuration::Follow { path: path.clone(), text: authorization_text, what: "authorization configuration" };
+        tasks::spawn(follow_authorization(app.clone(), followed, shutdown.clone()));
+    }
     flowcontrol::start(&app, shutdown.clone()).await;
     allocate::repair(&app, &shutdown).await.map_err(Error::Bootstrap)?;
     custom::follow::start(&app, shutdown.clone()).await?;
@@ -268,6 +312,29 @@ async fn serve_with(
 
     let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
     Ok(Serving { address, app, certificate, accepting, announcing })
+}
+
+/// Takes a changed AuthenticationConfiguration over.
+async fn follow_authentication(app: Arc<App>, followed: configuration::Follow, shutdown: CancellationToken) {
+    let dynamic = app.authenticator.dynamic();
+    let path = followed.path.clone();
+    let apply = |text: String| dynamic.reload(path.clone(), text);
+    configuration::follow(followed, &dynamic.reloads, apply, shutdown).await;
+}
+
+/// Takes a changed AuthorizationConfiguration over.
+async fn follow_authorization(app: Arc<App>, followed: configuration::Follow, shutdown: CancellationToken) {
+    let path = followed.path.clone();
+    let apply = |text: String| {
+        let reloaded = app.authorizer.reload(&path, &text);
+        async move {
+            match reloaded {
+                Ok(()) => configuration::Applied::Yes,
+                Err(error) => configuration::Applied::Refused(error.to_string()),
+            }
+        }
+    };
+    configuration::follow(followed, &app.authorizer.reloads, apply, shutdown).await;
 }
 
 /// A server that leaves out what it cannot read would do harm with the rest.
@@ -359,7 +426,7 @@ fn authenticator(
     config: &Config,
     options: &Options,
     credentials: &pki::Credentials,
-) -> Result<authn::Authenticator, Error> {
+) -> Result<(authn::Authenticator, String), Error> {
     let (issuer, older) = options.issuers.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let audiences = match options.audiences.is_empty() {
         true => &options.issuers,
@@ -368,6 +435,7 @@ fn authenticator(
     let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
     let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
     let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?.believing(older);
+    let accounts = accounts.living(options.token_expiration_max, options.extend_tokens);
     let token_file = match &config.token_auth_file {
         None => Default::default(),
         Some(path) => {
@@ -376,14 +444,17 @@ fn authenticator(
             authn::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
         }
     };
-    Ok(authn::Authenticator::new(authn::Config {
+    let loaded = options.authentication.load(&options.issuers, options.anonymous)?;
+    let authenticator = authn::Authenticator::new(authn::Config {
         clock: Arc::new(Timestamp::now),
         service_accounts: Arc::new(accounts),
         token_file,
         bootstrap_tokens: options.bootstrap_tokens,
         front_proxy: options.front_proxy.clone(),
-        anonymous: options.anonymous,
-    }))
+        anonymous: loaded.anonymous,
+        dynamic: loaded.dynamic,
+    });
+    Ok((authenticator, loaded.text))
 }
 
 /// The files that hold the administrator's kubeconfig, and their modes.

@@ -127,6 +127,14 @@ fn in_place<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Waits for something where nothing can be awaited. `None` on a runtime of one thread, where that would wait for itself.
+pub fn wait_in_place<T>(wait: impl Future<Output = T>) -> Option<T> {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => Some(tokio::task::block_in_place(|| Handle::current().block_on(wait))),
+        _ => None,
+    }
+}
+
 /// Until somebody wakes the task: what was polled last has left its waker where it waits.
 async fn woken() {
     let mut waited = false;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use crate::authn::FrontProxy;
-use crate::authz::Mode;
+use crate::authn::{self, FrontProxy};
+use crate::authz::{self, Mode};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
@@ -13,9 +14,20 @@ pub struct Options {
     /// For whom tokens must be meant; the issuers where it is empty.
     pub audiences: Vec<String>,
     pub node_ports: RangeInclusive<u16>,
+    /// Unless a file says it.
     pub anonymous: bool,
+    /// Issuers of OpenID Connect and a webhook.
+    pub authentication: authn::Settings,
     pub bootstrap_tokens: bool,
-    pub authorization: Vec<Mode>,
+    /// Where others find the keys of service accounts' tokens; this server itself where it is not said.
+    pub jwks_uri: Option<String>,
+    /// The name by which this server tells others to reach it.
+    pub external_hostname: Option<String>,
+    /// How long tokens of service accounts live at most, however long one is asked for.
+    pub token_expiration_max: Option<Duration>,
+    /// Whether tokens that are mounted into pods live for a year, so that old clients go on working.
+    pub extend_tokens: bool,
+    pub authorization: authz::Config,
     /// Admission plugins that do not run, by upstream's names.
     pub admission_off: BTreeSet<String>,
     /// Whether pods may have privileged containers.
@@ -32,8 +44,13 @@ impl Default for Options {
             audiences: Vec::new(),
             node_ports: 30000..=32767,
             anonymous: true,
+            authentication: authn::Settings::default(),
             bootstrap_tokens: true,
-            authorization: vec![Mode::Node, Mode::Rbac],
+            jwks_uri: None,
+            external_hostname: None,
+            token_expiration_max: None,
+            extend_tokens: true,
+            authorization: authz::Config::of_modes(&[Mode::Node, Mode::Rbac]),
             admission_off: BTreeSet::new(),
             allow_privileged: true,
             front_proxy: FrontProxy::default(),

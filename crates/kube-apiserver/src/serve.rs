@@ -142,13 +142,13 @@ async fn steps(
     let user = match &peer.identity {
         Some(user) => User::clone(user),
         None => {
-            let proven = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), &app.views).await;
+            let proven = authenticate(app, peer, parts, path).await;
             proven.inspect_err(|_| record(app, peer, parts, &target, None, noted))?
         }
     };
     record(app, peer, parts, &target, Some(&user), noted);
     let attributes = attributes_of(&user, &target, path, &query);
-    let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views)?;
+    let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views).await?;
     let user = match impersonated {
         Some(other) => {
             if let Some(record) = &mut noted.audit {
@@ -173,7 +173,7 @@ async fn steps(
             }
         }
     };
-    authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut())?;
+    authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut()).await?;
     if let Some(route) = app.aggregator.route_of(path) {
         let caller = subresources::kubelet::Caller {
             method: parts.method.clone(),
@@ -293,17 +293,29 @@ fn is_long_running(target: &Target) -> bool {
     target.verb == "watch" || subresources::kubelet::is_elsewhere(&target.subresource)
 }
 
-fn authorize(app: &App, attributes: &Attributes, record: Option<&mut Record>) -> Result<(), Status> {
-    let decision = app.authorizer.authorize(attributes, &app.views);
+async fn authenticate(app: &App, peer: &Peer, parts: &Parts, path: &str) -> Result<User, Status> {
+    let began = Instant::now();
+    let proven = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), path, &app.views).await;
+    app.metrics.identity.authenticated(proven.as_ref().ok(), began.elapsed());
+    proven
+}
+
+async fn authorize(app: &App, attributes: &Attributes<'_>, record: Option<&mut Record>) -> Result<(), Status> {
+    let began = Instant::now();
+    let decision = app.authorizer.authorize(attributes, &app.views).await;
+    app.metrics.identity.authorized(&decision, began.elapsed());
     if let Some(record) = record {
         match &decision {
             Decision::Allow(reason) => record.authorized("allow", reason),
             Decision::Deny(reason) | Decision::NoOpinion(reason) => record.authorized("forbid", reason),
+            Decision::Failed { .. } => record.authorized("forbid", "internal error"),
         }
     }
     match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
+        // As upstream: who could not be asked says neither yes nor no.
+        Decision::Failed { error, .. } => Err(Status::internal(error)),
     }
 }
 
@@ -376,7 +388,7 @@ async fn non_resource(
         "/metrics" => return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app))),
         "/metrics/slis" => return Ok(respond::bytes_reply(200, METRICS_TYPE, metrics::render::slis(app))),
         "/.well-known/openid-configuration" => {
-            let keys = format!("https://{}:{}/openid/v1/jwks", app.settings.advertise_address, app.settings.https_port);
+            let keys = app.settings.jwks_uri();
             let document = app.authenticator.service_accounts().discovery(&keys);
             return Ok(respond::bytes_reply(200, "application/json", document.to_string()));
         }

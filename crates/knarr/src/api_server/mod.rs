@@ -52,24 +52,14 @@ pub struct Flags {
     credentials: credentials::Flags,
     #[command(flatten)]
     limits: crate::api_flags::Flags,
-    /// Who issues the tokens of service accounts; given again, tokens of earlier issuers are believed, too.
-    #[arg(long, required = true)]
-    service_account_issuer: Vec<String>,
-    /// For whom tokens must be meant; the issuers unless told otherwise.
-    #[arg(long, value_delimiter = ',')]
-    api_audiences: Vec<String>,
+    #[command(flatten)]
+    identity: crate::identity::Flags,
     /// Addresses of Services.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     service_cluster_ip_range: Vec<ipnet::IpNet>,
     /// Ports of Services on nodes, as first-last or first+count.
     #[arg(long, default_value = "30000-32767", value_parser = ports)]
     service_node_port_range: RangeInclusive<u16>,
-    /// How requests are judged, in this order: Node, RBAC, AlwaysAllow, AlwaysDeny.
-    #[arg(long, value_delimiter = ',', default_value = "AlwaysAllow")]
-    authorization_mode: Vec<Mode>,
-    /// Answer requests that show no proof of who asks.
-    #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
-    anonymous_auth: bool,
     /// Believe the tokens in Secrets of type bootstrap.kubernetes.io/token.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
     enable_bootstrap_token_auth: bool,
@@ -203,22 +193,10 @@ impl Flags {
     }
 
     fn options(&self) -> anyhow::Result<Options> {
-        let allows_all = self.authorization_mode.contains(&Mode::AlwaysAllow);
-        if allows_all {
-            tracing::warn!("every request is allowed: give --authorization-mode=Node,RBAC unless this is meant");
-        }
-        let mut modes = self.authorization_mode.clone();
-        modes.sort_by_key(|mode| *mode as u8);
-        modes.dedup();
-        ensure!(modes.len() == self.authorization_mode.len(), "--authorization-mode names a mode twice");
-        Ok(Options {
-            issuers: self.service_account_issuer.clone(),
-            audiences: self.api_audiences.clone(),
+        ensure!(self.identity.names_issuer(), "service-account-issuer is a required flag");
+        let base = Options {
             node_ports: self.service_node_port_range.clone(),
-            // As upstream: where everything is allowed, at least somebody must be there.
-            anonymous: self.anonymous_auth && !allows_all,
             bootstrap_tokens: self.enable_bootstrap_token_auth,
-            authorization: self.authorization_mode.clone(),
             admission_off: admission::off(&self.enable_admission_plugins, &self.disable_admission_plugins)?,
             allow_privileged: self.allow_privileged,
             front_proxy: FrontProxy {
@@ -229,7 +207,9 @@ impl Flags {
                 extra_prefixes: self.requestheader_extra_headers_prefix.clone(),
             },
             kubelet_address_types: self.kubelet_preferred_address_types.clone(),
-        })
+            ..Options::default()
+        };
+        self.identity.options(crate::identity::Defaults { modes: &[Mode::AlwaysAllow] }, base)
     }
 }
 
@@ -297,7 +277,7 @@ mod tests {
         let config = flags.config().unwrap();
         assert_eq!(config.service_cidr.to_string(), "10.96.0.0/12");
         let options = flags.options().unwrap();
-        assert_eq!(options.authorization, [Mode::Node, Mode::Rbac]);
+        assert_eq!(options.authorization.modes, [Mode::Node, Mode::Rbac]);
         assert!(options.anonymous && options.bootstrap_tokens && options.allow_privileged);
         assert!(options.admission_off.is_empty(), "NodeRestriction runs");
         assert_eq!(options.front_proxy, FrontProxy { uid_headers: Vec::new(), ..FrontProxy::default() });
@@ -310,7 +290,7 @@ mod tests {
             "--etcd-servers=http://a:2379 --service-account-issuer=https://i --service-account-signing-key-file=k",
         );
         let options = flags.options().unwrap();
-        assert_eq!(options.authorization, [Mode::AlwaysAllow]);
+        assert_eq!(options.authorization.modes, [Mode::AlwaysAllow]);
         assert!(!options.anonymous && !options.bootstrap_tokens && !options.allow_privileged);
         assert!(options.admission_off.contains("NodeRestriction"));
         assert!(flags.config().is_ok());

@@ -10,7 +10,7 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass};
 use kube_apiserver::app::App;
 use kube_apiserver::authn::User;
-use kube_apiserver::authz::{Attributes, Decision, forbidden};
+use kube_apiserver::authz::{Attributes, forbidden};
 use kube_scheduler::cycle::Questions;
 use kube_scheduler::framework::{Refusal, View};
 use kube_scheduler::objects::Objects;
@@ -146,9 +146,9 @@ impl dashboard::Revisions for History {
             name: &object.name,
             ..Attributes::resource(&user, "get", &object.group, &object.resource)
         };
-        match self.app.authorizer.authorize(&attributes, &self.app.views) {
-            Decision::Allow(_) => {}
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => return Err(forbidden(&attributes, &reason)),
+        let decision = self.app.authorizer.authorize(&attributes, &self.app.views).await;
+        if !decision.is_allowed() {
+            return Err(forbidden(&attributes, decision.reason()));
         }
         kube_apiserver::revisions::of(
             &self.app,

@@ -165,7 +165,7 @@ impl Access for Local {
             Credential::Token(token) => {
                 let value = HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Status::unauthorized())?;
                 let headers: HeaderMap = [(http::header::AUTHORIZATION, value)].into_iter().collect();
-                let user = self.app.authenticator.authenticate(&headers, None, &self.app.views).await?;
+                let user = self.app.authenticator.authenticate(&headers, None, "", &self.app.views).await?;
                 if user.name == ANONYMOUS { Err(Status::unauthorized()) } else { Ok(shown(user)) }
             }
             Credential::Identity(user) => Ok(user.clone()),
@@ -192,7 +192,7 @@ fn shown(user: User) -> dashboard::User {
 async fn connection(app: &App, peer: &Peer) -> Connection {
     let mut connection = Connection { address: peer.address, certificate: None };
     if let Some(certificate) = &peer.certificate {
-        let proven = app.authenticator.authenticate(&HeaderMap::new(), Some(certificate), &app.views).await;
+        let proven = app.authenticator.authenticate(&HeaderMap::new(), Some(certificate), "", &app.views).await;
         let user = proven.ok().filter(|user| user.name != ANONYMOUS);
         let until = Timestamp::from_second(certificate.not_after).unwrap_or(Timestamp::UNIX_EPOCH);
         connection.certificate = user.map(|user| (shown(user), until));

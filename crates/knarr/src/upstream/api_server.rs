@@ -12,7 +12,6 @@ pub(super) const FLAGS: Table = &[
         Only(&["", "api/ga=true", "api/beta=false", "api/alpha=false"], "knarr serves what upstream serves by default"),
     ),
     ("service-account-lookup", Only(&["true"], "knarr always looks")),
-    ("service-account-extend-token-expiration", Only(&["true"], "knarr always does")),
     ("enable-garbage-collector", Only(&["true"], "knarr always collects garbage")),
     ("request-timeout", Only(&["1m", "1m0s", "60s"], "knarr gives a request a minute")),
     ("default-not-ready-toleration-seconds", Only(&["300"], "knarr's pods stay for five minutes")),
@@ -31,25 +30,8 @@ pub(super) const FLAGS: Table = &[
         "encryption-provider-config",
         Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk"),
     ),
-    ("authentication-config", Refused("knarr takes client certificates, service account, bootstrap and static tokens")),
-    ("authentication-token-webhook-config-file", Refused("knarr asks nobody else about tokens")),
-    ("authorization-config", Refused("give the modes by --authorization-mode=Node,RBAC")),
-    ("authorization-webhook-config-file", Refused("knarr asks nobody else what is allowed: use Node,RBAC")),
-    ("authorization-policy-file", Refused("knarr has no ABAC: use Node,RBAC")),
-    ("oidc-issuer-url", Refused(NO_OIDC)),
-    ("oidc-client-id", Refused(NO_OIDC)),
-    ("oidc-ca-file", Refused(NO_OIDC)),
-    ("oidc-username-claim", Refused(NO_OIDC)),
-    ("oidc-username-prefix", Refused(NO_OIDC)),
-    ("oidc-groups-claim", Refused(NO_OIDC)),
-    ("oidc-groups-prefix", Refused(NO_OIDC)),
-    ("oidc-signing-algs", Refused(NO_OIDC)),
-    ("oidc-required-claim", Refused(NO_OIDC)),
     ("egress-selector-config-file", Refused("knarr reaches nodes directly")),
     ("cors-allowed-origins", Refused("knarr answers no browsers of other sites")),
-    ("service-account-max-token-expiration", Refused("knarr's tokens last as long as upstream's by default")),
-    ("service-account-jwks-uri", Refused("knarr's keys are at /openid/v1/jwks of the server")),
-    ("external-hostname", Refused("knarr writes no addresses for which this would matter")),
     ("admission-control", Refused("name plugins by --enable-admission-plugins and --disable-admission-plugins")),
     ("aggregator-reject-forwarding-redirect", Only(&["true"], "knarr never passes a foreign server's redirect on")),
     ("allow-metric-labels", Refused("knarr's metrics have fixed labels")),
@@ -77,11 +59,6 @@ pub(super) const FLAGS: Table = &[
     ("audit-webhook-truncate-max-batch-size", Refused(NO_TRUNCATION)),
     ("audit-webhook-truncate-max-event-size", Refused(NO_TRUNCATION)),
     ("audit-webhook-version", Only(&["audit.k8s.io/v1"], "there is no other")),
-    ("authentication-token-webhook-cache-ttl", Refused("knarr asks nobody else about tokens")),
-    ("authentication-token-webhook-version", Refused("knarr asks nobody else about tokens")),
-    ("authorization-webhook-cache-authorized-ttl", Refused("knarr asks nobody else what is allowed: use Node,RBAC")),
-    ("authorization-webhook-cache-unauthorized-ttl", Refused("knarr asks nobody else what is allowed: use Node,RBAC")),
-    ("authorization-webhook-version", Refused("knarr asks nobody else what is allowed: use Node,RBAC")),
     ("coordinated-leadership-lease-duration", Refused(NO_COORDINATION)),
     ("coordinated-leadership-renew-deadline", Refused(NO_COORDINATION)),
     ("coordinated-leadership-retry-period", Refused(NO_COORDINATION)),
@@ -122,7 +99,6 @@ pub(super) const FLAGS: Table = &[
     ("tls-curve-preferences", Only(&[""], "knarr speaks the curves that rustls takes for safe, and no others")),
 ];
 
-const NO_OIDC: &str = "knarr does not take tokens of OpenID Connect";
 const NO_LOG_BATCHES: &str = "knarr writes each audit event before it goes on";
 const NO_TRUNCATION: &str = "knarr writes audit events whole";
 const NO_COORDINATION: &str = "knarr chooses no leaders for others: each component holds its own lease";

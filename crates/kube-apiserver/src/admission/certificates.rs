@@ -32,6 +32,7 @@ impl Plugin for CertificateApproval {
             object,
             "user not permitted to approve requests with signerName",
         )
+        .await
     }
 }
 
@@ -53,6 +54,7 @@ impl Plugin for CertificateSigning {
             return Ok(());
         }
         demand(request, "sign", signer(request.old), object, "user not permitted to sign requests with signerName")
+            .await
     }
 }
 
@@ -70,7 +72,7 @@ impl Plugin for ClusterTrustBundleAttest {
         if !writes || name.is_empty() || !request.is(GROUP, "clustertrustbundles") {
             return Ok(());
         }
-        demand(request, "attest", name, object, "user not permitted to attest for signerName")
+        demand(request, "attest", name, object, "user not permitted to attest for signerName").await
     }
 }
 
@@ -104,13 +106,20 @@ fn signer(object: Option<&Value>) -> &str {
 }
 
 /// The right on the signer itself, or on all signers of its domain.
-fn demand(request: &Request<'_>, verb: &str, signer: &str, object: Option<&Value>, why: &str) -> Result<(), Status> {
+async fn demand(
+    request: &Request<'_>,
+    verb: &str,
+    signer: &str,
+    object: Option<&Value>,
+    why: &str,
+) -> Result<(), Status> {
     let domain = format!("{}/*", signer.split('/').next().unwrap_or(""));
-    let may = |name: &str| request.call.may(verb, GROUP, "signers", "", "", name);
-    match may(signer) || may(&domain) {
-        true => Ok(()),
-        false => Err(request.forbidden(object, &format!("{why} {signer:?}"))),
+    for name in [signer, &domain] {
+        if request.call.may(verb, GROUP, "signers", "", "", name).await {
+            return Ok(());
+        }
     }
+    Err(request.forbidden(object, &format!("{why} {signer:?}")))
 }
 
 /// Whom a certificate is asked for.

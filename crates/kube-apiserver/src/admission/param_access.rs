@@ -29,10 +29,10 @@ impl Plugin for ParamAccess {
         }
         let refused = match kind.plural {
             "validatingadmissionpolicies" | "mutatingadmissionpolicies" => {
-                policy(request, object).map(|why| ("spec.paramKind", why))
+                policy(request, object).await.map(|why| ("spec.paramKind", why))
             }
             "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings" => {
-                binding(request, object).map(|why| ("spec.paramRef", why))
+                binding(request, object).await.map(|why| ("spec.paramRef", why))
             }
             _ => None,
         };
@@ -49,13 +49,13 @@ fn was<'a>(request: &Request<'a>, path: &str) -> Option<&'a Value> {
 }
 
 /// Why the author may not write that policy.
-fn policy(request: &Request<'_>, object: &Value) -> Option<String> {
+async fn policy(request: &Request<'_>, object: &Value) -> Option<String> {
     let param_kind = object.pointer("/spec/paramKind").filter(|kind| kind.is_object())?;
     if was(request, "/spec/paramKind") == Some(param_kind) {
         return None;
     }
     let read = Kind::of(request, param_kind);
-    if request.call.may("get", &read.group, &read.resource, "", "*", "*") {
+    if request.call.may("get", &read.group, &read.resource, "", "*", "*").await {
         return None;
     }
     let text = |field: &str| param_kind[field].as_str().unwrap_or_default();
@@ -68,7 +68,7 @@ fn policy(request: &Request<'_>, object: &Value) -> Option<String> {
 }
 
 /// Why the author may not write that binding.
-fn binding(request: &Request<'_>, object: &Value) -> Option<String> {
+async fn binding(request: &Request<'_>, object: &Value) -> Option<String> {
     let reference = object.pointer("/spec/paramRef").filter(|reference| reference.is_object())?;
     let policy_name = object.pointer("/spec/policyName").and_then(Value::as_str).unwrap_or_default();
     let same_policy = was(request, "/spec/policyName").and_then(Value::as_str) == Some(policy_name);
@@ -84,7 +84,7 @@ fn binding(request: &Request<'_>, object: &Value) -> Option<String> {
     let read = param_kind.map_or_else(Kind::anything, |kind| Kind::of(request, kind));
     let text = |field: &str| reference[field].as_str().unwrap_or_default();
     let verb = if text("name").is_empty() { "list" } else { "get" };
-    if request.call.may(verb, &read.group, &read.resource, "", text("namespace"), text("name")) {
+    if request.call.may(verb, &read.group, &read.resource, "", text("namespace"), text("name")).await {
         return None;
     }
     let user = as_go(request.user);

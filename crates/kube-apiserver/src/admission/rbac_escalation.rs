@@ -23,10 +23,10 @@ impl Plugin for RbacEscalation {
         let (authorizer, views) = (&request.app.authorizer, &request.app.views);
         match request.resource.kind.plural {
             plural @ ("roles" | "clusterroles") => {
-                authorizer.check_role_write(request.user, plural, object, request.old, views)
+                authorizer.check_role_write(request.user, plural, object, request.old, views).await
             }
             plural @ ("rolebindings" | "clusterrolebindings") => {
-                authorizer.check_binding_write(request.user, plural, object, request.old, views)
+                authorizer.check_binding_write(request.user, plural, object, request.old, views).await
             }
             _ => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! The kubeconfig of the audit webhook: where events go, whom to believe there, and who we are.
+//! The kubeconfig of a webhook that an operator names: where it is, whom to believe there, and who we are.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 
-/// Where events are sent to.
+/// Where requests are sent to.
 pub struct Place {
     pub host: String,
     pub port: u16,
@@ -38,6 +38,14 @@ fn place(config: &Value, folder: &Path) -> Result<Place, String> {
     let context = named("contexts", &context, "context").ok_or("it has no current-context")?;
     let cluster = named("clusters", &text(&context["cluster"]), "cluster").ok_or("its context names no cluster")?;
     let user = named("users", &text(&context["user"]), "user").unwrap_or_default();
+    for field in ["exec", "auth-provider"] {
+        if !user[field].is_null() {
+            return Err(format!("its user has {field}, which knarr does not run: use a certificate or a token"));
+        }
+    }
+    if cluster["proxy-url"].as_str().is_some_and(|url| !url.is_empty()) {
+        return Err("its cluster has a proxy-url: knarr reaches webhooks directly".into());
+    }
 
     let uri: http::Uri = text(&cluster["server"]).parse().map_err(|error| format!("server: {error}"))?;
     let secure = match uri.scheme_str() {
@@ -71,9 +79,11 @@ fn tls(cluster: &Value, user: &Value, folder: &Path) -> Result<Arc<ClientConfig>
     let builder = match cluster["insecure-skip-tls-verify"].as_bool() {
         Some(true) => trust::client_without_verification().map_err(|error| failed(&error))?,
         _ => {
-            let bundle = data(cluster, "certificate-authority", folder)?;
-            let bundle = bundle.ok_or("it names no certificate-authority for its https server")?;
-            let trusted = trust::bundle(&bundle).map_err(|error| failed(&error))?;
+            // As Go's client: without an authority, those that the system trusts.
+            let trusted = match data(cluster, "certificate-authority", folder)? {
+                Some(bundle) => trust::bundle(&bundle).map_err(|error| failed(&error))?,
+                None => trust::system(),
+            };
             trust::client(trusted).map_err(|error| failed(&error))?
         }
     };
@@ -139,8 +149,8 @@ mod tests {
         };
         check(json!({}), "it has no current-context");
         check(config("ftp://a", json!({})), "server: it must begin with https:// or http://");
-        let mut unverified = config("https://a", json!({}));
-        unverified["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = false.into();
-        check(unverified, "it names no certificate-authority for its https server");
+        let mut unreadable = config("https://a", json!({}));
+        unreadable["clusters"][0]["cluster"] = json!({"server": "https://a", "certificate-authority": "/no/such"});
+        check(unreadable, "certificate-authority /no/such: No such file or directory (os error 2)");
     }
 }

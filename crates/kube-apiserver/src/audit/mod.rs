@@ -5,7 +5,7 @@ mod policy;
 mod event;
 mod record;
 mod log;
-mod kubeconfig;
+pub(crate) mod kubeconfig;
 mod webhook;
 
 use std::path::PathBuf;

@@ -12,7 +12,7 @@ use machinery::status::Status;
 use super::headers::{extras, texts};
 use super::service_account::{groups as account_groups, split_user_name};
 use super::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, Objects, User};
-use crate::authz::{Attributes, Authorizer, Decision, forbidden};
+use crate::authz::{Attributes, Authorizer, forbidden};
 
 const GROUP: &str = "authentication.k8s.io";
 const NODE_PREFIX: &str = "system:node:";
@@ -39,26 +39,26 @@ enum Mode {
 
 /// The user to go on with: `None` where nobody else is asked for, 403 where the real user may not.
 /// `request` is what the real user (`request.user`) wants to do as the other one.
-pub fn impersonate(
+pub async fn impersonate(
     headers: &HeaderMap,
-    request: &Attributes,
+    request: &Attributes<'_>,
     authorizer: &Authorizer,
     objects: &dyn Objects,
 ) -> Result<Option<User>, Status> {
     let Some(wanted) = Wanted::read(headers)? else { return Ok(None) };
-    let allowed = |a: &Attributes| matches!(authorizer.authorize(a, objects), Decision::Allow(_));
     for mode in wanted.modes(request.user) {
         let verb = format!("impersonate:{}", mode.name());
         let action = format!("impersonate-on:{}:{}", mode.name(), request.verb);
         let permissions = wanted.permissions(request.user, &verb, Some(mode));
-        if permissions.iter().all(allowed) && allowed(&Attributes { verb: &action, ..*request }) {
+        let on = Attributes { verb: &action, ..*request };
+        if authorizer.allows_all(permissions.iter().chain([&on]), objects).await {
             return Ok(Some(wanted.into_user(Some(mode))));
         }
     }
     for permission in wanted.permissions(request.user, "impersonate", None) {
-        match authorizer.authorize(&permission, objects) {
-            Decision::Allow(_) => {}
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => return Err(forbidden(&permission, &reason)),
+        let decision = authorizer.authorize(&permission, objects).await;
+        if !decision.is_allowed() {
+            return Err(forbidden(&permission, decision.reason()));
         }
     }
     Ok(Some(wanted.into_user(None)))
@@ -166,6 +166,7 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use serde_json::{Value, json};
 
     use super::*;
@@ -197,7 +198,8 @@ mod tests {
             let groups: &[&str] = if name == "root" { &["system:masters"] } else { &[] };
             let user = user(name, groups);
             let request = Attributes::resource(&user, "list", "", "pods");
-            let result = match impersonate(&headers(lines), &request, &authorizer, &objects) {
+            let found = impersonate(&headers(lines), &request, &authorizer, &objects).now_or_never();
+            let result = match found.expect("nothing is waited for") {
                 Ok(None) => "nobody".to_string(),
                 Ok(Some(user)) => format!("{} {:?} {:?} {:?}", user.name, user.uid, user.groups, user.extra),
                 Err(status) => format!("{} {}", status.code, status.message),
@@ -270,7 +272,8 @@ mod tests {
             let mut user = user(agent, &[]);
             user.extra.insert(NODE_NAME.into(), vec!["n1".into()]);
             let request = Attributes::resource(&user, verb, "", "pods");
-            let result = impersonate(&headers(lines), &request, &authorizer, &objects);
+            let result = impersonate(&headers(lines), &request, &authorizer, &objects).now_or_never();
+            let result = result.expect("nothing is waited for");
             let result = result.map(|user| user.unwrap().groups).map_err(|status| status.code);
             let expected = expected.map(|groups| groups.iter().map(|group| group.to_string()).collect());
             assert_eq!(result, expected, "{verb} {lines:?}");

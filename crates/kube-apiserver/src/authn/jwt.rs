@@ -1,4 +1,4 @@
-//! JSON web tokens as far as service accounts need them: ES256 and RS256. Pure.
+//! JSON web tokens, and those of service accounts: ES256 and RS256. Pure.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -181,6 +181,23 @@ impl<'a> Unverified<'a> {
         let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).ok();
         let parse = |text: &str| serde_json::from_slice(&decode(text)?).ok();
         Some(Unverified { signed, signature: decode(signature)?, header: parse(header)?, claims: parse(claims)? })
+    }
+
+    /// What the header says; nothing about it is proven.
+    pub fn algorithm(&self) -> Option<&str> {
+        self.header.get("alg").and_then(Value::as_str)
+    }
+
+    pub fn key_id(&self) -> Option<&str> {
+        self.header.get("kid").and_then(Value::as_str)
+    }
+
+    pub fn signed(&self) -> &[u8] {
+        self.signed.as_bytes()
+    }
+
+    pub fn signature(&self) -> &[u8] {
+        &self.signature
     }
 
     /// Whether one of the keys signed it. The header names the key; the key, not the header, names the algorithm.

@@ -1,12 +1,14 @@
 //! Who is asking: every way to prove an identity, tried in upstream's order.
 //!
-//! Front proxy, client certificate, bearer token (token file, service account, bootstrap token), then anonymous.
+//! Front proxy, client certificate, bearer token (token file, bootstrap token, service account, OpenID Connect, webhook), then
+//! anonymous.
 //! A method says yes, no, or "not shown to me"; one wrong credential without a right one is a 401, never anonymous.
 //! What the user may do is `authz`'s business.
 
 mod anonymous;
 mod bootstrap_token;
 mod client_certificate;
+mod dynamic;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod front_proxy;
@@ -14,12 +16,14 @@ mod headers;
 mod impersonation;
 mod jwt;
 mod legacy_token;
+pub mod oidc;
 mod service_account;
 #[cfg(test)]
 mod tests;
 mod token_cache;
 pub mod token_use;
 mod token_file;
+pub mod webhook;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,12 +34,12 @@ use machinery::status::Status;
 use serde_json::Value;
 
 pub use crate::pki::PeerCertificate;
+pub use anonymous::Anonymous;
+pub use dynamic::{Dynamic, Settings};
 pub use front_proxy::{FrontProxy, WrongProxy};
 pub use impersonation::impersonate;
 pub use jwt::KeyError;
-pub use service_account::{
-    EXTENDS_TOKENS, Issued, Reference, ServiceAccounts, TokenRequest, groups, split_user_name, user_name,
-};
+pub use service_account::{Issued, Reference, ServiceAccounts, TokenRequest, groups, split_user_name, user_name};
 pub use token_file::{TokenFile, TokenFileError};
 
 pub const ALL_AUTHENTICATED: &str = "system:authenticated";
@@ -73,7 +77,8 @@ pub struct Config {
     pub bootstrap_tokens: bool,
     /// Proxies that may say who the user is.
     pub front_proxy: FrontProxy,
-    pub anonymous: bool,
+    pub anonymous: Anonymous,
+    pub dynamic: Dynamic,
 }
 
 pub struct Authenticator {
@@ -92,32 +97,34 @@ impl Authenticator {
         Authenticator { config }
     }
 
-    /// `peer` is the client certificate of the connection, if one was shown.
+    /// `peer` is the client certificate of the connection, if one was shown; `path` is what is asked for.
     /// The user may be `system:anonymous`; a wrong credential is 401.
     pub async fn authenticate(
         &self,
         headers: &HeaderMap,
         peer: Option<&PeerCertificate>,
+        path: &str,
         objects: &dyn Objects,
     ) -> Result<User, Status> {
         let now = (self.config.clock)();
         let mut reasons = Vec::new();
-        let attempts: [&dyn Fn() -> Outcome; 3] = [
-            &|| match peer {
-                Some(peer) => front_proxy::authenticate(headers, peer, &self.config.front_proxy, now),
-                None => Outcome::NotShown,
-            },
-            &|| peer.map_or(Outcome::NotShown, |peer| client_certificate::authenticate(peer, now)),
-            &|| self.authenticate_token(headers, objects, now),
-        ];
-        for attempt in attempts {
-            match attempt() {
+        let certificates: [&(dyn Fn(&PeerCertificate) -> Outcome + Sync); 2] =
+            [&|peer| front_proxy::authenticate(headers, peer, &self.config.front_proxy, now), &|peer| {
+                client_certificate::authenticate(peer, now)
+            }];
+        for attempt in certificates {
+            match peer.map_or(Outcome::NotShown, attempt) {
                 Outcome::User(user) => return Ok(with_authenticated_group(user)),
                 Outcome::NotShown => {}
                 Outcome::Wrong(reason) => reasons.push(reason),
             }
         }
-        if reasons.is_empty() && self.config.anonymous {
+        match self.authenticate_token(headers, objects, now).await {
+            Outcome::User(user) => return Ok(with_authenticated_group(user)),
+            Outcome::NotShown => {}
+            Outcome::Wrong(reason) => reasons.push(reason),
+        }
+        if reasons.is_empty() && self.config.anonymous.may_ask(path) {
             return Ok(anonymous::user());
         }
         tracing::debug!(?reasons, "authentication failed");
@@ -133,7 +140,7 @@ impl Authenticator {
         objects: &dyn Objects,
     ) -> Result<(User, Vec<String>), String> {
         let wanted = if audiences.is_empty() { self.config.service_accounts.audiences() } else { audiences };
-        let (user, audiences) = self.find_token(token, wanted, objects, (self.config.clock)())?;
+        let (user, audiences) = self.find_token(token, wanted, objects, (self.config.clock)()).await?;
         Ok((with_authenticated_group(user), audiences))
     }
 
@@ -141,33 +148,65 @@ impl Authenticator {
         &self.config.service_accounts
     }
 
-    fn authenticate_token(&self, headers: &HeaderMap, objects: &dyn Objects, now: Timestamp) -> Outcome {
+    /// What can change while the server runs.
+    pub fn dynamic(&self) -> &Dynamic {
+        &self.config.dynamic
+    }
+
+    async fn authenticate_token(&self, headers: &HeaderMap, objects: &dyn Objects, now: Timestamp) -> Outcome {
         let Some(token) = headers::bearer_token(headers) else { return Outcome::NotShown };
-        match self.find_token(&token, self.config.service_accounts.audiences(), objects, now) {
+        match self.find_token(&token, self.config.service_accounts.audiences(), objects, now).await {
             Ok((user, _)) => Outcome::User(user),
             Err(reason) => Outcome::Wrong(reason),
         }
     }
 
-    fn find_token(
+    /// What is known here is asked first; only tokens of nobody here go to others.
+    async fn find_token(
         &self,
         token: &str,
         wanted: &[String],
         objects: &dyn Objects,
         now: Timestamp,
     ) -> Result<(User, Vec<String>), String> {
-        // Tokens of these two kinds name no audience: they are for this server.
-        let audiences = self.config.service_accounts.audiences();
         let plain = self.config.token_file.find(token).cloned().or_else(|| {
             let enabled = self.config.bootstrap_tokens;
             enabled.then(|| bootstrap_token::authenticate(token, objects, now)).flatten()
         });
         if let Some(user) = plain {
-            let ours: Vec<String> = wanted.iter().filter(|one| audiences.contains(one)).cloned().collect();
-            return if ours.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, ours)) };
+            return self.for_this_server(user, wanted);
         }
-        let verified = self.config.service_accounts.verify(token, wanted, objects, now);
-        verified.unwrap_or_else(|| Err("invalid bearer token".into()))
+        let mut reasons = Vec::new();
+        match self.config.service_accounts.verify(token, wanted, objects, now) {
+            Some(Ok(found)) => return Ok(found),
+            Some(Err(reason)) => reasons.push(reason),
+            None => {}
+        }
+        match self.config.dynamic.verify(token, now).await {
+            Some(Ok(user)) => return self.for_this_server(user, wanted),
+            Some(Err(error)) => reasons.push(error.to_string()),
+            None => {}
+        }
+        if let Some(webhook) = &self.config.dynamic.webhook {
+            match webhook.review(token, wanted, self.config.service_accounts.audiences()).await {
+                Ok(webhook::Review::User(user, audiences)) => return Ok((user, audiences)),
+                Ok(webhook::Review::Unknown) => {}
+                Ok(webhook::Review::Refused(reason)) => reasons.push(reason),
+                Err(error) => reasons.push(error.to_string()),
+            }
+        }
+        Err(match reasons.as_slice() {
+            [] => "invalid bearer token".into(),
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        })
+    }
+
+    /// Tokens of some kinds name no audience of ours: they are for this server.
+    fn for_this_server(&self, user: User, wanted: &[String]) -> Result<(User, Vec<String>), String> {
+        let audiences = self.config.service_accounts.audiences();
+        let ours: Vec<String> = wanted.iter().filter(|one| audiences.contains(one)).cloned().collect();
+        if ours.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, ours)) }
     }
 }
 

@@ -13,8 +13,6 @@ use super::{CREDENTIAL_ID, Objects, User, legacy_token};
 /// again keep working; `warnafter` says when they should have.
 const EXTENDED_FROM_SECONDS: i64 = 3607;
 const EXTENDED_TO_SECONDS: i64 = 365 * 24 * 3600;
-/// Whether tokens live longer than they say, as upstream does by default.
-pub const EXTENDS_TOKENS: bool = EXTENDED_TO_SECONDS > EXTENDED_FROM_SECONDS;
 /// A token outlives the deletion of its object by this much: clocks differ, and a pod's last words take time.
 pub(super) const DELETION_LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 
@@ -28,6 +26,15 @@ pub struct ServiceAccounts {
     keys: Vec<PublicKeyEntry>,
     cache: TokenCache,
     uses: Uses,
+    lifetime: Lifetime,
+}
+
+/// How long tokens live.
+#[derive(Clone, Copy, Debug)]
+struct Lifetime {
+    seconds_max: Option<i64>,
+    /// Whether those of pods live for longer than they say.
+    extended: bool,
 }
 
 /// Name and uid of an object a token refers to.
@@ -76,7 +83,8 @@ impl ServiceAccounts {
         let audiences = if audiences.is_empty() { vec![issuer.to_string()] } else { audiences.to_vec() };
         let (cache, uses) = (TokenCache::default(), Uses::default());
         let (issuer, older_issuers) = (issuer.into(), Vec::new());
-        Ok(ServiceAccounts { issuer, older_issuers, audiences, signing, keys, cache, uses })
+        let lifetime = Lifetime { seconds_max: None, extended: true };
+        Ok(ServiceAccounts { issuer, older_issuers, audiences, signing, keys, cache, uses, lifetime })
     }
 
     /// Which tokens of Secrets were used.
@@ -89,11 +97,23 @@ impl ServiceAccounts {
         ServiceAccounts { older_issuers: older_issuers.to_vec(), ..self }
     }
 
+    /// Tokens live no longer than that, and those of pods as long as they say unless `extended`.
+    pub fn living(self, most: Option<std::time::Duration>, extended: bool) -> ServiceAccounts {
+        let seconds_max = most.and_then(|most| i64::try_from(most.as_secs()).ok()).filter(|seconds| *seconds > 0);
+        ServiceAccounts { lifetime: Lifetime { seconds_max, extended }, ..self }
+    }
+
+    /// What a token gets that is asked for so many seconds.
+    pub fn seconds_of(&self, asked: i64) -> i64 {
+        self.lifetime.seconds_max.map_or(asked, |most| asked.min(most))
+    }
+
     pub fn issue(&self, request: &TokenRequest, now: Timestamp) -> Issued {
         let audiences = if request.audiences.is_empty() { &self.audiences } else { request.audiences };
         let ours = audiences.iter().all(|audience| self.audiences.contains(audience));
         let seconds = request.expiration_seconds;
-        let extended = ours && request.pod.is_some() && seconds == EXTENDED_FROM_SECONDS;
+        let extended = self.lifetime.extended && ours && request.pod.is_some() && seconds == EXTENDED_FROM_SECONDS;
+        let extended_to = self.seconds_of(EXTENDED_TO_SECONDS);
 
         let reference = |reference: Reference| json!({"name": reference.name, "uid": reference.uid});
         let mut private = json!({"namespace": request.namespace, "serviceaccount": reference(request.account)});
@@ -113,7 +133,7 @@ impl ServiceAccounts {
             "aud": audiences,
             "iat": issued_at,
             "nbf": issued_at,
-            "exp": issued_at + if extended { EXTENDED_TO_SECONDS } else { seconds },
+            "exp": issued_at + if extended { extended_to } else { seconds },
             "jti": id,
             "kubernetes.io": private,
         }));

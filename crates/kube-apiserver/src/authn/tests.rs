@@ -246,6 +246,19 @@ fn others_can_check_tokens_too() {
     assert_eq!(header["alg"], "ES256");
 }
 
+#[test]
+fn tokens_live_no_longer_than_the_operator_says() {
+    let hour = std::time::Duration::from_secs(3600);
+    let pod =
+        TokenRequest { pod: Some(Reference { name: "web", uid: "pod-uid" }), expiration_seconds: 3607, ..request() };
+    let end = |accounts: &ServiceAccounts| claims(&accounts.issue(&pod, at(1000)).token)["exp"].as_i64().unwrap();
+    assert_eq!(end(&accounts()), 1000 + 31_536_000, "for old clients");
+    assert_eq!(end(&accounts().living(None, false)), 1000 + 3607, "as it says");
+    let short = accounts().living(Some(hour * 2), true);
+    assert_eq!(end(&short), 1000 + 7200);
+    assert_eq!((short.seconds_of(600), short.seconds_of(1 << 20)), (600, 7200));
+}
+
 #[tokio::test]
 async fn methods_are_asked_in_order() {
     static NOW: AtomicI64 = AtomicI64::new(1000);
@@ -255,7 +268,8 @@ async fn methods_are_asked_in_order() {
         token_file: TokenFile::parse("secret,tom,1,\"ops\"").unwrap(),
         bootstrap_tokens: true,
         front_proxy: FrontProxy { allowed_names: vec!["proxy".into()], ..FrontProxy::default() },
-        anonymous: true,
+        anonymous: Anonymous::Everywhere,
+        dynamic: Dynamic::default(),
     });
     let objects = shop();
     let robot = format!("Bearer {}", authenticator.service_accounts().issue(&request(), at(1000)).token);
@@ -263,7 +277,7 @@ async fn methods_are_asked_in_order() {
         Some(PeerCertificate { signer, user: user(name, &["dev"]), not_before: 0, not_after: 1300 })
     };
     let check = async |peer: Option<PeerCertificate>, lines: &[(&str, &str)], expected: Result<&str, u16>| {
-        let result = authenticator.authenticate(&headers(lines), peer.as_ref(), &objects).await;
+        let result = authenticator.authenticate(&headers(lines), peer.as_ref(), "/api", &objects).await;
         let result = result.map(|user| format!("{} {}", user.name, user.groups.join(",")));
         assert_eq!(result.map_err(|status| status.code), expected.map(str::to_string), "{peer:?} {lines:?}");
     };
@@ -306,7 +320,8 @@ async fn tokens_are_reviewed() {
         token_file: TokenFile::parse("secret,tom,1").unwrap(),
         bootstrap_tokens: true,
         front_proxy: FrontProxy { allowed_names: Vec::new(), ..FrontProxy::default() },
-        anonymous: false,
+        anonymous: Anonymous::At(vec!["/livez".into()]),
+        dynamic: Dynamic::default(),
     });
     let objects = shop();
     let vault = ["vault".to_string()];
@@ -322,6 +337,8 @@ async fn tokens_are_reviewed() {
     check(&issue(&[]).token, &[], Ok(("system:serviceaccount:shop:robot", &[ISSUER]))).await;
     check(&issue(&vault).token, &vault, Ok(("system:serviceaccount:shop:robot", &["vault"]))).await;
     check("junk", &[], Err("invalid bearer token")).await;
-    let anonymous_is_off = authenticator.authenticate(&headers(&[]), None, &objects).await;
-    assert_eq!(anonymous_is_off.unwrap_err().code, 401);
+    for (path, expected) in [("/livez", true), ("/livez/ping", false), ("/api", false)] {
+        let nobody = authenticator.authenticate(&headers(&[]), None, path, &objects).await;
+        assert_eq!(nobody.is_ok(), expected, "{path}");
+    }
 }

@@ -13,7 +13,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 impl Authorizer {
     /// For create and update of `roles` and `clusterroles`; `old` is the stored object of an update.
-    pub fn check_role_write(
+    pub async fn check_role_write(
         &self,
         user: &User,
         resource: &str,
@@ -25,7 +25,7 @@ impl Authorizer {
         if is_privileged(user) || old.is_some_and(|old| differ_for_collection_only(role, old)) {
             return Ok(());
         }
-        if self.may(user, "escalate", resource, namespace, name, objects) {
+        if self.may(user, "escalate", resource, namespace, name, objects).await {
             return Ok(());
         }
         self.escalation_check(user, resource, namespace, name, &rules_of(role), objects)?;
@@ -38,7 +38,7 @@ impl Authorizer {
     }
 
     /// For create and update of `rolebindings` and `clusterrolebindings`.
-    pub fn check_binding_write(
+    pub async fn check_binding_write(
         &self,
         user: &User,
         resource: &str,
@@ -56,7 +56,7 @@ impl Authorizer {
             Some("Role") => "roles",
             _ => "clusterroles",
         };
-        if self.may(user, "bind", role_resource, namespace, role_name, objects) {
+        if self.may(user, "bind", role_resource, namespace, role_name, objects).await {
             return Ok(());
         }
         let Ok(rules) = rbac::referenced_rules(role_ref, namespace, objects) else {
@@ -92,9 +92,17 @@ impl Authorizer {
         Err(Status::forbidden(GroupResource { group: GROUP, resource }, name, &why))
     }
 
-    fn may(&self, user: &User, verb: &str, resource: &str, namespace: &str, name: &str, objects: &dyn Objects) -> bool {
+    async fn may(
+        &self,
+        user: &User,
+        verb: &str,
+        resource: &str,
+        namespace: &str,
+        name: &str,
+        objects: &dyn Objects,
+    ) -> bool {
         let a = Attributes { version: "*", namespace, name, ..Attributes::resource(user, verb, GROUP, resource) };
-        matches!(self.authorize(&a, objects), Decision::Allow(_))
+        matches!(self.authorize(&a, objects).await, Decision::Allow(_))
     }
 }
 

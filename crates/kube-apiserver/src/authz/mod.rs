@@ -1,8 +1,14 @@
-//! May they do it: system:masters, then the modes in their order, usually the node authorizer and RBAC. The first that
-//! allows or denies decides.
+//! May they do it: system:masters, then the authorizers in their order, usually the node authorizer and RBAC. The first that
+//! allows or denies decides. `chain.rs` asks them, `config.rs` makes them from flags or a file.
 
+mod chain;
+pub mod config;
+mod structured;
+mod webhook;
+mod abac;
 mod aggregate;
 mod escalation;
+mod metrics;
 mod node;
 mod node_uses;
 mod rbac;
@@ -10,14 +16,23 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+use std::path::Path;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use machinery::status::{GroupResource, Status};
 use serde_json::{Value, json};
 
 use crate::authn::{Objects, User};
+use crate::configuration::Reloads;
 
 pub use aggregate::aggregate;
+use chain::{Chain, Progress};
+pub use config::{Config, WebhookFlags};
+pub use metrics::Metrics;
 pub use node::node_identity;
 pub use rule::{Rule, rules_of};
+pub use webhook::Version as ReviewVersion;
 
 /// Its members may do everything, whatever the roles say: the way back in when the roles are broken.
 pub const MASTERS: &str = "system:masters";
@@ -45,6 +60,31 @@ pub enum Decision {
     Allow(String),
     Deny(String),
     NoOpinion(String),
+    /// Nobody allowed it, and at least one could not be asked. `denied` where that one denies what it cannot judge.
+    Failed {
+        denied: bool,
+        reason: String,
+        error: String,
+    },
+}
+
+impl Decision {
+    pub fn is_allowed(&self) -> bool {
+        matches!(self, Decision::Allow(_))
+    }
+
+    fn cannot_wait() -> Decision {
+        let error = "an expression cannot ask a webhook here".to_owned();
+        Decision::Failed { denied: false, reason: String::new(), error }
+    }
+
+    /// What the authorizers had to say, often nothing.
+    pub fn reason(&self) -> &str {
+        match self {
+            Decision::Allow(reason) | Decision::Deny(reason) | Decision::NoOpinion(reason) => reason,
+            Decision::Failed { reason, .. } => reason,
+        }
+    }
 }
 
 /// The answer to a SelfSubjectRulesReview.
@@ -61,21 +101,46 @@ pub struct RulesReview {
 pub enum Mode {
     Node,
     Rbac,
+    Abac,
+    Webhook,
     AlwaysAllow,
     AlwaysDeny,
 }
 
-impl std::str::FromStr for Mode {
-    type Err = String;
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Node => "Node",
+            Mode::Rbac => "RBAC",
+            Mode::Abac => "ABAC",
+            Mode::Webhook => "Webhook",
+            Mode::AlwaysAllow => "AlwaysAllow",
+            Mode::AlwaysDeny => "AlwaysDeny",
+        }
+    }
 
-    fn from_str(text: &str) -> Result<Mode, String> {
+    /// Whether it must have been there from the start, as upstream asks.
+    fn needs_start(self) -> bool {
+        matches!(self, Mode::Node | Mode::Rbac | Mode::Abac)
+    }
+}
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("authorization-mode {0:?} is not a valid mode: use Node, RBAC, ABAC, Webhook, AlwaysAllow or AlwaysDeny")]
+pub struct NoSuchMode(String);
+
+impl std::str::FromStr for Mode {
+    type Err = NoSuchMode;
+
+    fn from_str(text: &str) -> Result<Mode, NoSuchMode> {
         match text {
             "Node" => Ok(Mode::Node),
             "RBAC" => Ok(Mode::Rbac),
+            "ABAC" => Ok(Mode::Abac),
+            "Webhook" => Ok(Mode::Webhook),
             "AlwaysAllow" => Ok(Mode::AlwaysAllow),
             "AlwaysDeny" => Ok(Mode::AlwaysDeny),
-            "Webhook" | "ABAC" => Err(format!("knarr has no authorization mode {text}: use Node,RBAC")),
-            _ => Err(format!("{text:?} is not a valid mode: use Node,RBAC, AlwaysAllow or AlwaysDeny")),
+            _ => Err(NoSuchMode(text.to_owned())),
         }
     }
 }
@@ -83,12 +148,16 @@ impl std::str::FromStr for Mode {
 /// Shared by all requests; reads roles, bindings and pods through `Objects`.
 pub struct Authorizer {
     rbac: rbac::Rbac,
-    modes: Vec<Mode>,
+    chain: ArcSwap<Chain>,
+    metrics: Arc<Metrics>,
+    first: config::First,
+    pub reloads: Reloads,
 }
 
 impl Default for Authorizer {
     fn default() -> Authorizer {
-        Authorizer::new(vec![Mode::Node, Mode::Rbac])
+        let config = Config::of_modes(&[Mode::Node, Mode::Rbac]);
+        Authorizer::new(&config).expect("the usual modes need no files").0
     }
 }
 
@@ -130,46 +199,83 @@ impl RulesReview {
 }
 
 impl Authorizer {
-    pub fn new(modes: Vec<Mode>) -> Authorizer {
-        Authorizer { rbac: rbac::Rbac::default(), modes }
+    /// And the text of the file that says who decides, where there is one.
+    pub fn new(config: &Config) -> Result<(Authorizer, String), config::Error> {
+        let metrics = Arc::new(Metrics::default());
+        let config::Loaded { chain, text, first } = config::load(config, &metrics)?;
+        let (rbac, chain, reloads) = (rbac::Rbac::default(), ArcSwap::from_pointee(chain), Reloads::default());
+        Ok((Authorizer { rbac, chain, metrics, first, reloads }, text))
     }
 
-    pub fn authorize(&self, a: &Attributes, objects: &dyn Objects) -> Decision {
-        if a.user.groups.iter().any(|group| group == MASTERS) {
-            return Decision::Allow(String::new());
+    /// Who decides from now on; requests under way end with those who decided before.
+    pub fn reload(&self, path: &Path, text: &str) -> Result<(), config::Error> {
+        self.chain.store(Arc::new(config::reload(path, text, &self.first, &self.metrics)?));
+        Ok(())
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Only a webhook is waited for: whoever the built-in modes decide about has the answer at the first poll, without
+    /// anything allocated for the wait.
+    pub async fn authorize(&self, a: &Attributes<'_>, objects: &dyn Objects) -> Decision {
+        match self.begin(a, objects) {
+            Progress::Decided(decision) => decision,
+            Progress::Asks(pending) => self.finish(pending, a, objects).await,
         }
-        let mut reasons: Vec<String> = Vec::new();
-        for mode in &self.modes {
-            let decision = match mode {
-                Mode::Node => node::authorize(a, objects),
-                Mode::Rbac => self.rbac.authorize(a, objects),
-                Mode::AlwaysAllow => Decision::Allow(String::new()),
-                Mode::AlwaysDeny => Decision::NoOpinion("Everything is forbidden.".into()),
-            };
-            match decision {
-                Decision::NoOpinion(reason) if reason.is_empty() => {}
-                Decision::NoOpinion(reason) => reasons.push(reason),
-                decided => return decided,
+    }
+
+    /// Whether all of them are allowed.
+    pub async fn allows_all<'b>(&self, all: impl Iterator<Item = &'b Attributes<'b>>, objects: &dyn Objects) -> bool {
+        for a in all {
+            if !self.authorize(a, objects).await.is_allowed() {
+                return false;
             }
         }
-        Decision::NoOpinion(reasons.join("\n"))
+        true
+    }
+
+    /// For expressions, which cannot wait: where a webhook must be asked, the worker hands its queue to another thread first.
+    pub fn authorize_in_place(&self, a: &Attributes, objects: &dyn Objects) -> Decision {
+        match self.begin(a, objects) {
+            Progress::Decided(decision) => decision,
+            Progress::Asks(pending) => {
+                crate::offload::wait_in_place(self.finish(pending, a, objects)).unwrap_or_else(Decision::cannot_wait)
+            }
+        }
     }
 
     /// What the user may do in the namespace, as far as it can be listed.
     pub fn rules_for(&self, user: &User, namespace: &str, objects: &dyn Objects) -> RulesReview {
-        let (rules, error) = self.rbac.rules(user, namespace, objects);
-        let mut errors: Vec<String> = error.into_iter().collect();
-        let mut incomplete = !errors.is_empty();
-        if node_identity(user).is_some() {
-            errors.insert(0, "node authorizer does not support user rule resolution".into());
-            incomplete = true;
+        let chain = self.chain.load();
+        let mut errors: Vec<String> = Vec::new();
+        let (mut resource_rules, mut non_resource_rules) = (Vec::new(), Vec::new());
+        if chain.has(Mode::Node) && node_identity(user).is_some() {
+            errors.push("node authorizer does not support user rule resolution".into());
         }
-        let (paths, resources): (Vec<&Rule>, Vec<&Rule>) =
-            rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
+        if chain.asks_webhooks() {
+            errors.push("webhook authorizer does not support user rule resolution".into());
+        }
+        if let Some(policies) = chain.policies() {
+            (resource_rules, non_resource_rules) = policies.rules(user, namespace);
+        }
+        if chain.has(Mode::AlwaysAllow) {
+            resource_rules.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+            non_resource_rules.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+        }
+        if chain.has(Mode::Rbac) {
+            let (rules, error) = self.rbac.rules(user, namespace, objects);
+            errors.extend(error);
+            let (paths, resources): (Vec<&Rule>, Vec<&Rule>) =
+                rules.iter().partition(|rule| !rule.non_resource_urls.is_empty());
+            resource_rules.extend(resources.into_iter().map(|rule| json!(rule)));
+            non_resource_rules.extend(paths.into_iter().map(|rule| json!(rule)));
+        }
         RulesReview {
-            resource_rules: resources.into_iter().map(|rule| json!(rule)).collect(),
-            non_resource_rules: paths.into_iter().map(|rule| json!(rule)).collect(),
-            incomplete,
+            resource_rules,
+            non_resource_rules,
+            incomplete: !errors.is_empty(),
             evaluation_error: match errors.as_slice() {
                 [one] => one.clone(),
                 [] => String::new(),

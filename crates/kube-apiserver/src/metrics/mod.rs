@@ -1,5 +1,7 @@
 //! `/metrics`, with upstream's names. Counting costs one short lock per request.
 
+pub(crate) mod durations;
+mod identity;
 pub(crate) mod render;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,7 @@ pub struct Metrics {
     watches: Mutex<BTreeMap<&'static str, Arc<AtomicI64>>>,
     inflight: [Arc<AtomicI64>; 2],
     pub webhooks: crate::admission::WebhookMetrics,
+    pub identity: identity::Identity,
 }
 
 /// The requests of one sort.

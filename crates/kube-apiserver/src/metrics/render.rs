@@ -19,6 +19,10 @@ impl Metrics {
         self.running_requests(&mut out);
         app.flow.render(&mut out);
         self.webhooks.render(&mut out);
+        self.identity.render(&mut out);
+        app.authenticator.dynamic().render(&mut out, &app.settings.identity_hash);
+        app.authorizer.metrics().render(&mut out);
+        app.authorizer.reloads.render(&mut out, "authorization", &app.settings.identity_hash);
         objects(&mut out, app);
         build(&mut out);
         process(&mut out);

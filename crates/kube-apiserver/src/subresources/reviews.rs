@@ -31,8 +31,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
             let namespace = review.pointer("/spec/namespace").and_then(Value::as_str).unwrap_or("");
             call.app.authorizer.rules_for(&call.user, namespace, &call.app.views).to_status()
         }
-        "SelfSubjectAccessReview" => access(call, &call.user, &review["spec"]),
-        "SubjectAccessReview" => access(call, &reviewed_user(&review["spec"]), &review["spec"]),
+        "SelfSubjectAccessReview" => access(call, &call.user, &review["spec"]).await,
+        "SubjectAccessReview" => access(call, &reviewed_user(&review["spec"]), &review["spec"]).await,
         "LocalSubjectAccessReview" => {
             let namespace = review.pointer("/spec/resourceAttributes/namespace").and_then(Value::as_str).unwrap_or("");
             if namespace != call.target.namespace {
@@ -40,7 +40,7 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
                     format!("spec.resourceAttributes.namespace must match namespace: {}", call.target.namespace);
                 return Err(Status::bad_request(message));
             }
-            access(call, &reviewed_user(&review["spec"]), &review["spec"])
+            access(call, &reviewed_user(&review["spec"]), &review["spec"]).await
         }
         _ => return Err(Status::method_not_allowed()),
     };
@@ -93,7 +93,7 @@ fn reviewed_user(spec: &Value) -> User {
     }
 }
 
-fn access(call: &Call, user: &User, spec: &Value) -> Value {
+async fn access(call: &Call, user: &User, spec: &Value) -> Value {
     let resource = &spec["resourceAttributes"];
     let path = &spec["nonResourceAttributes"];
     let text = |value: &'_ Value, field: &str| value[field].as_str().unwrap_or("").to_string();
@@ -118,10 +118,11 @@ fn access(call: &Call, user: &User, spec: &Value) -> Value {
         label_selector: "",
     };
     let mut status = Map::new();
-    let (allowed, denied, reason) = match call.app.authorizer.authorize(&attributes, &call.app.views) {
-        Decision::Allow(reason) => (true, false, reason),
-        Decision::Deny(reason) => (false, true, reason),
-        Decision::NoOpinion(reason) => (false, false, reason),
+    let (allowed, denied, reason, error) = match call.app.authorizer.authorize(&attributes, &call.app.views).await {
+        Decision::Allow(reason) => (true, false, reason, String::new()),
+        Decision::Deny(reason) => (false, true, reason, String::new()),
+        Decision::NoOpinion(reason) => (false, false, reason, String::new()),
+        Decision::Failed { denied, reason, error } => (false, denied, reason, error),
     };
     status.insert("allowed".into(), allowed.into());
     if denied {
@@ -129,6 +130,9 @@ fn access(call: &Call, user: &User, spec: &Value) -> Value {
     }
     if !reason.is_empty() {
         status.insert("reason".into(), reason.into());
+    }
+    if !error.is_empty() {
+        status.insert("evaluationError".into(), error.into());
     }
     Value::Object(status)
 }

@@ -30,6 +30,8 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let mut request = decode_as(call, &expected, &body, strictness)?;
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(SECONDS_DEFAULT);
     validate(seconds)?;
+    let accounts = call.app.authenticator.service_accounts();
+    let seconds = accounts.seconds_of(seconds);
     let (namespace, name) = (call.target.namespace.as_str(), call.target.name.as_str());
     call.app.cache.fresh().await.map_err(store_status)?;
     let views = &call.app.views;
@@ -70,7 +72,6 @@ pub async fn create(call: &Call, body: Bytes) -> Result<Reply, Status> {
         audiences: &audiences,
         expiration_seconds: seconds,
     };
-    let accounts = call.app.authenticator.service_accounts();
     let issued = accounts.issue(&wanted, call.app.clock.now());
     if audiences.is_empty() {
         request["spec"]["audiences"] = accounts.audiences().into();

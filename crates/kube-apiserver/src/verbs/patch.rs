@@ -192,7 +192,7 @@ async fn apply(call: &Call, part: Part, body: Bytes) -> Result<Reply, Status> {
     match stored {
         Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision).await,
         Err(status) if status.code == 404 && part == Part::Main && config.uid().is_empty() => {
-            if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name) {
+            if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name).await {
                 let why = format!("User \"{}\" cannot create resource \"{}\"", call.user.name, resource.kind.plural);
                 return Err(Status::forbidden(resource.group_resource(), name, &why));
             }

@@ -38,7 +38,7 @@ pub async fn update(call: &Call, part: Part, body: Bytes) -> Result<Reply, Statu
         Ok(stored) => respond::stored(call, resource, 200, &stored.value, stored.revision).await,
         // Some kinds may be created by writing to their name.
         Err(status) if status.code == 404 && part == Part::Main && resource.kind.create_on_update => {
-            if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name) {
+            if !call.may("create", resource.kind.group, resource.kind.plural, "", namespace, name).await {
                 return Err(status);
             }
             object.meta_mut().remove("resourceVersion");

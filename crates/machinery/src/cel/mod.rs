@@ -121,6 +121,11 @@ impl Program {
         parser::mentions(&self.root, variable)
     }
 
+    /// Whether the expression reads that field of that variable.
+    pub fn selects(&self, variable: &str, field: &str) -> bool {
+        parser::selects(&self.root, variable, field)
+    }
+
     /// Evaluates with those variables. What the evaluation costs is taken from the budget.
     pub fn eval<'a>(&self, variables: &[(&str, Val<'a>)], budget: &mut u64) -> Result<Val<'a>, EvalError> {
         let allowed = (*budget).min(EXPRESSION_COST_MAX);

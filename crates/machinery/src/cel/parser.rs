@@ -380,3 +380,33 @@ pub(super) fn mentions(node: &Node, wanted: &str) -> bool {
         Node::Macro(_, target, _, bodies) => below(target) || bodies.iter().any(below),
     }
 }
+
+/// Whether the expression reads that field of that variable anywhere, plainly or as an optional.
+pub(super) fn selects(node: &Node, variable: &str, wanted: &str) -> bool {
+    let below = |node: &Node| selects(node, variable, wanted);
+    let is_it = |of: &Node, field: &str| matches!(of, Node::Name(name) if &**name == variable) && field == wanted;
+    match node {
+        Node::Name(_)
+        | Node::Null
+        | Node::Bool(_)
+        | Node::Int(_)
+        | Node::Uint(_)
+        | Node::Double(_)
+        | Node::Text(_)
+        | Node::Bytes(_) => false,
+        Node::Select(of, field) | Node::SelectOptional(of, field) | Node::Has(of, field) => {
+            is_it(of, field) || below(of)
+        }
+        Node::Not(of) | Node::Minus(of) => below(of),
+        Node::Index(a, b) | Node::IndexOptional(a, b) | Node::And(a, b) | Node::Or(a, b) | Node::Binary(_, a, b) => {
+            below(a) || below(b)
+        }
+        Node::Bind(_, a, b) => below(a) || below(b),
+        Node::Choice(a, b, c) => below(a) || below(b) || below(c),
+        Node::List(items) => items.iter().any(|(item, _)| below(item)),
+        Node::Map(entries) => entries.iter().any(|(key, value, _)| below(key) || below(value)),
+        Node::Struct(_, fields) => fields.iter().any(|(_, value, _)| below(value)),
+        Node::Call(target, _, arguments) => target.as_deref().is_some_and(below) || arguments.iter().any(below),
+        Node::Macro(_, target, _, bodies) => below(target) || bodies.iter().any(below),
+    }
+}

@@ -199,3 +199,14 @@ fn objects_of_named_types() {
     assert!(Program::check("Object{a: 1}", &[("self", None)]).is_err(), "only where it is declared");
     assert!(Program::check("Object{a: 1}", &[("Object", None)]).is_ok());
 }
+
+#[test]
+fn fields_of_a_variable_are_found_wherever_they_are_read() {
+    let selects = |text: &str| Program::parse(text).unwrap().selects("claims", "email");
+    for text in ["claims.email", "claims.?email.orValue('')", "['a'].map(x, x + claims.email)", "has(claims.email)"] {
+        assert!(selects(text), "{text}");
+    }
+    for text in ["claims.email_verified", "claims.user.email", "claims['email']", "'claims.email'"] {
+        assert!(!selects(text), "{text}");
+    }
+}

@@ -4,6 +4,7 @@ mod json;
 pub mod protobuf;
 mod stored;
 mod yaml;
+mod yaml_lines;
 mod yaml_scalar;
 mod yaml_write;
 
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 pub use json::places as json_places;
 pub use stored::{encode, metadata_text, splice_offset};
+pub use yaml_lines::lines as yaml_lines;
 pub use yaml_write::to_yaml;
 
 /// How deep a body may nest. Go's limit is 10,000; ours keeps every recursive pass far from the end of the stack.

@@ -43,7 +43,7 @@ impl Plugin for NodeRestriction {
             ("", "nodes", _) => own_node(request, node, object),
             ("", "persistentvolumeclaims", "status") => claim_status(request, node, object),
             ("", "persistentvolumeclaims", _) => Err("may only update PVC status".into()),
-            ("", "serviceaccounts", "token") => return token::check(request, node, object),
+            ("", "serviceaccounts", "token") => return token::check(request, node, object).await,
             ("coordination.k8s.io", "leases", _) => lease(request, node, object),
             ("storage.k8s.io", "csinodes", _) => match name_of(request, object) == node {
                 true => Ok(()),

@@ -9,7 +9,7 @@ use super::bound_to;
 use crate::app::App;
 use crate::resources::decode_stored;
 
-pub fn check(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Status> {
+pub async fn check(request: &Request<'_>, node: &str, object: Option<&Value>) -> Result<(), Status> {
     let refuse = |why: String| Err(request.forbidden(None, &why));
     let none = Value::Null;
     let spec = object.and_then(|object| object.get("spec")).unwrap_or(&none);
@@ -45,7 +45,7 @@ pub fn check(request: &Request<'_>, node: &str, object: Option<&Value>) -> Resul
     }
     // Some credential helpers need an audience that no pod names; a role can grant it.
     let verb = "request-serviceaccounts-token-audience";
-    if request.call.may(verb, "", audience, "", request.namespace, request.name) {
+    if request.call.may(verb, "", audience, "", request.namespace, request.name).await {
         return Ok(());
     }
     refuse(format!(

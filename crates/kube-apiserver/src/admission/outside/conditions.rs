@@ -120,11 +120,11 @@ impl Oracle for Authority<'_> {
                 )
             },
         };
-        let (allowed, reason) = match request.app.authorizer.authorize(&attributes, &request.app.views) {
-            Decision::Allow(reason) => (true, reason),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => (false, reason),
-        };
-        Verdict { allowed, reason, error: None }
+        match request.app.authorizer.authorize_in_place(&attributes, &request.app.views) {
+            Decision::Allow(reason) => Verdict { allowed: true, reason, error: None },
+            Decision::Deny(reason) | Decision::NoOpinion(reason) => Verdict { allowed: false, reason, error: None },
+            Decision::Failed { reason, error, .. } => Verdict { allowed: false, reason, error: Some(error) },
+        }
     }
 }
 

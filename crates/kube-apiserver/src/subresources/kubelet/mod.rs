@@ -19,7 +19,7 @@ use machinery::status::{GroupResource, Status};
 use serde_json::Value;
 
 use crate::admission;
-use crate::authz::{Attributes, Decision, forbidden};
+use crate::authz::{Attributes, forbidden};
 use crate::body::Sent;
 use crate::call::Call;
 use crate::respond::{self, Reply};
@@ -125,7 +125,7 @@ async fn log(call: &Call, caller: Caller, running: Running) -> Result<Reply, Sta
 }
 
 async fn stream(call: &Call, caller: Caller, running: Running) -> Result<Reply, Status> {
-    may_create(call)?;
+    may_create(call).await?;
     let pod = pod_of(call, &call.target.name)?;
     let path = match call.target.subresource.as_str() {
         "portforward" => {
@@ -150,7 +150,7 @@ async fn stream(call: &Call, caller: Caller, running: Running) -> Result<Reply, 
 }
 
 /// A WebSocket begins with a GET, but starting a command is no reading: both ways need the permission to create.
-fn may_create(call: &Call) -> Result<(), Status> {
+async fn may_create(call: &Call) -> Result<(), Status> {
     if call.target.verb == "create" {
         return Ok(());
     }
@@ -162,8 +162,9 @@ fn may_create(call: &Call) -> Result<(), Status> {
         name: &target.name,
         ..Attributes::resource(&call.user, "create", &target.group, &target.resource)
     };
-    match call.app.authorizer.authorize(&attributes, &call.app.views) {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(&attributes, &reason)),
+    let decision = call.app.authorizer.authorize(&attributes, &call.app.views).await;
+    match decision.is_allowed() {
+        true => Ok(()),
+        false => Err(forbidden(&attributes, decision.reason())),
     }
 }

@@ -1,0 +1,160 @@
+//! Reads a configuration file again when it changes. A file that is wrong changes nothing: the old one stays in use, and
+//! the log, the metrics and `/readyz?verbose` say so.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ring::digest::{SHA256, digest};
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::render::{head, line};
+
+/// How often the file is looked at. Upstream is told by the kernel and looks once a minute beside; a look a second costs
+/// nothing, and works on every file system and for links that are replaced.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// What could not be applied for reasons outside of the file (a provider that is down) is tried again after this.
+const RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// What is followed.
+pub struct Follow {
+    pub path: PathBuf,
+    /// What was read last.
+    pub text: String,
+    /// For the log: `authorization configuration`.
+    pub what: &'static str,
+}
+
+/// How reloads went, for `/metrics` and `/readyz`.
+#[derive(Default)]
+pub struct Reloads {
+    succeeded: AtomicU64,
+    failed: AtomicU64,
+    last_success: AtomicU64,
+    last_failure: AtomicU64,
+    /// Of the text that is in use; empty where no file is.
+    hash: Mutex<String>,
+    /// Why the last reload was refused; nothing once one succeeds.
+    wrong: Mutex<Option<String>>,
+}
+
+/// What became of a reload.
+pub enum Applied {
+    Yes,
+    /// The file is wrong and will be until it changes.
+    Refused(String),
+    /// It may work later.
+    NotNow(String),
+}
+
+/// Until the shutdown. `apply` gets each new text once, and once more now and then where it could not be applied yet.
+pub async fn follow<F: Future<Output = Applied>>(
+    mut followed: Follow,
+    reloads: &Reloads,
+    apply: impl Fn(String) -> F,
+    shutdown: CancellationToken,
+) {
+    reloads.in_use(&followed.text);
+    let mut wait = LOOK_EVERY;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shutdown.cancelled() => return,
+        }
+        wait = LOOK_EVERY;
+        let text = match super::read(&followed.path) {
+            Ok(text) if text == followed.text => continue,
+            Ok(text) => text,
+            Err(error) => {
+                reloads.fail(followed.what, &error.to_string());
+                wait = RETRY_AFTER;
+                continue;
+            }
+        };
+        match apply(text.clone()).await {
+            Applied::Yes => {
+                reloads.succeed(&text);
+                tracing::info!(path = %followed.path.display(), "reloaded {}", followed.what);
+                followed.text = text;
+            }
+            Applied::Refused(why) => {
+                reloads.fail(followed.what, &why);
+                followed.text = text;
+            }
+            Applied::NotNow(why) => {
+                reloads.fail(followed.what, &why);
+                wait = RETRY_AFTER;
+            }
+        }
+    }
+}
+
+impl Reloads {
+    fn in_use(&self, text: &str) {
+        *self.hash.lock() = hash(text);
+    }
+
+    fn succeed(&self, text: &str) {
+        self.in_use(text);
+        self.succeeded.fetch_add(1, Ordering::Relaxed);
+        self.last_success.store(now(), Ordering::Relaxed);
+        *self.wrong.lock() = None;
+    }
+
+    fn fail(&self, what: &str, why: &str) {
+        tracing::error!(error = why, "cannot reload {what}; the old one stays in use");
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.last_failure.store(now(), Ordering::Relaxed);
+        *self.wrong.lock() = Some(why.to_owned());
+    }
+
+    /// Why the file on disk is not the one in use.
+    pub fn wrong(&self) -> Option<String> {
+        self.wrong.lock().clone()
+    }
+
+    /// `what` is `authentication` or `authorization`, `server` the hash of this server's identity.
+    pub fn render(&self, out: &mut String, what: &str, server: &str) {
+        let config = self.hash.lock().clone();
+        if config.is_empty() {
+            return;
+        }
+        let name = format!("apiserver_{what}_config_controller_automatic_reloads_total");
+        let help = format!(
+            "Total number of automatic reloads of {what} configuration split by status and apiserver identity."
+        );
+        head(out, &name, "counter", &help);
+        let counted = [("failure", &self.failed, &self.last_failure), ("success", &self.succeeded, &self.last_success)];
+        let labels = |status: &str| format!("apiserver_id_hash=\"{server}\",status=\"{status}\"");
+        let some = || counted.iter().filter(|(_, count, _)| count.load(Ordering::Relaxed) > 0);
+        for (status, count, _) in some() {
+            line(out, &name, &labels(status), count.load(Ordering::Relaxed));
+        }
+        let name = format!("apiserver_{what}_config_controller_automatic_reload_last_timestamp_seconds");
+        let help = format!(
+            "Timestamp of the last automatic reload of {what} configuration split by status and apiserver identity."
+        );
+        head(out, &name, "gauge", &help);
+        for (status, _, at) in some() {
+            line(out, &name, &labels(status), at.load(Ordering::Relaxed));
+        }
+        let name = format!("apiserver_{what}_config_controller_last_config_info");
+        let help = format!(
+            "Information about the last applied {what} configuration with hash as label, split by apiserver identity."
+        );
+        head(out, &name, "gauge", &help);
+        line(out, &name, &format!("apiserver_id_hash=\"{server}\",hash=\"{config}\""), 1);
+    }
+}
+
+/// As upstream shows one: `sha256:...`.
+pub fn hash(text: &str) -> String {
+    let hex: String = digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+fn now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
+}
