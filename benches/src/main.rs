@@ -71,6 +71,8 @@ enum Command {
     Kubectl,
     /// The dashboard in chromium with 30,000 pods: time to paint and to rows, frames, bytes, what a viewer costs the server.
     Dashboard {
+        #[arg(long, default_value_t = dashboard::PODS)]
+        pods: usize,
         /// How long each of the costs is watched.
         #[arg(long, default_value_t = dashboard::SECONDS)]
         seconds: u64,
@@ -106,7 +108,7 @@ fn main() -> anyhow::Result<()> {
                 dns::run().await?;
                 ingress::run().await?;
                 kubectl::run().await?;
-                dashboard::run(dashboard::SECONDS).await?;
+                dashboard::run(dashboard::PODS, dashboard::SECONDS).await?;
                 node::run(AT_ONCE).await?;
                 idle::run(idle::SECONDS).await?;
                 local_cluster::run().await?;
@@ -120,7 +122,7 @@ fn main() -> anyhow::Result<()> {
             Command::Proxy { services } => proxy::run(services).await,
             Command::Ingress => ingress::run().await,
             Command::Kubectl => kubectl::run().await,
-            Command::Dashboard { seconds } => dashboard::run(seconds).await,
+            Command::Dashboard { pods, seconds } => dashboard::run(pods, seconds).await,
             Command::Cluster => local_cluster::run().await,
             Command::Idle { seconds } => idle::run(seconds).await,
             Command::Node { at_once } => node::run(at_once).await,

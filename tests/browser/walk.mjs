@@ -1,6 +1,6 @@
 // Walks every view of the dashboard with a real browser.
 //
-//   node walk.mjs --url https://host:6443 (--code CODE | --token TOKEN) [--viewer TOKEN] [--pods N] [--shots FOLDER] [--only WORDS]
+//   node walk.mjs --url https://host:6443 (--code CODE | --token TOKEN) [--viewer TOKEN] [--pods N] [--shots FOLDER] [--only WORDS] [--tunnel SOCKET]
 //
 // The cluster has, in the namespace shop: the Deployment frontend (three replicas, its second revision) with a Service and an
 // Ingress, objects with hostile text (attack.mjs names them), the pod train-model-0 that fits no node, the NetworkPolicy only-frontend;
@@ -10,9 +10,12 @@ import assert from 'node:assert/strict';
 import { parseArgs } from 'node:util';
 import { attacks } from './attack.mjs';
 import { PATIENCE_MS, start } from './browser.mjs';
+import { tunnel } from './tunnel.mjs';
 
-const { values: options } = parseArgs({ options: { url: { type: 'string' }, code: { type: 'string' }, token: { type: 'string' }, viewer: { type: 'string' }, pods: { type: 'string', default: '0' }, shots: { type: 'string' }, chromium: { type: 'string' }, only: { type: 'string' } } });
+const { values: options } = parseArgs({ options: { url: { type: 'string' }, code: { type: 'string' }, token: { type: 'string' }, viewer: { type: 'string' }, pods: { type: 'string', default: '0' }, shots: { type: 'string' }, tunnel: { type: 'string' }, chromium: { type: 'string' }, only: { type: 'string' } } });
 assert(options.url && (options.code || options.token), 'walk.mjs needs --url and --code or --token');
+
+if (options.tunnel) await tunnel({ host: new URL(options.url).hostname, port: Number(new URL(options.url).port) }, { path: options.tunnel });
 
 const base = `${options.url.replace(/\/$/, '')}/dashboard/`;
 const { browser, faults, visitor, shot, accessible } = await start(options);
@@ -148,7 +151,8 @@ const steps = {
     await page.setViewportSize({ width: 1280, height: 800 });
   },
 
-  ...attacks({ page, browser, base, open, see, until, object, api, shot }),
+  // The mock, which signs in by a token, has no hostile objects and no server to attack.
+  ...(options.code ? attacks({ page, browser, base, open, see, until, object, api, shot }) : {}),
 
   async scale() {
     await open(object(...FRONTEND));

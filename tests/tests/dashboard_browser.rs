@@ -7,7 +7,7 @@ mod hostile_objects;
 mod on_node;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use on_node::{IMAGE, Node};
 use serde_json::{Value, json};
 use store::embedded::{Config, EmbeddedStore};
 use store::{Change, Expect, Store, Written};
+use tempfile::TempDir;
 
 /// The browser and its driver, as `scripts/install-tools test` installs them.
 const CHROMIUM: &str = "/usr/bin/chromium";
@@ -23,6 +24,7 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 const PODS: usize = 10_000;
 /// Of them so many are written to the store at once.
 const WRITES: usize = 1000;
+const TUNNEL_PATIENCE: Duration = Duration::from_secs(60);
 const WALK_PATIENCE: Duration = Duration::from_secs(900);
 
 #[test]
@@ -39,8 +41,12 @@ fn a_browser_walks_every_view() {
     let (url, code) = address.split_once("/dashboard/signin#code=").expect("an address with a code");
     let viewer = node.server.kubectl().ok(&["create", "token", "viewer", "-n", "shop"]);
     let shots = pictures();
-    let mut walk = node.server.beside("node");
-    walk.current_dir(folder).arg("walk.mjs").args(["--url", url, "--code", code, "--viewer", viewer.trim()]);
+    let tunnel = Tunnel::start(&node, folder, url);
+    // A network of its own, in which nothing comes and goes.
+    let mut walk = Command::new("unshare");
+    walk.args(["--net", "--", "sh", "-c", "ip link set lo up && exec node walk.mjs \"$@\"", "walk"]);
+    walk.current_dir(folder).args(["--url", url, "--code", code, "--viewer", viewer.trim()]);
+    walk.arg("--tunnel").arg(&tunnel.socket);
     walk.args(["--pods", &PODS.to_string(), "--chromium", CHROMIUM]).arg("--shots").arg(&shots);
     let (said, fine) = run(walk);
     eprintln!("{said}");
@@ -150,6 +156,38 @@ fn sign_in_address(node: &Node) -> String {
     let said = said.expect("knarr dashboard open starts");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     String::from_utf8_lossy(&said.stdout).trim().to_string()
+}
+
+/// From a socket in the file system to the node's network; ended when dropped.
+struct Tunnel {
+    child: Child,
+    socket: PathBuf,
+    _folder: TempDir,
+}
+
+impl Tunnel {
+    fn start(node: &Node, browser: &Path, url: &str) -> Tunnel {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("tunnel");
+        let (host, port) = url.trim_start_matches("https://").rsplit_once(':').expect("an address with a port");
+        let mut command = node.server.beside("node");
+        command.current_dir(browser).arg("tunnel.mjs").arg(&socket).args([host, port]);
+        let tunnel = Tunnel { child: command.spawn().expect("node starts"), socket, _folder: folder };
+        let until = Instant::now() + TUNNEL_PATIENCE;
+        while !tunnel.socket.exists() {
+            assert!(Instant::now() < until, "the tunnel is not there");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        tunnel
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Kept after the test: README and docs show some of them.

@@ -43,7 +43,7 @@ impl Bytes {
 
 impl Share {
     /// False, and nothing taken, where there is no room.
-    pub fn grow(&mut self, bytes: usize) -> bool {
+    fn grow(&mut self, bytes: usize) -> bool {
         let max = self.bytes.max;
         let room = |taken: usize| taken.checked_add(bytes).filter(|taken| *taken <= max);
         let grown = self.bytes.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
@@ -51,6 +51,10 @@ impl Share {
             self.taken += bytes;
         }
         grown
+    }
+
+    pub fn taken(&self) -> usize {
+        self.taken
     }
 
     pub fn shrink(&mut self, bytes: usize) {

@@ -233,12 +233,11 @@ impl Table {
 impl State {
     /// False, and nothing done, where there is no room.
     fn insert(&mut self, key: &str, row: &Arc<Row>) -> bool {
-        if !self.share.grow(row.bytes) {
+        let replaced = self.rows.get(key).map_or(0, |old| old.bytes);
+        if !self.share.set(self.share.taken() - replaced + row.bytes) {
             return false;
         }
-        if let Some(old) = self.rows.insert(key.to_string(), row.clone()) {
-            self.share.shrink(old.bytes);
-        }
+        self.rows.insert(key.to_string(), row.clone());
         true
     }
 }
