@@ -30,7 +30,7 @@ export function attacks({ page, browser, base, open, see, until, object, api, sh
         'list?r=/v1/events&ns=shop&q=onerror', 'list?r=example.com/v1/hostiles&ns=shop',
         object('example.com/v1/hostiles', 'one'), object('example.com/v1/hostiles', 'one', 'yaml'), object('example.com/v1/hostiles', 'one', 'why'),
         object('/v1/pods', 'hostile'), object('/v1/pods', 'hostile', 'yaml'), object('/v1/pods', 'hostile-image'), object('/v1/pods', 'hostile-image', 'why'),
-        object('/v1/pods', 'hostile-status'), object('/v1/pods', 'hostile-status', 'why'),
+        object('/v1/pods', 'hostile-status'),
         object('rbac.authorization.k8s.io/v1/rolebindings', 'hostile'), object('apps/v1/deployments', 'frontend'), 'search?q=onerror', '',
       ];
       for (const path of pages) await harmless(path);
