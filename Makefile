@@ -75,7 +75,7 @@ licences:
 advisories:
 	@scripts/check-advisories
 
-bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
+bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, dashboard, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
 	@scripts/build-page
 	$(CARGO) build --release --locked -p knarr

@@ -6,6 +6,7 @@
 mod api;
 mod cluster;
 mod controllers;
+mod dashboard;
 mod dns;
 mod idle;
 mod ingress;
@@ -68,6 +69,14 @@ enum Command {
     Ingress,
     /// `kubectl get pods` by ours and by the real one, 100 pods.
     Kubectl,
+    /// The dashboard in chromium with 30,000 pods: time to paint and to rows, frames, bytes, what a viewer costs the server.
+    Dashboard {
+        #[arg(long, default_value_t = dashboard::PODS)]
+        pods: usize,
+        /// How long each of the costs is watched.
+        #[arg(long, default_value_t = dashboard::SECONDS)]
+        seconds: u64,
+    },
     /// `knarr cluster create` with three nodes, until pods on all of them answer on their Service's address. Needs root.
     Cluster,
     /// What a cluster of one node with ten pods costs while nothing happens. Needs root.
@@ -99,6 +108,7 @@ fn main() -> anyhow::Result<()> {
                 dns::run().await?;
                 ingress::run().await?;
                 kubectl::run().await?;
+                dashboard::run(dashboard::PODS, dashboard::SECONDS).await?;
                 node::run(AT_ONCE).await?;
                 idle::run(idle::SECONDS).await?;
                 local_cluster::run().await?;
@@ -112,6 +122,7 @@ fn main() -> anyhow::Result<()> {
             Command::Proxy { services } => proxy::run(services).await,
             Command::Ingress => ingress::run().await,
             Command::Kubectl => kubectl::run().await,
+            Command::Dashboard { pods, seconds } => dashboard::run(pods, seconds).await,
             Command::Cluster => local_cluster::run().await,
             Command::Idle { seconds } => idle::run(seconds).await,
             Command::Node { at_once } => node::run(at_once).await,

@@ -4,6 +4,9 @@
 #[path = "support/dashboard.rs"]
 mod dashboard;
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, Stdio};
+
 use dashboard::{COOKIE, Live, Page, until};
 use futures::SinkExt;
 use serde_json::{Value, json};
@@ -199,14 +202,134 @@ async fn foreign_pages_and_changed_cookies_are_refused() {
 async fn sessions_outlive_a_restart_and_disabled_means_gone() {
     let mut server = Server::start_api(&[]).unwrap();
     let admin = administrator(&server).await;
+    let gone = administrator(&server).await;
+    let out = gone.client.with_header("x-knarr-csrf", &gone.csrf).delete("/dashboard/api/session").await.unwrap();
+    assert_eq!(out.code, 204);
     server.kill().unwrap();
     server.restart().unwrap();
     let client = server.anonymous().unwrap().with_header("cookie", &admin.cookie);
     let reply = client.get("/dashboard/api/session").await.unwrap();
     assert_eq!((reply.code, reply.json()["csrf"].clone()), (200, json!(admin.csrf)));
+    // Signed out is signed out, whatever was forgotten: all servers read it off the store that they share.
+    let copied = server.anonymous().unwrap().with_header("cookie", &gone.cookie);
+    assert_eq!(copied.get("/dashboard/api/session").await.unwrap().code, 401);
     drop(server);
     let server = Server::start_api(&["--disable=dashboard"]).unwrap();
     assert_eq!(server.client().unwrap().get("/dashboard/").await.unwrap().code, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_answer_can_be_framed_or_kept() {
+    let server = Server::start_api(&[]).unwrap();
+    let admin = administrator(&server).await;
+    for path in [
+        "",
+        "no/such/page",
+        "no.such.file",
+        "api/session",
+        "api/no-such",
+        "k8s/api/v1/nodes",
+        "k8s/no/such",
+        "k8s/healthz",
+    ] {
+        let reply = admin.get(path).await;
+        let policy = reply.headers["content-security-policy"].to_str().unwrap();
+        assert!(policy.contains("frame-ancestors 'none'") && policy.contains("default-src 'none'"), "{path}: {policy}");
+        assert_eq!(reply.headers["x-frame-options"], "DENY", "{path}");
+        assert_eq!(reply.headers["cross-origin-resource-policy"], "same-origin", "{path}");
+        assert!(reply.headers["cache-control"].to_str().unwrap().contains("no-"), "{path}");
+        assert!(!reply.headers.contains_key("access-control-allow-origin"), "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_user_of_the_machine_gets_nothing() {
+    let server = Server::start_api(&[]).unwrap();
+    let mut alone = Alone::start(&server);
+    // Everybody here can connect, and see what runs with which words; the code is in neither.
+    let words = std::fs::read(format!("/proc/{}/cmdline", alone.child.id())).unwrap();
+    assert!(!String::from_utf8_lossy(&words).contains(&alone.code));
+    for path in ["api/session", "api/resources", "k8s/api/v1/secrets", "api/search?q=x"] {
+        assert_eq!(alone.ask("GET", path, "", "").0, 401, "{path}");
+    }
+    assert_eq!(alone.ask("POST", "api/codes", "", "{}").0, 401, "who the process is does not count for who connects");
+    assert_eq!(alone.ask("POST", "api/session", "", r#"{"code":"guess"}"#).0, 401);
+    assert_eq!(alone.ask("POST", "api/session", "", r#"{"clientCertificate":true}"#).0, 401);
+    // The code is good once: whoever comes second is not signed in, and it shows.
+    let code = json!({"code": alone.code}).to_string();
+    let (signed_in, cookie) = alone.ask("POST", "api/session", "", &code);
+    assert_eq!(signed_in, 201);
+    assert_eq!(alone.ask("POST", "api/session", "", &code).0, 401);
+    assert_eq!(alone.ask("GET", "api/session", &cookie, "").0, 200);
+    // Whoever takes the port over is given a cookie that means nothing, there or anywhere.
+    let port = alone.port;
+    alone.stop();
+    let next = Alone::start(&server);
+    assert_eq!(next.ask("GET", "api/session", &cookie, "").0, 401, "port {port}");
+    let client = server.anonymous().unwrap().with_header("cookie", &cookie);
+    assert_eq!(client.get("/dashboard/api/session").await.unwrap().code, 401);
+    // What a server keeps is its own user's alone.
+    for name in ["tls/sa.key", "admin.kubeconfig"] {
+        let path = server.data_dir().join(name);
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+    }
+    let world = Command::new(testkit::server::binary().unwrap())
+        .args(["dashboard", "--address=0.0.0.0:0", "--kubeconfig"])
+        .arg(server.kubeconfig())
+        .output()
+        .unwrap();
+    assert!(!world.status.success() && String::from_utf8_lossy(&world.stderr).contains("to this machine alone"));
+}
+
+/// `knarr dashboard`, beside a cluster that is asked with its administrator's kubeconfig. Ended when dropped.
+struct Alone {
+    child: Child,
+    port: u16,
+    code: String,
+}
+
+impl Alone {
+    fn start(server: &Server) -> Alone {
+        let mut command = Command::new(testkit::server::binary().unwrap());
+        command.args(["dashboard", "--address=127.0.0.1:0", "--kubeconfig"]).arg(server.kubeconfig());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit("http://").next().unwrap();
+        let (address, code) = address.split_once("/dashboard/signin#code=").unwrap_or_else(|| panic!("{line}"));
+        let port = address.rsplit(':').next().unwrap().parse().unwrap();
+        Alone { child, port, code: code.to_string() }
+    }
+
+    /// As any program of this machine: the code of the answer, and its cookie.
+    fn ask(&self, method: &str, path: &str, cookie: &str, body: &str) -> (u16, String) {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let head = format!(
+            "{method} /dashboard/{path} HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nCookie: {cookie}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.port,
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("{answer}"));
+        let set = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap_or_default();
+        (code, set.split(';').next().unwrap_or_default().to_string())
+    }
+
+    fn stop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

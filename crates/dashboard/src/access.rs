@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinery::status::Status;
@@ -50,4 +51,10 @@ pub trait Access: Send + Sync + 'static {
 
     /// Whether a client certificate signs in here.
     fn takes_certificates(&self) -> bool;
+
+    /// Remembers, where other servers know the same sessions, that one was signed out; at least for that long.
+    async fn sign_out(&self, session: &str, lifetime: Duration) -> Result<(), Status>;
+
+    /// Whether it was, at whichever server.
+    async fn is_signed_out(&self, session: &str) -> Result<bool, Status>;
 }

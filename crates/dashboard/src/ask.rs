@@ -28,6 +28,17 @@ pub(crate) async fn ask(
     accept: HeaderValue,
     body: Option<&Value>,
 ) -> Result<Value, Status> {
+    ask_for(client, method, path, accept, body).await
+}
+
+/// The same, read as whatever is wanted.
+pub(crate) async fn ask_for<T: serde::de::DeserializeOwned>(
+    client: &kube::Client,
+    method: Method,
+    path: &str,
+    accept: HeaderValue,
+    body: Option<&Value>,
+) -> Result<T, Status> {
     let answer = send(client, method, path, accept, body).await?;
     let bytes = collect(answer.into_body()).await?;
     serde_json::from_slice(&bytes)

@@ -68,20 +68,21 @@ fn nodes(lists: &[Listed], usages: &Usages) -> Vec<Value> {
     shown
 }
 
+fn since(row: &Row) -> &str {
+    row.problem.as_ref().map(|problem| problem.since.as_str()).unwrap_or_default()
+}
+
 /// The worst first, of those the one that has been so for longest.
 fn unhealthy(lists: &[Listed]) -> Vec<Value> {
     let mut found: Vec<(&Listed, &Arc<Row>)> = Vec::new();
     for list in lists {
         found.extend(list.rows.iter().filter(|row| row.health >= Health::Warning).map(|row| (list, row)));
     }
-    found.sort_by(|(_, one), (_, other)| {
-        let since = |row: &Row| row.problem.as_ref().map(|problem| problem.since.clone()).unwrap_or_default();
-        other.health.cmp(&one.health).then_with(|| since(one).cmp(&since(other)))
-    });
+    found.sort_by(|(_, one), (_, other)| other.health.cmp(&one.health).then_with(|| since(one).cmp(since(other))));
     found.truncate(UNHEALTHY_MAX);
     let shown = found.into_iter().map(|(list, row)| {
         let problem = row.problem.as_ref();
-        let since = problem.map(|problem| problem.since.as_str()).filter(|since| !since.is_empty());
+        let since = Some(since(row)).filter(|since| !since.is_empty());
         json!({
             "kind": list.name, "group": list.kind.group, "version": list.kind.version, "resource": list.kind.resource,
             "namespace": row.namespace, "name": row.name, "health": row.health,

@@ -95,6 +95,9 @@ impl Dashboard {
     }
 
     pub(crate) async fn open(&self, session: Session, connection: &Connection) -> Result<SignedIn, Status> {
+        if self.access.is_signed_out(&session.id).await? {
+            return Err(Status::unauthorized());
+        }
         let user = self.access.identify(&session.credential).await?;
         let client = self.access.client(&session.credential, &user, connection)?;
         Ok(SignedIn { session, user, client })
@@ -196,8 +199,12 @@ impl Dashboard {
     async fn sign_out(&self, connection: &Connection, parts: &Parts) -> Result<Response<Body>, Status> {
         // Whoever has no session any more is signed out, too.
         if self.sessions.of(&parts.headers, Timestamp::now()).is_some() {
-            let signed_in = self.signed_in(connection, parts).await?;
-            self.sessions.end(&signed_in.session, Timestamp::now());
+            let session = self.signed_in(connection, parts).await?.session;
+            let now = Timestamp::now();
+            self.sessions.has_room(now)?;
+            // First for everybody: what fails can then be tried again.
+            self.access.sign_out(&session.id, session.remains(now)).await?;
+            self.sessions.end(&session, now);
         }
         let mut answer = Response::new(full(""));
         *answer.status_mut() = StatusCode::NO_CONTENT;

@@ -1,9 +1,11 @@
 //! Sessions: who has signed in, sealed into a cookie that only the cluster's servers can read or make.
 //!
-//! Nothing is kept here for a session but, until it would have ended anyway, that it was signed out. A token is checked
-//! again with every request, so that it ends when the API says so, and never leaves the server in clear.
+//! Nothing is kept for a session but, until it would have ended anyway, that it was signed out: here, and for the other servers
+//! by `Access`. A token is checked again with every request, so that it ends when the API says so, and never leaves the server
+//! in clear.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -36,6 +38,13 @@ pub(crate) struct Session {
     pub credential: Credential,
     /// Seconds since 1970.
     pub expires: i64,
+}
+
+impl Session {
+    /// How long it would be good for.
+    pub fn remains(&self, now: Timestamp) -> Duration {
+        Duration::from_secs(u64::try_from(self.expires - now.as_second()).unwrap_or(0))
+    }
 }
 
 pub(crate) struct Sessions {
@@ -100,14 +109,22 @@ impl Sessions {
         ring::hmac::verify(&self.csrf, session.id.as_bytes(), &shown).is_ok()
     }
 
-    /// A copy of the cookie that somebody kept is good for nothing from now on, at this server.
+    /// Whether one more can be signed out. Nobody fills memory and store by signing in and out.
+    pub fn has_room(&self, now: Timestamp) -> Result<(), Status> {
+        let mut ended = self.ended.lock();
+        if ended.len() >= ENDED_MAX {
+            ended.retain(|_, expires| *expires > now.as_second());
+        }
+        if ended.len() < ENDED_MAX {
+            return Ok(());
+        }
+        Err(Status::too_many_requests(format!("{ENDED_MAX} sessions were signed out already: try again later"), 60))
+    }
+
+    /// A copy of the cookie that somebody kept is good for nothing from now on.
     pub fn end(&self, session: &Session, now: Timestamp) {
         let mut ended = self.ended.lock();
         ended.retain(|_, expires| *expires > now.as_second());
-        if ended.len() >= ENDED_MAX {
-            tracing::warn!(sessions_max = ENDED_MAX, "forgetting a signed-out session: too many were signed out");
-            ended.pop_first();
-        }
         ended.insert(session.id.clone(), session.expires);
     }
 
@@ -174,8 +191,21 @@ mod tests {
             "another server, same secret"
         );
         assert_eq!(Sessions::new(&[2; 32]).of(&headers, at(1000)), None, "another cluster");
+        assert_eq!(session.remains(at(1001)), Duration::from_secs(3999));
         sessions.end(&session, at(1001));
         assert_eq!(sessions.of(&headers, at(1002)), None, "signed out");
+        assert_eq!(session.remains(at(9000)), Duration::ZERO);
+    }
+
+    #[test]
+    fn as_many_are_signed_out_as_can_be_remembered() {
+        let sessions = Sessions::new(&[1; 32]);
+        for number in 0..ENDED_MAX {
+            sessions.has_room(at(0)).unwrap();
+            sessions.ended.lock().insert(number.to_string(), 100);
+        }
+        assert_eq!(sessions.has_room(at(99)).unwrap_err().code, 429);
+        sessions.has_room(at(100)).unwrap();
     }
 
     #[test]

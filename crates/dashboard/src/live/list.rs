@@ -1,5 +1,6 @@
 //! A virtual list: only the window that is looked at is sent, and only when it is another.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use machinery::selector::LabelSelector;
@@ -11,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 use super::{Asked, Context};
 use crate::kinds::Kind;
 use crate::table::Look;
-use crate::table::row::Facts;
+use crate::table::row::{Facts, Row};
 use crate::table::view::{Usages, Wanted, view, words};
 
 /// At most so often a window is sent.
@@ -96,12 +97,14 @@ fn usage_of(kind: &Kind) -> Option<Kind> {
 }
 
 pub(super) fn usages(look: Option<&Look>) -> Usages {
-    let rows = look.map(|look| look.rows().1).unwrap_or_default();
-    let known = rows.iter().filter_map(|row| match row.facts {
+    look.map(|look| look.rows().1).unwrap_or_default().into_iter().filter_map(used).collect()
+}
+
+fn used(row: Arc<Row>) -> Option<(String, (f64, f64))> {
+    match row.facts {
         Facts::Usage { cpu, memory } => Some((row.key(), (cpu, memory))),
         _ => None,
-    });
-    known.collect()
+    }
 }
 
 /// What the page was told last.
@@ -130,7 +133,11 @@ impl Said {
         if !complete && rows.is_empty() {
             return frames;
         }
-        let usages = usages(usage);
+        let by_usage = asked
+            .sort
+            .as_ref()
+            .is_some_and(|sort| ["cpu", "memory"].iter().any(|name| sort.column.eq_ignore_ascii_case(name)));
+        let mut usages = if by_usage { usages(usage) } else { Usages::new() };
         let wanted = Wanted {
             labels,
             words: words(&asked.text),
@@ -139,6 +146,9 @@ impl Said {
             count: asked.count,
         };
         let window = view(&rows, &columns, &usages, &wanted);
+        if let Some(look) = usage.filter(|_| !by_usage) {
+            usages = look.find(window.rows.iter().map(|row| row.key())).filter_map(used).collect();
+        }
         let shown: Vec<Value> = window.rows.iter().map(|row| row.shown(usages.get(&row.key()).copied())).collect();
         let mut frame = json!({
             "total": rows.len(), "matching": window.matching, "from": window.from, "rows": shown, "complete": complete,

@@ -8,11 +8,10 @@ use std::time::Duration;
 use futures::StreamExt;
 use http::{HeaderValue, Method};
 use machinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::row::{Column, Row, each};
+use super::page::{Event, Keyed, Page, Slim};
 use super::{ROWS_MAX, Table};
-use crate::kinds::Kind;
 
 const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io,application/json");
 /// What nobody can watch.
@@ -80,28 +79,23 @@ async fn list(client: &kube::Client, table: &Table) -> Result<String, Status> {
             ("fieldSelector", &table.fields),
             ("continue", &next),
         ]);
-        let page = crate::ask::ask(client, Method::GET, &format!("{path}?{query}"), accept(table), None).await?;
+        let mut page: Page =
+            crate::ask::ask_for(client, Method::GET, &format!("{path}?{query}"), accept(table), None).await?;
         if columns.is_empty() {
-            columns = columns_of(&page);
+            columns = page.columns();
         }
-        let page_rows: Vec<(String, Arc<Row>)> =
-            rows_of(&table.kind, &page).map(|row| (row.key(), Arc::new(row))).collect();
-        next = page["metadata"]["continue"].as_str().unwrap_or_default().to_string();
+        let revision = page.list_revision().to_string();
+        next = page.next().to_string();
+        let page_rows = page.into_rows(&table.kind);
         if !next.is_empty() {
-            table.show_first(&columns, &page_rows);
+            table.show_first(&columns, &page_rows)?;
         }
         rows.extend(page_rows);
         if rows.len() > ROWS_MAX {
             return Err(Status::too_large(format!("this list has more than {ROWS_MAX} objects: choose a namespace")));
         }
         if next.is_empty() {
-            let revision = page["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
-            table.change(|state| {
-                state.columns = Arc::new(columns);
-                state.rows = rows;
-                state.synced = true;
-                state.problem = None;
-            });
+            table.replace(columns, rows)?;
             return Ok(revision);
         }
     }
@@ -120,74 +114,42 @@ async fn watch(client: &kube::Client, table: &Table, revision: &mut String) -> R
     let mut lines = pin!(crate::body::lines(answer.into_body(), EVENT_BYTES_MAX));
     while let Some(line) = lines.next().await {
         let line = line.map_err(|error| Status::unavailable(format!("the watch broke: {error}")))?;
-        let event: Value = serde_json::from_slice(&line)
-            .map_err(|error| Status::unavailable(format!("the watch sent no JSON: {error}")))?;
-        apply(table, &event, revision)?;
+        apply(table, &line, revision)?;
     }
     Ok(())
 }
 
-fn apply(table: &Table, event: &Value, revision: &mut String) -> Result<(), Status> {
-    let object = &event["object"];
-    let kind = event["type"].as_str().unwrap_or_default();
-    if kind == "ERROR" {
-        let code = object["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
-        return Err(Status::new(code, "Expired", object["message"].as_str().unwrap_or_default()));
+fn apply(table: &Table, line: &[u8], revision: &mut String) -> Result<(), Status> {
+    let broken = |error: serde_json::Error| Status::unavailable(format!("the watch sent no JSON: {error}"));
+    let event: Event = serde_json::from_slice(line).map_err(broken)?;
+    if event.kind == "ERROR" {
+        let said: Value = serde_json::from_str(event.object.get()).map_err(broken)?;
+        let code = said["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
+        return Err(Status::new(code, "Expired", said["message"].as_str().unwrap_or_default()));
     }
-    let newest = |object: &Value| object["metadata"]["resourceVersion"].as_str().map(str::to_owned);
-    let first = each(&object["rows"]).next().map(|row| &row["object"]);
-    if let Some(seen) = first.and_then(newest).or_else(|| newest(object)).filter(|seen| !seen.is_empty()) {
+    let (seen, rows) = told(table, event.object.get()).map_err(broken)?;
+    if !seen.is_empty() {
         *revision = seen;
     }
-    match kind {
-        "BOOKMARK" => return Ok(()),
-        "ADDED" | "MODIFIED" | "DELETED" => {}
+    match event.kind.as_str() {
+        "BOOKMARK" => {}
+        "ADDED" | "MODIFIED" => table.put(rows),
+        "DELETED" => table.remove(&rows),
         // A server that answers a watch with a list cannot watch.
         _ => return Err(Status::method_not_allowed()),
     }
-    let rows: Vec<Row> = match object["kind"] == "Table" {
-        true => rows_of(&table.kind, object).collect(),
-        false => vec![plain(&table.kind, object)],
-    };
-    table.change(|state| {
-        for row in rows {
-            match kind {
-                "DELETED" => _ = state.rows.remove(&row.key()),
-                _ if state.rows.len() < ROWS_MAX => _ = state.rows.insert(row.key(), Arc::new(row)),
-                _ => state.problem = Some(Status::too_large(format!("this list has more than {ROWS_MAX} objects"))),
-            }
-        }
-    });
     Ok(())
 }
 
-fn columns_of(page: &Value) -> Vec<Column> {
-    if page["kind"] != "Table" {
-        let column =
-            |name: &str| Column { name: name.into(), kind: "string".into(), priority: 0, description: String::new() };
-        return vec![column("Name"), column("Age")];
+/// The revision and the rows of an event: a table, or the object itself from a server that prints none.
+fn told(table: &Table, text: &str) -> Result<(String, Vec<Keyed>), serde_json::Error> {
+    if let Ok(page) = serde_json::from_str::<Page>(text)
+        && page.is_table()
+    {
+        return Ok((page.revision().to_string(), page.into_rows(&table.kind)));
     }
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    each(&page["columnDefinitions"])
-        .map(|column| Column {
-            name: text(&column["name"]),
-            kind: text(&column["type"]),
-            priority: column["priority"].as_i64().unwrap_or(0),
-            description: text(&column["description"]),
-        })
-        .collect()
-}
-
-/// A server that prints no tables answers with the objects themselves.
-fn rows_of<'a>(kind: &'a Kind, page: &'a Value) -> impl Iterator<Item = Row> + 'a {
-    let printed = each(&page["rows"]).map(move |row| {
-        let cells = row["cells"].as_array().cloned().unwrap_or_default();
-        Row::new(kind, &row["object"], cells)
-    });
-    printed.chain(each(&page["items"]).map(move |object| plain(kind, object)))
-}
-
-fn plain(kind: &Kind, object: &Value) -> Row {
-    let meta = &object["metadata"];
-    Row::new(kind, object, vec![json!(meta["name"]), json!(meta["creationTimestamp"])])
+    let object: Slim = serde_json::from_str(text)?;
+    let revision = object.0["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_string();
+    let row = object.into_row(&table.kind);
+    Ok((revision, vec![(row.key(), Arc::new(row))]))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use machinery::quantity::Quantity;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::health::{self, Health, Problem};
@@ -15,7 +15,8 @@ const TEXT_BYTES_MAX: usize = 512;
 /// So many texts of an object can be found.
 const TEXTS_MAX: usize = 48;
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Column {
     pub name: String,
     #[serde(rename = "type")]
@@ -52,6 +53,8 @@ pub(crate) struct Row {
     pub facts: Facts,
     /// All that can be found, in small letters.
     pub lower: String,
+    /// About how much memory it takes.
+    pub bytes: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -96,9 +99,30 @@ impl Row {
             facts: facts(kind, object),
             cells: cells.into_iter().map(cut).collect(),
             lower: String::new(),
+            bytes: 0,
         };
         row.lower = row.lower_text();
+        row.bytes = row.weight();
         row
+    }
+
+    /// Texts are told exactly, what they stand in by a rule of thumb.
+    fn weight(&self) -> usize {
+        const EACH: usize = size_of::<String>() + 16;
+        let texts = self.texts.iter().map(|(_, text)| text.len() + EACH);
+        let labels = self.labels.iter().map(|(key, value)| key.len() + value.len() + 2 * EACH);
+        let cells = self.cells.iter().map(|cell| cell.as_str().map_or(0, str::len) + EACH);
+        let facts = match &self.facts {
+            Facts::None | Facts::Usage { .. } => 0,
+            Facts::Pod { node, .. } => node.len(),
+            // As JSON in memory: some times its text.
+            Facts::Node(value) | Facts::Event(value) => 4 * value.to_string().len(),
+        };
+        let problem = self.problem.as_ref().map_or(0, |one| one.reason.len() + one.message.len() + one.since.len());
+        // Its key in the table once more.
+        let names = self.uid.len() + 2 * (self.namespace.len() + self.name.len()) + self.created.len();
+        let parts = texts.chain(labels).chain(cells).sum::<usize>();
+        size_of::<Row>() + EACH + names + self.lower.len() + parts + facts + problem
     }
 
     pub fn key(&self) -> String {

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use dashboard::body::{Body, full};
@@ -22,11 +23,14 @@ use kube_apiserver::serve::Peer;
 use machinery::status::Status;
 use reconcile::{Caches, Shutdown};
 use serde_json::{Value, json};
+use store::{Change, Expect, StoreError};
 
 use super::AGENT;
 use super::insight::{History, Plugins, Policies};
 
 const PATH: &str = "/dashboard";
+/// A server whose clock is behind may take a session for good for so much longer.
+const CLOCKS_APART: Duration = Duration::from_secs(300);
 
 /// What the server knows of itself.
 pub struct Config<'a> {
@@ -182,6 +186,29 @@ impl Access for Local {
     fn takes_certificates(&self) -> bool {
         true
     }
+
+    async fn sign_out(&self, session: &str, lifetime: Duration) -> Result<(), Status> {
+        // It is no object of the API: nobody but the servers of the cluster reads or changes it, and it goes by itself.
+        let put = Change::Put { value: "{}".into(), ttl: Some(lifetime + CLOCKS_APART) };
+        let written = self.app.cache.store().write_if(&signed_out(session), Expect::Absent, put).await;
+        written.map(|_| ()).map_err(unreachable_store)
+    }
+
+    async fn is_signed_out(&self, session: &str) -> Result<bool, Status> {
+        let entry = self.app.cache.store().get(&signed_out(session)).await;
+        entry.map(|entry| entry.is_some()).map_err(unreachable_store)
+    }
+}
+
+/// Where it stands that a session was signed out. Whoever reads the store learns nothing to sign in with.
+fn signed_out(session: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, session.as_bytes());
+    let text: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("/registry/knarr.dev/dashboard/signed-out/{text}")
+}
+
+fn unreachable_store(error: StoreError) -> Status {
+    Status::unavailable(format!("cannot tell which sessions were signed out: {error}"))
 }
 
 fn shown(user: User) -> dashboard::User {

@@ -6,7 +6,7 @@ export interface LogLine { source: number; time: string; text: string; order: nu
 
 export const LINES_MAX = 50_000;
 /** How much of a line without an end is kept while the rest of it passes by. */
-const TAIL_MAX = LINE_MAX * 2;
+const TAIL_MAX = LINE_MAX;
 
 /** Cuts a stream into lines; what a line has beyond the bound is counted, not kept. */
 export class Splitter {

@@ -48,10 +48,10 @@ export function cell(value: unknown): string {
 // Colours and cursor moves of terminals say nothing in a log; what else looks like an escape is shown.
 const ANSI = /\u001b\[[0-9;:]*[mK]/g;
 
+/** Room for how much was cut off already: a line that is cut twice would say only how much the second time. */
+const COUNT_MAX = 64;
+
 /** One line of a log: colours away, everything else visible, bounded. */
 export function logLine(text: string): string {
-  const raw = text.length > LINE_MAX * 2 ? text.slice(0, LINE_MAX * 2) : text;
-  const lost = text.length - raw.length;
-  const line = t(raw.replace(ANSI, '').replace(/\r$/, ''), LINE_MAX);
-  return lost > 0 ? `${line} … (+${lost} characters)` : line;
+  return t(text.replace(ANSI, '').replace(/\r$/, ''), LINE_MAX + COUNT_MAX);
 }
