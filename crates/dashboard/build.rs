@@ -1,5 +1,5 @@
 //! Packs the page that npm has built (`web/dist`) into the program: each file compressed once, here. Without it the
-//! crate still builds, with one page that says what is missing.
+//! crate still builds, with one page that says what is missing. A page that is being built is waited for.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     // A folder that is not there is looked for at every build: cargo cannot watch it.
     println!("cargo:rerun-if-changed={}", dist.display());
+    wait_for_page(&here.join("web/.page-lock"));
     let mut files = Vec::new();
     if dist.join("index.html").is_file() {
         collect(&dist, &dist, &mut files);
@@ -29,6 +30,13 @@ fn main() {
     }
     table.push_str("];\n");
     std::fs::write(out.join("files.rs"), table).expect("OUT_DIR can be written");
+}
+
+/// `scripts/build-page` holds the lock while it builds, beside all that is compiled before this crate.
+fn wait_for_page(lock: &Path) {
+    // Nobody has built a page here yet.
+    let Ok(lock) = std::fs::File::open(lock) else { return };
+    lock.lock_shared().expect("a file can be locked");
 }
 
 fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) {

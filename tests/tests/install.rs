@@ -190,9 +190,7 @@ fn a_service_is_installed_changed_and_taken_away() {
         host.machine.shell(&format!("find /sys/fs/cgroup -path '*/{}/kubepods*'", host.machine.name())).unwrap();
     assert_eq!(groups, "");
     assert_eq!(host.traces(), "");
-    let share = host
-        .machine
-        .shell("find /usr/local/share /var/log/pods /var/log/containers -name '*knarr*' -o -name '*hello*'");
+    let share = host.machine.shell("find /usr/local/share /var/log -name '*knarr*' -o -name '*hello*'");
     assert_eq!(share.unwrap(), "");
     // Once more finds nothing to do.
     host.ok(&format!("{program} uninstall --yes"));
@@ -216,6 +214,7 @@ fn another_root_is_filled_and_nothing_is_started() {
     assert_eq!(std::fs::read_link(link).unwrap(), PathBuf::from("knarr"));
     host.ok(&format!("{program} uninstall --yes --root {root}"));
     assert_eq!(host.machine.shell(&format!("find {root} -type f -o -type l")).unwrap(), "");
+    assert_eq!(host.machine.shell(&format!("ls {root}/usr/local/share")).unwrap().trim(), "man");
     assert_eq!(host.calls(), "");
 
     // Where nobody manages services, it says what to run.

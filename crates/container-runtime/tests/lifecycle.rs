@@ -33,6 +33,21 @@ async fn a_container_runs_writes_and_ends() {
     assert_eq!(std::fs::read_dir(world.folder.path().join("root/sandboxes")).unwrap().count(), 0);
 }
 
+/// On machines of systemd all mounts are shared, also the one that a chroot is on.
+#[test]
+fn a_container_runs_in_a_chroot_on_shared_mounts() {
+    let root = tempfile::tempdir().unwrap();
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-ec", "mount --make-rshared /; mount --rbind / $0; exec chroot $0 $@"])
+        .arg(root.path())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "a_container_runs_writes_and_ends", "a_pod_can_have_users_of_its_own"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("test result: ok. 2 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ends_are_told_as_they_were() {
     let world = World::new().await;

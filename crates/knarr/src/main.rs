@@ -54,6 +54,7 @@ use std::io::IsTerminal;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 // musl's own allocator is several times slower, and others keep memory that was freed.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,6 +1,7 @@
 //! What the kernel offers, with the unsafe calls kept here: cgroups, mounts, namespaces, paths that cannot climb out.
 
 pub mod cgroup;
+pub mod chroot;
 pub mod fd_passing;
 pub mod file;
 pub mod mount;

@@ -17,8 +17,6 @@ use crate::{Hub, Machine, Place};
 const MOUNTS: &str = r#"
 set -e
 root=$OWN/root
-# Nothing can be made the root of a container while the mount below the root of this shell is shared.
-mount --make-rprivate /
 mkdir -p "$root" "$OWN/upper" "$OWN/work" "$OWN/tmp" "$ARCHIVES"
 mount -t overlay knarr-test -o "lowerdir=$LOWER,upperdir=$OWN/upper,workdir=$OWN/work" "$root"
 mount --rbind /proc "$root/proc"

@@ -92,6 +92,7 @@ fn create(
     // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
     // has nothing to clean up.
     linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("make mount namespace: {error}"))?;
+    linux::chroot::make_root_pivotable().map_err(|error| format!("leave the chroot that knarr runs in: {error}"))?;
     crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
         .map_err(|error| format!("mount root file system: {error}"))?;
     linux::process::new_session_keyring().map_err(|error| format!("leave the keys of the host's session: {error}"))?;

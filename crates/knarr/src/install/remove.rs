@@ -172,6 +172,10 @@ fn remove_logs(pods: &BTreeSet<String>) -> anyhow::Result<()> {
             std::fs::remove_file(entry.path()).with_context(|| format!("remove {}", entry.path().display()))?;
         }
     }
+    for folder in [links, logs] {
+        // One that is not empty is another's.
+        let _ = std::fs::remove_dir(folder);
+    }
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! `knarr uninstall`: the service, its pods and its files are gone; what knarr did not make stays.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
@@ -31,7 +32,10 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     require_root("uninstall")?;
     let place = Place::new(&flags.root);
     let node = node(&place, &flags)?;
-    check_clusters(&flags, &node)?;
+    // Those of this machine have nothing to do with another root.
+    if place.is_here() {
+        check_clusters(&flags, &node)?;
+    }
     if !flags.yes {
         confirm(&flags, &node)?;
     }
@@ -135,7 +139,8 @@ fn remove_files(place: &Place) -> anyhow::Result<()> {
     for role in ROLES {
         files.extend([place.unit(role), place.environment(role)]);
     }
-    files.extend(crate::texts::all()?.into_iter().map(|(file, _)| place.share().join(file)));
+    let texts: Vec<PathBuf> = crate::texts::all()?.into_iter().map(|(file, _)| file).collect();
+    files.extend(texts.iter().map(|file| place.share().join(file)));
     for file in files {
         match std::fs::remove_file(&file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -144,10 +149,33 @@ fn remove_files(place: &Place) -> anyhow::Result<()> {
             _ => {}
         }
     }
+    for folder in folders_above(&texts) {
+        // One that is not empty is another's.
+        let _ = std::fs::remove_dir(place.share().join(folder));
+    }
     // Settings that somebody wrote stay.
     let _ = std::fs::remove_dir(place.settings());
     if place.is_here() && systemd::is_running() {
         systemd::call(&["daemon-reload"])?;
     }
     Ok(())
+}
+
+/// The folders that were made for files, each after those inside of it. `man` is there on every machine, also empty.
+fn folders_above(files: &[PathBuf]) -> Vec<&Path> {
+    let parents = files.iter().flat_map(|file| file.ancestors().skip(1));
+    let own: BTreeSet<&Path> = parents.filter(|folder| !["", "man"].map(Path::new).contains(folder)).collect();
+    own.into_iter().rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_texts_go_with_them() {
+        let files = ["zsh/site-functions/_knarr", "man/man1/knarr.1", "man/man1/knarr-server.1"].map(PathBuf::from);
+        let folders = folders_above(&files);
+        assert_eq!(folders, ["zsh/site-functions", "zsh", "man/man1"].map(Path::new));
+    }
 }
