@@ -28,9 +28,7 @@ pub(crate) async fn within<T>(
 ) -> Result<T> {
     match tokio::time::timeout(timeout, call).await {
         Ok(answer) => Ok(answer.map_err(described)?.into_inner()),
-        Err(_) => {
-            Err(Error { code: tonic::Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() })
-        }
+        Err(_) => Err(Error { code: tonic::Code::DeadlineExceeded, message: "context deadline exceeded".to_owned() }),
     }
 }
 

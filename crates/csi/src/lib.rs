@@ -21,6 +21,7 @@ pub mod pluginregistration {
 
 pub use driver::{Capabilities, Driver};
 pub use registration::Registration;
+pub use tonic::Code;
 
 /// Why a driver did not do as told, in the words that gRPC has for it in upstream's events.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 
-use super::{Problem, Request, Type, Volume, block, host_path, local, nfs, node_affinity, unsupported};
+use super::{Problem, Request, Type, Volume, block, csi, host_path, local, nfs, node_affinity, unsupported};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.persistent_volume_claim.is_some(),
@@ -54,7 +54,7 @@ async fn mount(
     })?;
     for_claim(&volume, &claim).map_err(unprocessed)?;
     check_node(&request, &volume).await?;
-    place(request, &volume, read_only).await
+    place(request, &volume, &claim, read_only).await
 }
 
 /// The name of the claim's volume, when claim and volume have found each other for good.
@@ -117,17 +117,25 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
     }
 }
 
-async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool) -> Result<Volume, Problem> {
+async fn place(
+    request: Request<'_>,
+    volume: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+    read_only: bool,
+) -> Result<Volume, Problem> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let spec = volume.spec.clone().unwrap_or_default();
     let is_block = spec.volume_mode.as_deref() == Some("Block");
     block::check_mode(request.pod, &request.volume.name, is_block)?;
+    if spec.csi.is_some() {
+        return csi::mount(request, volume, claim, read_only).await;
+    }
     if is_block {
         return match spec.local {
             Some(source) => block::map(&request, name, &source.path, read_only).await,
             None => {
                 let why = "no block volume plugin matched";
-                Err(Problem::Message(format!("MapVolume.SetUpDevice failed for volume {name:?} : {why}")))
+                Err(Problem::Map(format!("MapVolume.SetUpDevice failed for volume {name:?} : {why}")))
             }
         };
     }
@@ -142,10 +150,7 @@ async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool)
         let done = nfs::mount(&request, name, &source, read_only, &options).await;
         return done.map_err(|problem| named(problem, name));
     }
-    match spec.csi {
-        Some(source) => Err(named(Problem::SetUp(unsupported::no_csi_driver(&source.driver)), name)),
-        None => Err(unsupported::no_plugin(&request.volume.name)),
-    }
+    Err(unsupported::no_plugin(&request.volume.name))
 }
 
 /// Messages about what a claim stands for carry the name of the persistent volume.
