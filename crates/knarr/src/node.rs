@@ -1,5 +1,6 @@
 //! This host as a node: the kubelet with our own runtime and network, or with any CRI endpoint.
 
+pub mod usual_root;
 mod values;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -254,6 +255,7 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
         node_external_ips: flags.node_external_ip.clone(),
         node_labels,
         register_with_taints: flags.taints()?,
+        root_dir_of_drivers: usual_root::make(data_dir, &data_dir.join("kubelet")),
         root_dir: data_dir.join("kubelet"),
         log_dir: LOG_DIR.into(),
         static_pod_path: Some(static_pods),

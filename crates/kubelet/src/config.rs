@@ -22,6 +22,8 @@ pub struct Config {
     pub register_with_taints: Vec<Taint>,
     /// Pods' directories, volumes and what must be remembered: `<data>/kubelet`. Pods see paths below it as `/var/lib/kubelet`.
     pub root_dir: PathBuf,
+    /// The same folder by the name that storage drivers know: they see it where their manifests mount it.
+    pub root_dir_of_drivers: PathBuf,
     /// Container logs: `/var/log/pods` unless told otherwise.
     pub log_dir: PathBuf,
     /// Manifests of static pods.

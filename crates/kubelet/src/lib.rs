@@ -10,6 +10,8 @@ pub mod pods;
 pub mod pod;
 pub mod objects;
 pub mod tokens;
+pub mod plugins;
+pub mod drivers;
 pub mod volumes;
 pub mod probe;
 pub mod images;

@@ -13,7 +13,7 @@ use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount,
 };
-use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::{Api, ListParams};
 use tokio::sync::{broadcast, watch};
@@ -114,6 +114,14 @@ impl Objects {
         got("storageclass", name, Api::all(self.client.clone()).get_opt(name).await)
     }
 
+    pub async fn csi_driver(&self, name: &str) -> Result<Arc<CSIDriver>, ObjectError> {
+        got("csidriver", name, Api::all(self.client.clone()).get_opt(name).await)
+    }
+
+    pub async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, ObjectError> {
+        got("volumeattachment", name, Api::all(self.client.clone()).get_opt(name).await)
+    }
+
     pub async fn csi_node(&self, name: &str) -> Result<Arc<CSINode>, ObjectError> {
         got("csinode", name, Api::all(self.client.clone()).get_opt(name).await)
     }
@@ -126,6 +134,11 @@ impl Objects {
     pub fn follow_node(&self, seen: watch::Receiver<Seen>) {
         // There is one watch for as long as the kubelet runs.
         let _ = self.own_node.set(seen);
+    }
+
+    /// The watch of this node's object, if it is followed.
+    pub fn node_seen(&self) -> Option<watch::Receiver<Seen>> {
+        self.own_node.get().cloned()
     }
 
     /// This node's object, as the watch last showed it; asked for only before the watch has shown anything.

@@ -11,6 +11,7 @@ use reconcile::events::Recorder;
 use reconcile::{Clock, Cluster, Shutdown};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::drivers::Drivers;
 use crate::eviction::Eviction;
 use crate::node::{self, Health, NodeWatch, StaticPods, machine, mirror};
 use crate::objects::Objects;
@@ -20,7 +21,7 @@ use crate::server::{self, Server, Settings, Statistic, Statistics};
 use crate::stats::metrics::Counters;
 use crate::stats::{Stats, metrics};
 use crate::volumes::{Volumes, expand};
-use crate::{Config, Error, Kubelet, gc};
+use crate::{Config, Error, Kubelet, gc, plugins};
 
 /// Runs until told to stop. Containers go on running after it.
 pub async fn run(
@@ -54,7 +55,9 @@ pub async fn run(
     .await?;
     health.set_port(address.port());
 
-    let volumes = Arc::new(Volumes::new(kubelet.clone()));
+    let drivers = Arc::new(Drivers::new(client.clone(), &kubelet.config.node_name));
+    let volumes = Arc::new(Volumes::new(kubelet.clone(), drivers.clone(), health.clone()));
+    stats.follow_volumes(volumes.clone());
     let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes.clone()).await?);
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());
@@ -82,6 +85,8 @@ pub async fn run(
     let (ending, ending_pods, ending_health) = (kubelet.config.power_off.clone(), pods.clone(), health.clone());
     start(async move { ending.run(&ending_pods, &ending_health).await }.boxed());
     start(node::run(kubelet.clone(), health.clone(), seen.clone()).boxed());
+    let (root, node_seen) = (kubelet.config.root_dir.clone(), seen.seen());
+    start(async move { plugins::run(&root, drivers, node_seen).await }.boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
     start(expand::follow(volumes, pods.clone()).boxed());
@@ -105,7 +110,7 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
         }
     };
     let (for_cadvisor, for_resource) = (summary.clone(), summary.clone());
-    let (kubelet, pods, counters) = (kubelet.clone(), pods.clone(), counters.clone());
+    let (kubelet, pods, counters, stats) = (kubelet.clone(), pods.clone(), counters.clone(), stats.clone());
     Statistics {
         summary: statistic(move |_| {
             let summary = summary();
@@ -120,7 +125,8 @@ fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, coun
             async move { Ok(metrics::resource(summary.await.ok().as_ref()).into_bytes()) }
         }),
         metrics: statistic(move |_| {
-            let text = metrics::kubelet(&kubelet.config.node_name, &pods.list(), &counters);
+            let claims = stats.of_claims(&pods);
+            let text = metrics::kubelet(&kubelet.config.node_name, &pods.list(), &counters, &claims);
             async move { Ok(text.into_bytes()) }
         }),
         probes: statistic(|_| async { Ok(Vec::new()) }),

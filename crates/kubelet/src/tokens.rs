@@ -52,26 +52,46 @@ impl Tokens {
 
     /// A token of the pod's service account that ends with the pod; the API's own audience when none is given.
     pub async fn get(&self, pod: &Pod, audience: &str, lifetime_seconds: i64) -> Result<String, TokenError> {
+        self.issued(pod, audience, lifetime_seconds).await.map(|(token, _)| token)
+    }
+
+    /// One that is not kept, and when it ends: for who takes it once and does not come back.
+    pub async fn fresh(
+        &self,
+        pod: &Pod,
+        audience: &str,
+        lifetime_seconds: i64,
+    ) -> Result<(String, Timestamp), TokenError> {
+        self.ask(pod, audience, lifetime_seconds).await.map(|fresh| (fresh.token, fresh.expires))
+    }
+
+    /// As [`Tokens::get`], and when it ends.
+    pub async fn issued(
+        &self,
+        pod: &Pod,
+        audience: &str,
+        lifetime_seconds: i64,
+    ) -> Result<(String, Timestamp), TokenError> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let key = Key { uid, audience: audience.to_owned(), lifetime_seconds };
         let now = Timestamp::now();
         let kept = self.kept.lock().get(&key).cloned();
         if let Some(kept) = kept.as_ref().filter(|kept| now < kept.renew) {
-            return Ok(kept.token.clone());
+            return Ok((kept.token.clone(), kept.expires));
         }
         match self.ask(pod, audience, lifetime_seconds).await {
             Ok(fresh) => {
-                let token = fresh.token.clone();
+                let answer = (fresh.token.clone(), fresh.expires);
                 self.kept.lock().insert(key, fresh);
-                Ok(token)
+                Ok(answer)
             }
             Err(error) => match kept.filter(|kept| now < kept.expires) {
                 Some(mut old) => {
                     tracing::warn!(%error, pod = pod.metadata.name, "a token could not be renewed yet");
                     old.renew = now + RETRY;
-                    let token = old.token.clone();
+                    let answer = (old.token.clone(), old.expires);
                     self.kept.lock().insert(key, old);
-                    Ok(token)
+                    Ok(answer)
                 }
                 None => Err(error),
             },

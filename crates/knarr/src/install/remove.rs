@@ -39,6 +39,7 @@ pub async fn node(node: &Node) -> anyhow::Result<()> {
     for folder in ["kubelet", "runtime"] {
         unmount_below(&node.data_dir.join(folder))?;
     }
+    crate::node::usual_root::remove(&node.data_dir).context("remove the link at the kubelet's usual path")?;
     remove_groups(&node.flags.cgroup_root, &pods).context("remove the control groups")?;
     remove_logs(&pods)?;
     remove_state(&state_dir)

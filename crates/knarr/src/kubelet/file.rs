@@ -280,6 +280,7 @@ impl File {
             node_labels: crate::node::pairs(&node.node_label).context("--node-labels")?,
             register_with_taints: taints,
             root_dir: root_dir.to_path_buf(),
+            root_dir_of_drivers: root_dir.to_path_buf(),
             log_dir: self.pod_logs_dir.clone(),
             static_pod_path: static_pods,
             bind_address: self.address,

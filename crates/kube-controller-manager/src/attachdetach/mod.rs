@@ -3,6 +3,7 @@
 mod plan;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use component_helpers::pods::node;
 use futures::FutureExt;
@@ -98,14 +99,27 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
         true => cx.memory::<Since>().count(cx, &key.name, plan::unneeded(&key.name, &wanted, &attachments)),
         false => plan::Unneeded::new(),
     };
-    let plan = plan::plan(&key.name, node.as_deref(), &wanted, &attachments, &unneeded);
+    let elsewhere = |volume: &PersistentVolume| users_elsewhere(cx, &key.name, volume);
+    let plan = plan::plan(&key.name, node.as_deref(), &wanted, &attachments, &unneeded, elsewhere);
     if !plan.writes.iter().any(Write::is_delete) {
         return Ok(plan);
     }
     // What a node has mounted is never detached. Its newest word counts, not the copy, which may be old.
     let node = Api::<Node>::all(cx.client.clone()).get_opt(&key.name).await;
     let node = node.map_err(|error| Error::api(format!("get node {key}"), error))?;
-    Ok(plan::plan(&key.name, node.as_ref(), &wanted, &attachments, &unneeded))
+    Ok(plan::plan(&key.name, node.as_ref(), &wanted, &attachments, &unneeded, elsewhere))
+}
+
+/// Pods on other nodes that use the volume. Its claim is in one namespace, and so are they.
+fn users_elsewhere(cx: &Context, here: &str, volume: &PersistentVolume) -> Vec<Arc<Pod>> {
+    let claim = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
+    let Some((namespace, name)) = claim.and_then(|claim| Some((claim.namespace.as_deref()?, claim.name.as_deref()?)))
+    else {
+        return Vec::new();
+    };
+    let pods = cx.cache::<Pod>().in_namespace(namespace).into_iter();
+    let users = pods.filter(|pod| plan::holds(pod) && node(pod).is_some_and(|node| node != here));
+    users.filter(|pod| component_helpers::volumes::claim_names(pod).any(|(used, _)| used == name)).collect()
 }
 
 /// Since when nobody has needed the attachments of a node, by the node's name. After a restart the time begins anew, as upstream.

@@ -60,6 +60,7 @@ pub(super) fn plan(
     wanted: &[(Arc<Pod>, Arc<PersistentVolume>)],
     attachments: &[Arc<VolumeAttachment>],
     unneeded: &Unneeded,
+    users_elsewhere: impl Fn(&PersistentVolume) -> Vec<Arc<Pod>>,
 ) -> Plan {
     let mut plan = Plan::nothing();
     let here = || attachments.iter().filter(|attachment| attachment.spec.node_name == node_name);
@@ -77,9 +78,8 @@ pub(super) fn plan(
                 && attachment.spec.source.persistent_volume_name.as_deref() == Some(pv)
         });
         if elsewhere && is_exclusive(volume) {
-            let message = format!(
-                "Multi-Attach error for volume \"{pv}\" Volume is already exclusively attached to one node and can't be attached to another"
-            );
+            let why = already_used(pod, &users_elsewhere(volume));
+            let message = format!("Multi-Attach error for volume \"{pv}\" {why}");
             plan.events.push(Event::warning(*pod, "FailedAttachVolume", message));
             plan.come_back(Duration::from_secs(30));
             continue;
@@ -107,7 +107,13 @@ pub(super) fn plan(
     }
     plan.writes.extend(node.and_then(|node| attached_status(node, &needed, here())));
     for (name, (pod, volume)) in &needed {
-        let attached = here().any(|each| each.metadata.name.as_ref() == Some(name) && is_attached(each));
+        let own = here().find(|each| each.metadata.name.as_ref() == Some(name));
+        if let Some(error) = own.and_then(|attachment| attach_error(attachment)) {
+            let pv = volume.metadata.name.as_deref().unwrap_or_default();
+            let message = format!("AttachVolume.Attach failed for volume \"{pv}\" : {error}");
+            plan.events.push(Event::warning(*pod, "FailedAttachVolume", message));
+        }
+        let attached = own.is_some_and(|attachment| is_attached(attachment));
         let said = node.is_some_and(|node| says(node, &unique_name(volume)));
         if attached && !said {
             let pv = volume.metadata.name.as_deref().unwrap_or_default();
@@ -177,6 +183,28 @@ fn attachment(name: &str, volume: &PersistentVolume, node: &str) -> VolumeAttach
 
 fn is_attached(attachment: &VolumeAttachment) -> bool {
     attachment.status.as_ref().is_some_and(|status| status.attached)
+}
+
+/// Why the driver's controller could not attach it.
+fn attach_error(attachment: &VolumeAttachment) -> Option<&str> {
+    let status = attachment.status.as_ref().filter(|status| !status.attached)?;
+    status.attach_error.as_ref().map(|error| error.message.as_deref().unwrap_or_default())
+}
+
+/// Who has the volume on another node, as far as the pod's owner may know: names of other namespaces are not theirs to see.
+fn already_used(pod: &Pod, users: &[Arc<Pod>]) -> String {
+    let (near, far): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
+        users.iter().partition(|user| user.metadata.namespace == pod.metadata.namespace);
+    let names: Vec<&str> = near.iter().filter_map(|user| user.metadata.name.as_deref()).collect();
+    match (names.is_empty(), far.len()) {
+        (true, 0) => "Volume is already exclusively attached to one node and can't be attached to another".to_owned(),
+        (true, others) => format!("Volume is already used by {others} pod(s) in different namespaces"),
+        (false, 0) => format!("Volume is already used by pod(s) {}", names.join(", ")),
+        (false, others) => {
+            let names = names.join(", ");
+            format!("Volume is already used by pod(s) {names} and {others} pod(s) in different namespaces")
+        }
+    }
 }
 
 fn says(node: &Node, name: &str) -> bool {
@@ -253,7 +281,7 @@ mod tests {
         const NAME: &str = "kubernetes.io/csi/d^h";
         let check = |used: bool, mode: &str, node: &Node, attachments: &[Arc<VolumeAttachment>], expected: &[&str]| {
             let wanted = if used { vec![(Arc::<Pod>::default(), volume(mode))] } else { Vec::new() };
-            let plan = plan("n1", Some(node), &wanted, attachments, &Unneeded::new());
+            let plan = plan("n1", Some(node), &wanted, attachments, &Unneeded::new(), |_| Vec::new());
             let writes = plan.writes.iter().map(|write| {
                 let text = write.to_string();
                 text.split("/csi-").next().unwrap_or_default().to_owned()
@@ -276,6 +304,28 @@ mod tests {
     }
 
     #[test]
+    fn what_went_wrong_is_told() {
+        let pod = |namespace: &str, name: &str| {
+            let object = json!({"metadata": {"namespace": namespace, "name": name}});
+            Arc::new(serde_json::from_value::<Pod>(object).expect("a pod"))
+        };
+        let check = |users: &[Arc<Pod>], expected: &str| assert_eq!(already_used(&pod("a", "x"), users), expected);
+        check(&[], "Volume is already exclusively attached to one node and can't be attached to another");
+        check(&[pod("a", "y"), pod("a", "z")], "Volume is already used by pod(s) y, z");
+        check(&[pod("b", "y")], "Volume is already used by 1 pod(s) in different namespaces");
+        check(
+            &[pod("a", "y"), pod("b", "z")],
+            "Volume is already used by pod(s) y and 1 pod(s) in different namespaces",
+        );
+        let mut failed = (*attached("n1", false)).clone();
+        failed.status = serde_json::from_value(json!({"attached": false, "attachError": {"message": "no slot"}})).ok();
+        let wanted = [(pod("a", "x"), volume("ReadWriteOnce"))];
+        let plan = plan("n1", Some(&node(&[], &[])), &wanted, &[Arc::new(failed)], &Unneeded::new(), |_| Vec::new());
+        let told: Vec<_> = plan.events.iter().map(|event| (event.reason, event.message.as_str())).collect();
+        assert_eq!(told, [("FailedAttachVolume", "AttachVolume.Attach failed for volume \"pv\" : no slot")]);
+    }
+
+    #[test]
     fn what_is_mounted_on_a_lost_node_is_detached_in_the_end() {
         const NAME: &str = "kubernetes.io/csi/d^h";
         let attachment = attached("n1", true);
@@ -288,7 +338,8 @@ mod tests {
             node.spec =
                 serde_json::from_value(json!({"taints": [{"key": taint, "effect": "NoExecute"}]})).expect("a spec");
             let times = minutes.map(|minutes| (name.clone(), SignedDuration::from_mins(minutes)));
-            let plan = plan("n1", Some(&node), &[], std::slice::from_ref(&attachment), &times.into_iter().collect());
+            let times = times.into_iter().collect();
+            let plan = plan("n1", Some(&node), &[], std::slice::from_ref(&attachment), &times, |_| Vec::new());
             let deletes = plan.writes.iter().filter(|write| write.is_delete()).count();
             assert_eq!((deletes, plan.again.map(|time| time.as_secs())), expected, "{ready} {taint} {minutes:?}");
         };

@@ -26,6 +26,7 @@ pub(crate) fn config() -> Config {
         node_labels: BTreeMap::new(),
         register_with_taints: Vec::new(),
         root_dir: "/".into(),
+        root_dir_of_drivers: "/".into(),
         log_dir: "/var/log/pods".into(),
         static_pod_path: None,
         bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),

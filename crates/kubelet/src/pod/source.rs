@@ -21,6 +21,9 @@ use crate::pods::{EvictionCondition, Order};
 
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 256;
+/// Volumes of pods that are gone are tried again after this, and ever more rarely.
+const ORPHANS_RETRY: Duration = Duration::from_secs(1);
+const ORPHANS_RETRY_MAX: Duration = Duration::from_secs(120);
 
 /// Looks after the node's pods until told to stop. Containers go on running after it.
 /// `in_api` holds the pods that the API has bound to this node.
@@ -404,13 +407,33 @@ impl Workers {
                 worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
             self.by_uid.insert(uid.clone(), worker);
         }
-        for uid in self.shared.volumes.uids() {
-            if self.by_uid.contains_key(&uid) {
-                continue;
+        let left: Vec<String> =
+            self.shared.volumes.uids().into_iter().filter(|uid| !self.by_uid.contains_key(uid)).collect();
+        if !left.is_empty() {
+            // A task of its own: drivers may take their time, or come only later.
+            tasks::spawn(take_down_orphans(self.shared.clone(), left));
+        }
+    }
+}
+
+/// Volumes of pods that are gone, until none is left.
+async fn take_down_orphans(shared: Arc<Shared>, mut uids: Vec<String>) {
+    let mut wait = ORPHANS_RETRY;
+    loop {
+        let mut left = Vec::new();
+        for uid in uids {
+            if let Err(error) = shared.volumes.unmount(&uid).await {
+                tracing::warn!(uid, %error, "cannot take down volumes of a pod that is gone");
+                left.push(uid);
             }
-            if let Err(error) = self.shared.volumes.unmount(&uid).await {
-                tracing::warn!(uid, %error, "volumes of a pod that is gone are not taken down");
-            }
+        }
+        uids = left;
+        if uids.is_empty() {
+            return;
+        }
+        tokio::select! {
+            () = shared.kubelet.shutdown.cancelled() => return,
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(ORPHANS_RETRY_MAX),
         }
     }
 }

@@ -9,6 +9,7 @@ use super::types::{ContainerStats, PodStats, Summary};
 use crate::node::KUBELET_VERSION;
 use crate::node::machine::Machine;
 use crate::pods::PodState;
+use crate::volumes::Amounts;
 
 /// What `metrics-server` reads: processor and memory of node, pods and containers.
 pub fn resource(summary: Option<&Summary>) -> String {
@@ -248,7 +249,12 @@ pub struct Counters {
 }
 
 /// The kubelet about itself.
-pub fn kubelet(node_name: &str, pods: &[std::sync::Arc<PodState>], counters: &Counters) -> String {
+pub fn kubelet(
+    node_name: &str,
+    pods: &[std::sync::Arc<PodState>],
+    counters: &Counters,
+    claims: &[(String, String, Amounts)],
+) -> String {
     let mut out = Text::default();
     out.family("kubelet_node_name", "gauge", "[ALPHA] The node's name. The count is always 1.");
     out.sample(&format!("node={}", quoted(node_name)), Some(1.0), None);
@@ -277,8 +283,33 @@ pub fn kubelet(node_name: &str, pods: &[std::sync::Arc<PodState>], counters: &Co
     let (major, minor) = (version.next().unwrap_or(""), version.next().unwrap_or(""));
     let labels = format!("git_version={},major={},minor={}", quoted(KUBELET_VERSION), quoted(major), quoted(minor));
     out.sample(&labels, Some(1.0), None);
+    volumes(&mut out, claims);
     process(&mut out);
     out.text
+}
+
+/// How full the volumes of claims are.
+fn volumes(out: &mut Text, claims: &[(String, String, Amounts)]) {
+    type Field = fn(&Amounts) -> Option<u64>;
+    let families: [(&'static str, &str, Field); 6] = [
+        ("kubelet_volume_stats_available_bytes", "[ALPHA] Number of available bytes in the volume", |it| {
+            Some(it.bytes?.available)
+        }),
+        ("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity in bytes of the volume", |it| Some(it.bytes?.total)),
+        ("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes in the volume", |it| Some(it.inodes?.total)),
+        ("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes in the volume", |it| {
+            Some(it.inodes?.available)
+        }),
+        ("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes in the volume", |it| Some(it.inodes?.used)),
+        ("kubelet_volume_stats_used_bytes", "[ALPHA] Number of used bytes in the volume", |it| Some(it.bytes?.used)),
+    ];
+    for (name, help, field) in families.into_iter().filter(|_| !claims.is_empty()) {
+        out.family(name, "gauge", help);
+        for (namespace, claim, amounts) in claims {
+            let labels = format!("namespace={},persistentvolumeclaim={}", quoted(namespace), quoted(claim));
+            out.sample(&labels, number(field(amounts)), None);
+        }
+    }
 }
 
 /// What every Prometheus client tells of its process.

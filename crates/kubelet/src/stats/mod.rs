@@ -9,6 +9,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cri::v1;
@@ -20,6 +21,7 @@ use tokio::time::Instant;
 use self::disk::Usage;
 use self::types::*;
 use crate::pods::{PodState, Pods};
+use crate::volumes::{Amounts, Volumes};
 use crate::{Error, Kubelet};
 
 /// Between two readings of a counter from which a rate is worked out.
@@ -32,6 +34,7 @@ const USAGE_AGE_MAX: Duration = Duration::from_secs(60);
 pub struct Stats {
     rates: Mutex<HashMap<String, Reading>>,
     folders: Mutex<HashMap<PathBuf, (Instant, Usage)>>,
+    volumes: OnceLock<Arc<Volumes>>,
 }
 
 struct Reading {
@@ -41,6 +44,28 @@ struct Reading {
 }
 
 impl Stats {
+    /// From now on storage drivers are asked about their volumes.
+    pub fn follow_volumes(&self, volumes: Arc<Volumes>) {
+        // There is one of them for as long as the kubelet runs.
+        let _ = self.volumes.set(volumes);
+    }
+
+    /// What storage drivers have said of the volumes of claims: namespace, claim, amounts.
+    pub fn of_claims(&self, pods: &Pods) -> Vec<(String, String, Amounts)> {
+        let Some(volumes) = self.volumes.get() else { return Vec::new() };
+        let mut found = Vec::new();
+        for state in pods.list() {
+            let (uid, namespace) = (&state.pod.metadata.uid, &state.pod.metadata.namespace);
+            for one in volumes.measured(uid.as_deref().unwrap_or_default()) {
+                found.extend(one.claim.map(|claim| (namespace.clone().unwrap_or_default(), claim, one.amounts)));
+            }
+        }
+        found.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        // Several pods may have the same one.
+        found.dedup_by(|a, b| (&a.0, &a.1) == (&b.0, &b.1));
+        found
+    }
+
     /// Everything, as `/stats/summary` shows it.
     pub async fn summary(&self, kubelet: &Kubelet, pods: &Pods) -> Result<Summary, Error> {
         let failed = |step: &str| {
@@ -225,6 +250,10 @@ impl Stats {
             let pvc_ref = claim.map(|name| PvcReference { name, namespace: namespace.clone() });
             stats.push(VolumeStats { fs: on(fs, used, now), name, pvc_ref });
         }
+        for one in self.volumes.get().map(|volumes| volumes.measured(uid)).unwrap_or_default() {
+            let pvc_ref = one.claim.map(|name| PvcReference { name, namespace: namespace.clone() });
+            stats.push(VolumeStats { fs: of_driver(one.amounts, now), name: one.volume, pvc_ref });
+        }
         stats
     }
 
@@ -309,6 +338,19 @@ fn filesystem_of(all: &[v1::FilesystemUsage], time: &str) -> Option<FsStats> {
     fs.used_bytes = first.used_bytes.as_ref().map(|it| it.value).or(fs.used_bytes);
     fs.inodes_used = first.inodes_used.as_ref().map(|it| it.value).or(fs.inodes_used);
     Some(fs)
+}
+
+fn of_driver(amounts: Amounts, now: Timestamp) -> FsStats {
+    let (bytes, inodes) = (amounts.bytes, amounts.inodes);
+    FsStats {
+        time: stamp(now),
+        available_bytes: bytes.map(|it| it.available),
+        capacity_bytes: bytes.map(|it| it.total),
+        used_bytes: bytes.map(|it| it.used),
+        inodes_free: inodes.map(|it| it.available),
+        inodes: inodes.map(|it| it.total),
+        inodes_used: inodes.map(|it| it.used),
+    }
 }
 
 /// A folder's usage on its filesystem.

@@ -128,7 +128,7 @@ async fn a_summary_with_rates_from_two_readings() {
     ] {
         assert!(cadvisor.contains(line), "{line} in\n{cadvisor}");
     }
-    let own = metrics::kubelet("n1", &pods.list(), &metrics::Counters::default());
+    let own = metrics::kubelet("n1", &pods.list(), &metrics::Counters::default(), &[]);
     for line in ["kubelet_running_pods 1\n", "kubelet_running_containers{container_state=\"running\"} 1\n"] {
         assert!(own.contains(line), "{line} in\n{own}");
     }

@@ -29,7 +29,7 @@ pub(super) fn check_mode(pod: &Pod, volume: &str, is_block: bool) -> Result<(), 
 
 /// A device of this node. A link in the pod's folder shows which one it uses.
 pub(super) async fn map(request: &Request<'_>, name: &str, source: &str, read_only: bool) -> Result<Volume, Problem> {
-    let failed = |text: String| Problem::Message(format!("MapVolume.MapPodDevice failed for volume {name:?} : {text}"));
+    let failed = |text: String| Problem::Map(format!("MapVolume.MapPodDevice failed for volume {name:?} : {text}"));
     if source.split('/').any(|part| part == "..") || !is_safe_name(name) {
         return Err(failed(format!("invalid path: {source} must not contain '..'")));
     }
@@ -47,7 +47,8 @@ pub(super) async fn map(request: &Request<'_>, name: &str, source: &str, read_on
     Ok(Volume::Device { path, read_only })
 }
 
-fn point(link: &Path, device: &Path) -> std::io::Result<()> {
+/// Makes the link lead to the device.
+pub(super) fn point(link: &Path, device: &Path) -> std::io::Result<()> {
     if std::fs::read_link(link).is_ok_and(|known| known == device) {
         return Ok(());
     }

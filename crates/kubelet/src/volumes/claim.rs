@@ -3,7 +3,7 @@
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod, Volume as VolumeSpec};
 
-use super::{Problem, Request, Type, Volume, block, expand, host_path, local, nfs, node_affinity, unsupported};
+use super::{Problem, Request, Type, Volume, block, csi, expand, host_path, local, nfs, node_affinity, unsupported};
 
 pub(super) static TYPE: Type = Type {
     is: |volume| volume.persistent_volume_claim.is_some(),
@@ -62,7 +62,7 @@ async fn mount(
     })?;
     for_claim(&volume, &claim).map_err(unprocessed)?;
     check_node(&request, &volume).await?;
-    let place = place(request, &volume, read_only).await?;
+    let place = place(request, &volume, &claim, read_only).await?;
     if !read_only {
         expand::expand(&request, &claim, &volume).await?;
     }
@@ -129,17 +129,25 @@ async fn check_node(request: &Request<'_>, volume: &PersistentVolume) -> Result<
     }
 }
 
-async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool) -> Result<Volume, Problem> {
+async fn place(
+    request: Request<'_>,
+    volume: &PersistentVolume,
+    claim: &PersistentVolumeClaim,
+    read_only: bool,
+) -> Result<Volume, Problem> {
     let name = volume.metadata.name.as_deref().unwrap_or_default();
     let spec = volume.spec.clone().unwrap_or_default();
     let is_block = spec.volume_mode.as_deref() == Some("Block");
     block::check_mode(request.pod, &request.volume.name, is_block)?;
+    if spec.csi.is_some() {
+        return csi::mount(request, volume, claim, read_only).await;
+    }
     if is_block {
         return match spec.local {
             Some(source) => block::map(&request, name, &source.path, read_only).await,
             None => {
                 let why = "no block volume plugin matched";
-                Err(Problem::Message(format!("MapVolume.SetUpDevice failed for volume {name:?} : {why}")))
+                Err(Problem::Map(format!("MapVolume.SetUpDevice failed for volume {name:?} : {why}")))
             }
         };
     }
@@ -156,10 +164,7 @@ async fn place(request: Request<'_>, volume: &PersistentVolume, read_only: bool)
         let done = nfs::mount(&request, name, &source, read_only, &options).await;
         return done.map_err(|problem| named(problem, name));
     }
-    match spec.csi {
-        Some(source) => Err(named(Problem::SetUp(unsupported::no_csi_driver(&source.driver)), name)),
-        None => Err(unsupported::no_plugin(&request.volume.name)),
-    }
+    Err(unsupported::no_plugin(&request.volume.name))
 }
 
 /// Messages about what a claim stands for carry the name of the persistent volume.

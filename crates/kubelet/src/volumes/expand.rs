@@ -9,6 +9,7 @@ use kube::api::{Api, Patch, PatchParams};
 use machinery::quantity::Quantity;
 use reconcile::events::{EventType, reference};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 use super::{Problem, Request, Volumes, claim, local};
 use crate::pods::{PodState, Pods};
@@ -35,9 +36,10 @@ fn runs(state: &PodState) -> bool {
 
 impl Volumes {
     async fn expand(&self, pod: &Pod) {
+        let ending = CancellationToken::new();
         for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
             let Some((name, false)) = claim::of(pod, volume) else { continue };
-            let request = self.request(pod, volume);
+            let request = self.request(pod, volume, &ending);
             // What cannot be read now is read at the next look.
             let Ok(claim) = self.objects.claim(request.namespace(), &name).await else { continue };
             let bound = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref()).unwrap_or_default();

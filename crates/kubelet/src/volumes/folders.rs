@@ -57,6 +57,16 @@ impl Folders {
         make_folder(&self.pod(uid).join("plugins"))
     }
 
+    /// Takes down the parts of volumes that containers were shown.
+    pub fn unmount_sub_paths(&self, uid: &str) -> io::Result<()> {
+        if !is_safe_name(uid) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("invalid pod uid {uid:?}")));
+        }
+        let folder = self.pod(uid).join("volume-subpaths");
+        // Most pods have none, and the mounts of a node are many.
+        if folder.exists() { linux::volume_mount::unmount_below(&folder) } else { Ok(()) }
+    }
+
     /// Takes down what is mounted in the pod's folder and removes it.
     pub fn remove(&self, uid: &str) -> io::Result<()> {
         if !is_safe_name(uid) {

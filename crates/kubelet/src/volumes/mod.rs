@@ -14,6 +14,7 @@ mod block;
 mod filesystem;
 pub mod expand;
 mod nfs;
+mod csi;
 mod image;
 mod unsupported;
 mod payload;
@@ -33,10 +34,14 @@ use cri::v1;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Container, ObjectReference, Pod, Volume as VolumeSpec};
 use reconcile::events::{EventType, Recorder};
+use tokio_util::sync::CancellationToken;
 
 use crate::Kubelet;
+use crate::drivers::Drivers;
+use crate::node::Health;
 use crate::objects::Objects;
 use crate::tokens::Tokens;
+use csi::Csi;
 use folders::Folders;
 
 /// Why a volume is not there yet; the text is the message of a FailedMount event.
@@ -44,6 +49,22 @@ use folders::Folders;
 pub enum VolumeError {
     #[error("{0}")]
     Failed(String),
+    /// A block device, about which events have a reason of their own.
+    #[error("{0}")]
+    FailedMap(String),
+    /// The pod ends, and nothing needs to be told.
+    #[error("pod is ending")]
+    GivenUp,
+}
+
+impl VolumeError {
+    /// The reason of the event.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            VolumeError::Failed(_) | VolumeError::GivenUp => "FailedMount",
+            VolumeError::FailedMap(_) => "FailedMapVolume",
+        }
+    }
 }
 
 /// Where the volumes of a pod are, by their names in the pod.
@@ -78,7 +99,7 @@ static TYPES: &[&Type] = &[
     &nfs::TYPE,
     &image::TYPE,
     &unsupported::GIT_REPO,
-    &unsupported::CSI,
+    &csi::TYPE,
     &unsupported::TYPE,
 ];
 
@@ -90,8 +111,11 @@ struct Request<'a> {
     node_name: &'a str,
     tokens: &'a Tokens,
     folders: &'a Folders,
+    csi: &'a Csi,
     pod: &'a Pod,
     volume: &'a VolumeSpec,
+    /// Cancelled when the pod is to end.
+    ending: &'a CancellationToken,
 }
 
 impl Request<'_> {
@@ -129,11 +153,24 @@ enum Problem {
     Unprocessed(String),
     /// A whole message of its own.
     Message(String),
+    /// The same about a block device.
+    Map(String),
+    /// The pod ends.
+    GivenUp,
 }
 
 impl Problem {
     fn io(step: impl std::fmt::Display, error: std::io::Error) -> Problem {
         Problem::SetUp(format!("{step}: {error}"))
+    }
+
+    /// What users are told about this volume.
+    fn error(self, volume: &str) -> VolumeError {
+        match self {
+            Problem::Map(text) => VolumeError::FailedMap(text),
+            Problem::GivenUp => VolumeError::GivenUp,
+            other => VolumeError::Failed(other.message(volume)),
+        }
     }
 
     fn message(self, volume: &str) -> String {
@@ -142,7 +179,8 @@ impl Problem {
             Problem::Unprocessed(text) => format!(
                 "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process volumes=[{volume}]: {text}"
             ),
-            Problem::Message(text) => text,
+            Problem::Message(text) | Problem::Map(text) => text,
+            Problem::GivenUp => VolumeError::GivenUp.to_string(),
         }
     }
 }
@@ -153,23 +191,27 @@ pub struct Volumes {
     node_name: String,
     tokens: Tokens,
     folders: Folders,
+    csi: Arc<Csi>,
 }
 
 impl Volumes {
-    pub fn new(kubelet: Arc<Kubelet>) -> Volumes {
-        let made = Volumes::with(kubelet.objects.clone(), &kubelet.config.node_name, &kubelet.config.root_dir);
+    pub fn new(kubelet: Arc<Kubelet>, drivers: Arc<Drivers>, health: Arc<Health>) -> Volumes {
+        let config = &kubelet.config;
+        let csi = Csi::new(drivers, health, &config.root_dir, &config.root_dir_of_drivers);
+        let made = Volumes::with(kubelet.objects.clone(), &config.node_name, &config.root_dir, csi);
         Volumes { events: Some(kubelet.events.clone()), ..made }
     }
 
-    fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path) -> Volumes {
+    fn with(objects: Arc<Objects>, node_name: &str, root_dir: &Path, csi: Csi) -> Volumes {
         let tokens = Tokens::new(objects.client().clone());
-        let folders = Folders::new(root_dir);
-        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, folders }
+        let (folders, csi) = (Folders::new(root_dir), Arc::new(csi));
+        Volumes { objects, events: None, node_name: node_name.to_owned(), tokens, folders, csi }
     }
 
     /// Makes every volume of the pod that a container uses ready, or brings its content up to date. All are tried; the error
-    /// is the first that came up. The pod's objects are watched from here on until [`Volumes::unmount`].
-    pub async fn mount(&self, pod: &Pod) -> Result<Mounted, VolumeError> {
+    /// is the first that came up. The pod's objects are watched from here on until [`Volumes::unmount`]. Waiting for others ends with
+    /// `ending`.
+    pub async fn mount(&self, pod: &Pod, ending: &CancellationToken) -> Result<Mounted, VolumeError> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let made = self.folders.make(uid);
         made.map_err(|error| VolumeError::Failed(format!("failed to make pod data directories: {error}")))?;
@@ -179,7 +221,7 @@ impl Volumes {
         let mut failure = None;
         let all = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         for volume in all.iter().filter(|volume| used.contains(volume.name.as_str())) {
-            let request = self.request(pod, volume);
+            let request = self.request(pod, volume, ending);
             let outcome = match TYPES.iter().find(|kind| (kind.is)(volume)) {
                 _ if !folders::is_safe_name(&volume.name) => Err(Problem::SetUp("invalid volume name".into())),
                 Some(kind) => (kind.mount)(request).await,
@@ -188,24 +230,25 @@ impl Volumes {
             match outcome {
                 Ok(place) => drop(mounted.insert(volume.name.clone(), place)),
                 Err(problem) => {
-                    failure.get_or_insert(problem.message(&volume.name));
+                    failure.get_or_insert(problem.error(&volume.name));
                 }
             }
         }
-        failure.map_or(Ok(mounted), |message| Err(VolumeError::Failed(message)))
+        failure.map_or(Ok(mounted), Err)
     }
 
-    fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec) -> Request<'a> {
-        let Volumes { objects, events, node_name, tokens, folders } = self;
-        Request { objects, events: events.as_ref(), node_name, tokens, folders, pod, volume }
+    fn request<'a>(&'a self, pod: &'a Pod, volume: &'a VolumeSpec, ending: &'a CancellationToken) -> Request<'a> {
+        let Volumes { objects, events, node_name, tokens, folders, csi } = self;
+        Request { objects, events: events.as_ref(), node_name, tokens, folders, csi, pod, volume, ending }
     }
 
     /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
     /// trust bundles.
     pub fn next_refresh(&self, pod: &Pod, mounted_at: jiff::Timestamp) -> Option<jiff::Timestamp> {
-        let token = self.tokens.next_refresh(pod.metadata.uid.as_deref()?);
+        let uid = pod.metadata.uid.as_deref()?;
+        let (token, republish) = (self.tokens.next_refresh(uid), self.csi.next_refresh(uid));
         let bundle = shows_trust_bundles(pod).then(|| mounted_at + TRUST_BUNDLES_AGE_MAX);
-        token.into_iter().chain(bundle).min()
+        token.into_iter().chain(bundle).chain(republish).min()
     }
 
     /// What a container's `volumeMounts` become, subPath and subPathExpr resolved inside the volume.
@@ -229,20 +272,30 @@ impl Volumes {
     pub async fn unmount(&self, uid: &str) -> Result<(), VolumeError> {
         self.tokens.forget(uid);
         self.objects.forget(uid);
-        let folders = self.folders.clone();
-        let pod = uid.to_owned();
+        let failed = |error: String| {
+            VolumeError::Failed(format!("orphaned pod {uid:?} found, but failed to remove its volumes: {error}"))
+        };
+        // Parts of a volume keep it busy, so they go before the whole.
+        let (folders, pod) = (self.folders.clone(), uid.to_owned());
+        let parts = blocking(move || folders.unmount_sub_paths(&pod)).await;
+        parts.map_err(|error| failed(error.to_string()))?;
+        self.csi.take_down(uid).await.map_err(failed)?;
+        let (folders, pod) = (self.folders.clone(), uid.to_owned());
         let removed = match blocking(move || folders.remove(&pod)).await {
             Ok(()) => local::release(&self.folders).await,
             failed => failed,
         };
-        removed.map_err(|error| {
-            VolumeError::Failed(format!("orphaned pod {uid:?} found, but failed to remove its volumes: {error}"))
-        })
+        removed.map_err(|error| failed(error.to_string()))
     }
 
     /// Pods with folders here, to find what a crash left behind.
     pub fn uids(&self) -> Vec<String> {
         self.folders.uids()
+    }
+
+    /// What storage drivers say of a pod's volumes.
+    pub fn measured(&self, uid: &str) -> Vec<Measured> {
+        self.csi.measured(uid)
     }
 
     /// What the emptyDir volumes of a pod take, for eviction and statistics. One that cannot be measured is left out.
@@ -253,6 +306,7 @@ impl Volumes {
     }
 }
 
+pub use csi::{Amount, Amounts, Measured};
 pub use empty_dir::Used;
 
 /// Trust bundles change rarely and are not watched.

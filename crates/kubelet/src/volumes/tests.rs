@@ -38,6 +38,11 @@ struct Node {
     volumes: Volumes,
 }
 
+fn csi(api: &FakeApi, root: &Path) -> Csi {
+    let drivers = Arc::new(Drivers::new(api.client(), "node-1"));
+    Csi::new(drivers, Arc::new(Health::new(0)), root, root)
+}
+
 /// Runs in a thread with mounts of its own, which end with it.
 fn on_node(name: &str, test: impl AsyncFnOnce(Node) + Send) {
     std::thread::scope(|scope| {
@@ -47,7 +52,8 @@ fn on_node(name: &str, test: impl AsyncFnOnce(Node) + Send) {
             runtime.block_on(async {
                 let (folder, api) = (Folder::new(name), FakeApi::new());
                 let objects = Objects::new(api.client());
-                let volumes = Volumes::with(objects, "node-1", &folder.0.join("kubelet"));
+                let root = folder.0.join("kubelet");
+                let volumes = Volumes::with(objects, "node-1", &root, csi(&api, &root));
                 test(Node { folder, api, volumes }).await;
             });
         });
@@ -81,7 +87,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 async fn failure(node: &Node, volume: Value) -> String {
-    node.volumes.mount(&pod(json!([volume]), json!({}))).await.unwrap_err().to_string()
+    node.volumes.mount(&pod(json!([volume]), json!({})), &CancellationToken::new()).await.unwrap_err().to_string()
 }
 
 #[test]
@@ -92,7 +98,7 @@ fn empty_dirs_live_as_long_as_the_pod() {
             {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         ]);
         let pod = pod(volumes, json!({"securityContext": {"fsGroup": 4321}}));
-        let mounted = node.volumes.mount(&pod).await.unwrap();
+        let mounted = node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         let (disk, memory) = (path(&mounted, "disk"), path(&mounted, "memory"));
         assert_eq!(disk, node.folder.0.join("kubelet/pods/uid-1/volumes/kubernetes.io~empty-dir/disk"));
         for (folder, expected) in [(&disk, 0o2777), (&memory, 0o3777)] {
@@ -102,7 +108,7 @@ fn empty_dirs_live_as_long_as_the_pod() {
         fs::write(disk.join("file"), vec![7; 5000]).unwrap();
         fs::set_permissions(disk.join("file"), fs::Permissions::from_mode(0o400)).unwrap();
         assert!(fs::write(memory.join("file"), vec![7; 2 << 20]).is_err(), "more than the limit");
-        node.volumes.mount(&pod).await.unwrap();
+        node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         assert_eq!(mode(&disk.join("file")), 0o400, "a ready volume is left alone");
         let used = node.volumes.usage(&pod).await;
         let by_name = |name: &str| used.iter().find(|used| used.volume == name).unwrap().clone();
@@ -124,7 +130,7 @@ fn memory_is_limited_by_the_pod_too() {
         }]);
         let volumes = json!([{"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]);
         let pod = pod(volumes, json!({"containers": limits}));
-        let memory = path(&node.volumes.mount(&pod).await.unwrap(), "memory");
+        let memory = path(&node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap(), "memory");
         fs::write(memory.join("fits"), vec![7; 1 << 20]).unwrap();
         assert!(fs::write(memory.join("more"), vec![7; 2 << 20]).is_err());
         node.volumes.unmount("uid-1").await.unwrap();
@@ -148,7 +154,7 @@ fn files_of_objects_follow_them() {
         ]);
         node.api.set("/api/v1/nodes/node-1", json!({"status": {"allocatable": {"cpu": "1", "memory": "1Gi"}}}));
         let pod = pod(volumes, json!({}));
-        let mounted = node.volumes.mount(&pod).await.unwrap();
+        let mounted = node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         let read = |volume: &str, file: &str| fs::read_to_string(path(&mounted, volume).join(file)).unwrap();
         assert_eq!(read("config", "deep/a"), "1");
         assert_eq!(mode(&path(&mounted, "config").join("deep/a")), 0o400);
@@ -162,7 +168,7 @@ fn files_of_objects_follow_them() {
         let mut changes = node.volumes.objects.changes();
         node.api.set("/api/v1/namespaces/default/configmaps/config", json!({"data": {"a": "new"}}));
         assert_eq!(changes.recv().await.unwrap(), "uid-1");
-        node.volumes.mount(&pod).await.unwrap();
+        node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         assert_eq!(read("config", "deep/a"), "new");
         assert!(!path(&mounted, "whole").join("b").exists());
         let mounts = linux::volume_mount::mount_points().unwrap();
@@ -182,11 +188,11 @@ fn tokens_are_renewed_and_private() {
         ]});
         let volumes = json!([{"name": "access", "projected": source}]);
         let plain = pod(volumes.clone(), json!({}));
-        let token = path(&node.volumes.mount(&plain).await.unwrap(), "access").join("token");
+        let token = path(&node.volumes.mount(&plain, &CancellationToken::new()).await.unwrap(), "access").join("token");
         assert_eq!(fs::read_to_string(&token).unwrap(), "token-1");
         assert_eq!(mode(&token), 0o644);
         assert_eq!(fs::read_to_string(token.with_file_name("namespace")).unwrap(), "default");
-        node.volumes.mount(&plain).await.unwrap();
+        node.volumes.mount(&plain, &CancellationToken::new()).await.unwrap();
         assert_eq!(fs::read_to_string(&token).unwrap(), "token-1", "kept while it is young");
         let refresh = node.volumes.next_refresh(&plain, jiff::Timestamp::now()).unwrap();
         let wait = refresh.duration_since(jiff::Timestamp::now()).as_secs();
@@ -202,22 +208,22 @@ fn tokens_are_renewed_and_private() {
         node.api.set_tokens(60, false);
         let context = json!({"securityContext": {"fsGroup": 4321, "runAsUser": 1234}});
         let owned = pod(volumes, context);
-        node.volumes.mount(&owned).await.unwrap();
+        node.volumes.mount(&owned, &CancellationToken::new()).await.unwrap();
         assert_eq!(fs::read_to_string(&token).unwrap(), "token-2");
         assert_eq!(mode(&token), 0o640);
         let found = fs::metadata(&token).unwrap();
         assert_eq!((found.uid(), found.gid()), (1234, 4321));
-        node.volumes.mount(&owned).await.unwrap();
+        node.volumes.mount(&owned, &CancellationToken::new()).await.unwrap();
         assert_eq!(fs::read_to_string(&token).unwrap(), "token-3", "too old to be kept");
         node.api.set_tokens(60, true);
-        node.volumes.mount(&owned).await.unwrap();
+        node.volumes.mount(&owned, &CancellationToken::new()).await.unwrap();
         assert_eq!(
             fs::read_to_string(&token).unwrap(),
             "token-3",
             "a token that still holds is kept when none is given"
         );
         node.volumes.unmount("uid-1").await.unwrap();
-        let error = node.volumes.mount(&owned).await.unwrap_err().to_string();
+        let error = node.volumes.mount(&owned, &CancellationToken::new()).await.unwrap_err().to_string();
         assert!(
             error.starts_with("MountVolume.SetUp failed for volume \"access\" : failed to fetch token: "),
             "{error}"
@@ -311,10 +317,10 @@ fn claims_lead_to_folders_of_the_node() {
         node.api.set("/api/v1/nodes/node-1", json!({"metadata": {"labels": {"disk": "slow"}}}));
         let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]);
         let pod = pod(volumes, json!({"securityContext": {"fsGroup": 4321, "fsGroupChangePolicy": "OnRootMismatch"}}));
-        let error = node.volumes.mount(&pod).await.unwrap_err().to_string();
+        let error = node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap_err().to_string();
         assert_eq!(error, "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms");
         node.api.set("/api/v1/nodes/node-1", json!({"metadata": {"labels": {"disk": "fast"}}}));
-        let place = path(&node.volumes.mount(&pod).await.unwrap(), "v");
+        let place = path(&node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap(), "v");
         assert_eq!(place, node.folder.0.join("kubelet/pods/uid-1/volumes/kubernetes.io~local-volume/pv"));
         assert_eq!(fs::read_to_string(place.join("precious")).unwrap(), "kept");
         assert_eq!(mode(&data.join("precious")), 0o660);
@@ -324,7 +330,7 @@ fn claims_lead_to_folders_of_the_node() {
         node.volumes.unmount("uid-1").await.unwrap();
         assert!(node.volumes.uids().is_empty());
         assert_eq!(fs::read_to_string(data.join("precious")).unwrap(), "kept");
-        node.volumes.mount(&pod).await.unwrap();
+        node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         assert_eq!(mode(&data.join("precious")), 0o600, "the root was right, so the rest is left alone");
         node.volumes.unmount("uid-1").await.unwrap();
         assert_eq!(fs::read_to_string(data.join("precious")).unwrap(), "kept");
@@ -335,7 +341,7 @@ fn claims_lead_to_folders_of_the_node() {
 fn images_are_left_to_the_runtime() {
     on_node("images", async |node| {
         let pod = pod(json!([{"name": "v", "image": {"reference": "example.com/tool:1"}}]), json!({}));
-        let mounted = node.volumes.mount(&pod).await.unwrap();
+        let mounted = node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         let container = &pod.spec.as_ref().unwrap().containers[0];
         let mounts = node.volumes.container_mounts(&pod, container, &mounted, &[]).await.unwrap();
         assert_eq!(mounts[0].image.as_ref().unwrap().image, "example.com/tool:1");
@@ -354,16 +360,19 @@ fn a_restart_finds_what_is_there() {
         ]);
         let mounts = json!([{"name": "secret", "mountPath": "/s"}, {"name": "memory", "mountPath": "/m"}]);
         let pod = pod(volumes, json!({"containers": [{"name": "main", "volumeMounts": mounts}]}));
-        let mounted = node.volumes.mount(&pod).await.unwrap();
+        let mounted = node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         assert!(!mounted.contains_key("unused"));
         let (secret, memory) = (path(&mounted, "secret"), path(&mounted, "memory"));
         fs::write(memory.join("kept"), "kept").unwrap();
         // As if it had ended while it wrote: a half-made folder and a link that was not put in place.
         fs::create_dir(secret.join("..2020_01_01_00_00_00.1")).unwrap();
         std::os::unix::fs::symlink("..2020_01_01_00_00_00.1", secret.join("..data_tmp")).unwrap();
-        let again = Volumes::with(Objects::new(node.api.client()), "node-1", &node.folder.0.join("kubelet"));
+        let again = {
+            let root = node.folder.0.join("kubelet");
+            Volumes::with(Objects::new(node.api.client()), "node-1", &root, csi(&node.api, &root))
+        };
         node.api.set("/api/v1/namespaces/default/secrets/keys", json!({"data": {"a": "Mg=="}}));
-        assert_eq!(again.mount(&pod).await.unwrap(), mounted);
+        assert_eq!(again.mount(&pod, &CancellationToken::new()).await.unwrap(), mounted);
         assert_eq!(fs::read_to_string(secret.join("a")).unwrap(), "2");
         assert_eq!(fs::read_to_string(memory.join("kept")).unwrap(), "kept");
         assert_eq!(fs::read_dir(&secret).unwrap().count(), 3, "nothing half-made is left");
@@ -379,14 +388,19 @@ fn a_restart_finds_what_is_there() {
 fn huge_pages_are_mounted_in_their_size() {
     on_node("huge-pages", async |node| {
         let volumes = json!([{"name": "v", "emptyDir": {"medium": "HugePages"}}]);
-        let error = node.volumes.mount(&pod(volumes.clone(), json!({}))).await.unwrap_err().to_string();
+        let error = node
+            .volumes
+            .mount(&pod(volumes.clone(), json!({})), &CancellationToken::new())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.ends_with("there is no resource request for huge pages"), "{error}");
         let container = json!({
             "name": "main", "volumeMounts": [{"name": "v", "mountPath": "/m"}],
             "resources": {"requests": {"hugepages-2Mi": "4Mi"}},
         });
         let pod = pod(volumes, json!({"containers": [container]}));
-        let mounted = node.volumes.mount(&pod).await.unwrap();
+        let mounted = node.volumes.mount(&pod, &CancellationToken::new()).await.unwrap();
         let found = linux::volume_mount::file_system_at(&path(&mounted, "v")).unwrap();
         assert_eq!(found.as_deref(), Some("hugetlbfs"));
         node.volumes.unmount("uid-1").await.unwrap();

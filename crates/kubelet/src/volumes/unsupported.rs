@@ -14,22 +14,8 @@ pub(super) static GIT_REPO: Type = Type {
     },
 };
 
-pub(super) static CSI: Type = Type {
-    is: |volume| volume.csi.is_some(),
-    mount: |request| {
-        let driver = request.volume.csi.as_ref().map(|source| source.driver.as_str()).unwrap_or_default();
-        ready(Err(Problem::SetUp(no_csi_driver(driver)))).boxed()
-    },
-};
-
 pub(super) static TYPE: Type =
     Type { is: |_| true, mount: |request| ready(Err(no_plugin(&request.volume.name))).boxed() };
-
-pub(super) fn no_csi_driver(driver: &str) -> String {
-    format!(
-        "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name {driver} not found in the list of registered CSI drivers"
-    )
-}
 
 pub(super) fn no_plugin(volume: &str) -> Problem {
     Problem::Unprocessed(format!(

@@ -26,6 +26,7 @@ fn config(cluster_dns: &[&str]) -> Config {
         node_labels: BTreeMap::new(),
         register_with_taints: Vec::new(),
         root_dir: "/nowhere".into(),
+        root_dir_of_drivers: "/nowhere".into(),
         log_dir: "/nowhere".into(),
         static_pod_path: None,
         bind_address: IpAddr::from([127, 0, 0, 1]),

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 use testkit::fake_api::FakeApi;
 use tokio::sync::watch;
 
+use crate::drivers::Drivers;
 use crate::images::Images;
+use crate::node::Health;
 use crate::node::addresses::Addresses;
 use crate::objects::Objects;
 use crate::pod::fake_runtime::{FakeRuntime, Script};
@@ -39,6 +41,7 @@ fn config(folder: &std::path::Path) -> Config {
         node_labels: Default::default(),
         register_with_taints: Vec::new(),
         root_dir: folder.join("kubelet"),
+        root_dir_of_drivers: folder.join("kubelet"),
         log_dir: folder.join("logs"),
         static_pod_path: None,
         bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -99,9 +102,10 @@ impl Node {
             shutdown: reconcile::Shutdown::new(),
             client,
         });
+        let drivers = Arc::new(Drivers::new(kubelet.client.clone(), "n1"));
         let shared = Arc::new(Shared {
             pods: Arc::new(Pods::default()),
-            volumes: Arc::new(Volumes::new(kubelet.clone())),
+            volumes: Arc::new(Volumes::new(kubelet.clone(), drivers, Arc::new(Health::new(0)))),
             images: Arc::new(Images::new(kubelet.clone())),
             users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
             runtime_name: "fake".to_owned(),

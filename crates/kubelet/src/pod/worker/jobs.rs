@@ -176,8 +176,8 @@ impl Worker {
         }
         self.mount_again = false;
         self.mounting = true;
-        let (volumes, pod) = (self.shared.volumes.clone(), self.wish.pod.clone());
-        self.jobs.spawn(tasks::boxed(async move { Done::Mounted(volumes.mount(&pod).await) }));
+        let (volumes, pod, ending) = (self.shared.volumes.clone(), self.wish.pod.clone(), self.ending.clone());
+        self.jobs.spawn(tasks::boxed(async move { Done::Mounted(volumes.mount(&pod, &ending).await) }));
     }
 
     pub(super) fn take_done(&mut self, done: Done) {
@@ -234,7 +234,9 @@ impl Worker {
                 let wait = SignedDuration::from_millis(500) * 2_i32.pow(self.mount_failures.min(8));
                 self.mount_failures += 1;
                 self.memory.volumes_retry_at = Some(self.shared.kubelet.now() + wait.min(MOUNT_RETRY_MAX));
-                self.shared.tell(&self.wish.pod, None, EventType::Warning, "FailedMount", error.to_string());
+                if !matches!(error, VolumeError::GivenUp) {
+                    self.shared.tell(&self.wish.pod, None, EventType::Warning, error.reason(), error.to_string());
+                }
             }
             Done::Resized { id, granted, result } => {
                 self.memory.actuated.insert(id, granted);

@@ -16,7 +16,7 @@ fn pod_with(folder: &Path, mount: Value) -> Pod {
 }
 
 async fn mounts(node: &Node, pod: &Pod) -> Result<Vec<v1::Mount>, String> {
-    let mounted = node.volumes.mount(pod).await.unwrap();
+    let mounted = node.volumes.mount(pod, &CancellationToken::new()).await.unwrap();
     let container = &pod.spec.as_ref().unwrap().containers[0];
     let environment = [("POD".to_owned(), "web-0".to_owned()), ("UP".to_owned(), "..".to_owned())];
     let made = node.volumes.container_mounts(pod, container, &mounted, &environment).await;

@@ -1,0 +1,310 @@
+//! Shows a volume to a pod: attached, staged, published, given to the pod's group.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
+use csi::{Capabilities, Driver};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::storage::v1::CSIDriver;
+
+use super::place::{Mode, Place};
+use super::record::{Record, Step, is_mounted};
+use super::wanted::{Lifecycle, Wanted};
+use super::{Problem, REPUBLISH_EVERY, Request, Volume, attach, capability, context, expand, no_driver, take_down};
+use crate::volumes::folders::make_folder;
+use crate::volumes::{block, blocking, ownership};
+
+/// A filesystem that does not even say what is at its root by then is taken to hang.
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+
+/// Makes the volume ready, or does what has become due for one that is.
+pub(super) async fn show(
+    request: Request<'_>,
+    wanted: &Wanted,
+    claim: Option<&PersistentVolumeClaim>,
+) -> Result<Volume, Problem> {
+    let csi = request.csi;
+    let Some(place) = csi.places.of(request.uid(), wanted) else {
+        return Err(publish_failed(wanted, "invalid volume name".into()));
+    };
+    let object = driver_object(&request, wanted).await?;
+    let republishes = object.as_ref().is_some_and(|driver| driver.spec.requires_republish == Some(true));
+    let is_shown = record_of(&place, wanted)?.is_some_and(|record| record.is_done(&csi.boot_id, &place.target));
+    let to_expand = claim.filter(|claim| expand::is_wanted(claim));
+    if claim.is_some() {
+        csi.look_again_in(request.uid(), expand::LOOK_EVERY);
+    }
+    if is_shown && !republishes && to_expand.is_none() {
+        return Ok(shown(&request, wanted, &place));
+    }
+    let attaches = object.as_ref().is_none_or(|driver| driver.spec.attach_required != Some(false))
+        && wanted.lifecycle == Lifecycle::Persistent;
+    let publish_context = match attaches {
+        true => attach::wait(&request, wanted).await?,
+        false => Default::default(),
+    };
+    let lock = csi.lock(&wanted.unique_name());
+    let _one_at_a_time = tokio::select! {
+        () = request.ending.cancelled() => return Err(Problem::GivenUp),
+        lock = lock.lock() => lock,
+    };
+    let showing = Showing {
+        driver: csi.drivers.get(&wanted.driver),
+        object: object.as_deref(),
+        publish_context: publish_context.into_iter().collect(),
+        request,
+        wanted,
+        place: &place,
+    };
+    let mut done = match is_shown && !republishes {
+        true => Ok(()),
+        false => showing.run(attaches, is_shown).await,
+    };
+    if let Some(claim) = to_expand.filter(|_| done.is_ok()) {
+        let failed = |text: String| {
+            Problem::Message(format!("MountVolume.NodeExpandVolume failed for volume {:?} : {text}", wanted.name))
+        };
+        done = expand::expand(&request, wanted, &place, claim).await.map_err(failed);
+    }
+    match done {
+        // The pod has it already, and goes on with what it has.
+        Err(problem) if is_shown => {
+            tracing::warn!(
+                ?problem,
+                volume = wanted.name,
+                driver = wanted.driver,
+                "cannot bring CSI volume up to date"
+            );
+        }
+        done => done?,
+    }
+    if republishes {
+        csi.look_again_in(request.uid(), REPUBLISH_EVERY.min(expand::LOOK_EVERY));
+    }
+    Ok(shown(&request, wanted, &place))
+}
+
+fn shown(request: &Request<'_>, wanted: &Wanted, place: &Place) -> Volume {
+    request.csi.note_shown(request, wanted, place.target.clone());
+    let (path, read_only) = (place.target.clone(), wanted.read_only);
+    match place.mode {
+        Mode::Filesystem => Volume::Path { path, read_only },
+        Mode::Block => Volume::Device { path: node_of(&path).unwrap_or(path), read_only },
+    }
+}
+
+/// The device in `/dev` that a driver has put elsewhere: runtimes know devices by their places there.
+fn node_of(target: &Path) -> Option<PathBuf> {
+    let number = std::fs::metadata(target).ok()?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+    let node = Path::new("/dev").join(link.file_name()?);
+    let is_same = std::fs::metadata(&node).is_ok_and(|found| found.rdev() == number);
+    is_same.then_some(node)
+}
+
+fn record_of(place: &Place, wanted: &Wanted) -> Result<Option<Record>, Problem> {
+    let record = Record::load(&place.record);
+    record.map_err(|error| publish_failed(wanted, format!("cannot read {}: {error}", place.record.display())))
+}
+
+/// The driver's object; not every driver has one.
+async fn driver_object(request: &Request<'_>, wanted: &Wanted) -> Result<Option<std::sync::Arc<CSIDriver>>, Problem> {
+    let object = match request.objects.csi_driver(&wanted.driver).await {
+        Ok(object) => Some(object),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(publish_failed(wanted, error.to_string())),
+    };
+    capability::check_lifecycle(wanted, object.as_deref()).map_err(|text| {
+        let text = format!("kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {text}");
+        publish_failed(wanted, text)
+    })?;
+    Ok(object)
+}
+
+struct Showing<'a> {
+    request: Request<'a>,
+    wanted: &'a Wanted,
+    place: &'a Place,
+    driver: Option<Driver>,
+    object: Option<&'a CSIDriver>,
+    publish_context: std::collections::HashMap<String, String>,
+}
+
+impl Showing<'_> {
+    async fn run(&self, attaches: bool, is_shown: bool) -> Result<(), Problem> {
+        let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
+        let stages = wanted.lifecycle == Lifecycle::Persistent;
+        let Some(driver) = &self.driver else { return Err(self.without_driver(stages)) };
+        let failed = |error: csi::Error| match stages {
+            true => stage_failed(wanted, error.to_string()),
+            false => publish_failed(wanted, error.to_string()),
+        };
+        let capabilities = driver.capabilities().await.map_err(failed)?;
+        if !is_shown {
+            // From here on the volume counts as used, whatever comes of it.
+            let attachment = attach::name(wanted, self.request.node_name);
+            let record = Record::of_pod(wanted, self.request.node_name, attachment, attaches);
+            let before = record_of(place, wanted)?.map_or(Step::Noted, |record| record.step());
+            let step = if before == Step::Begun { Step::Begun } else { Step::Noted };
+            self.save(&place.record, record.at(step, &csi.boot_id))?;
+        }
+        if stages && capabilities.stages {
+            self.stage(driver, capabilities).await?;
+        }
+        self.publish(driver, capabilities, is_shown).await?;
+        if is_shown {
+            return Ok(());
+        }
+        self.look().await?;
+        self.give(capabilities).await?;
+        let record = record_of(place, wanted)?.unwrap_or_default();
+        self.save(&place.record, record.done(&csi.boot_id, &place.target))
+    }
+
+    fn without_driver(&self, stages: bool) -> Problem {
+        let name = &self.wanted.driver;
+        match (self.place.mode, stages) {
+            (Mode::Block, _) => {
+                stage_failed(self.wanted, no_driver("blockMapper.SetUpDevice failed to get CSI client", name))
+            }
+            (Mode::Filesystem, true) => {
+                let step = "attacher.MountDevice failed to create newCsiDriverClient";
+                stage_failed(self.wanted, no_driver(step, name))
+            }
+            (Mode::Filesystem, false) => {
+                publish_failed(self.wanted, no_driver("mounter.SetUpAt failed to get CSI client", name))
+            }
+        }
+    }
+
+    async fn stage(&self, driver: &Driver, capabilities: Capabilities) -> Result<(), Problem> {
+        let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
+        let failed = |text: String| stage_failed(wanted, text);
+        let known = Record::load(&place.stage_record).map_err(|error| failed(error.to_string()))?;
+        if known.as_ref().is_some_and(|record| record.is_done(&csi.boot_id, &place.staging)) {
+            return Ok(());
+        }
+        let secrets = context::secret(&self.request, "NodeStageSecretRef", wanted.stage_secret.as_ref()).await;
+        let secrets = secrets.map_err(failed)?;
+        make_folder(&place.staging).map_err(|error| failed(error.to_string()))?;
+        let record = Record::of_stage(&wanted.driver, &wanted.handle);
+        self.save(&place.stage_record, record.clone().at(Step::Begun, &csi.boot_id))?;
+        let group = ownership::fs_group(self.request.pod);
+        let asked = NodeStageVolumeRequest {
+            volume_id: wanted.handle.clone(),
+            publish_context: self.publish_context.clone(),
+            staging_target_path: csi.places.for_driver(&place.staging),
+            volume_capability: Some(capability::of(wanted, capabilities, group)),
+            secrets,
+            volume_context: wanted.attributes.clone().into_iter().collect(),
+        };
+        if let Err(error) = driver.stage(asked).await {
+            // Whoever says for sure that nothing is there leaves nothing to take back.
+            if error.is_final() && known.is_none() {
+                take_down::forget_stage(place).map_err(|error| failed(error.to_string()))?;
+            }
+            return Err(failed(error.to_string()));
+        }
+        self.save(&place.stage_record, record.done(&csi.boot_id, &place.staging))
+    }
+
+    async fn publish(&self, driver: &Driver, capabilities: Capabilities, is_shown: bool) -> Result<(), Problem> {
+        let (wanted, place, csi) = (self.wanted, self.place, self.request.csi);
+        let failed = |text: String| publish_failed(wanted, text);
+        let context = context::for_publishing(&self.request, wanted, self.object).await;
+        let (volume_context, secrets) = context.map_err(failed)?;
+        let parent = place.target.parent().unwrap_or(&place.record);
+        make_folder(parent).map_err(|error| failed(error.to_string()))?;
+        let stages = wanted.lifecycle == Lifecycle::Persistent && capabilities.stages;
+        let staging = (stages || place.mode == Mode::Block).then(|| csi.places.for_driver(&place.staging));
+        let group = ownership::fs_group(self.request.pod);
+        let asked = NodePublishVolumeRequest {
+            volume_id: wanted.handle.clone(),
+            publish_context: self.publish_context.clone(),
+            staging_target_path: staging.unwrap_or_default(),
+            target_path: csi.places.for_driver(&place.target),
+            volume_capability: Some(capability::of(wanted, capabilities, group)),
+            readonly: wanted.read_only,
+            secrets,
+            volume_context,
+        };
+        if !is_shown {
+            self.note_pod(Step::Begun)?;
+        }
+        let Err(error) = driver.publish(asked).await else { return Ok(()) };
+        if error.is_final() && !is_shown && !is_mounted(&place.target) {
+            take_down::remove_target(place).map_err(|error| failed(error.to_string()))?;
+            self.note_pod(Step::Noted)?;
+        }
+        Err(failed(error.to_string()))
+    }
+
+    /// Whether what the driver has put there is what it was asked for. A link would lead containers to wherever the driver likes.
+    async fn look(&self) -> Result<(), Problem> {
+        let (target, mode) = (self.place.target.clone(), self.place.mode);
+        let looked = blocking(move || Ok(std::fs::symlink_metadata(target)?.file_type()));
+        let looked = tokio::time::timeout(LOOK_WITHIN, looked).await;
+        let failed = |text: String| {
+            let target = self.place.target.display();
+            publish_failed(self.wanted, format!("driver {} has published {text} at {target}", self.wanted.driver))
+        };
+        match (looked, mode) {
+            (Ok(Ok(found)), Mode::Filesystem) if found.is_dir() => Ok(()),
+            (Ok(Ok(found)), Mode::Block) if found.is_block_device() => self.link(),
+            (Ok(Ok(_)), Mode::Filesystem) => Err(failed("something that is no directory".into())),
+            (Ok(Ok(_)), Mode::Block) => Err(failed("something that is no block device".into())),
+            (Ok(Err(error)), _) => Err(failed(format!("nothing ({error})"))),
+            (Err(_), _) => Err(failed("a filesystem that does not answer".into())),
+        }
+    }
+
+    fn link(&self) -> Result<(), Problem> {
+        let Some(link) = &self.place.link else { return Ok(()) };
+        block::point(link, &self.place.target).map_err(|error| publish_failed(self.wanted, error.to_string()))
+    }
+
+    async fn give(&self, capabilities: Capabilities) -> Result<(), Problem> {
+        let group = ownership::fs_group(self.request.pod);
+        if group.is_none() || !capability::gives_to_group(self.wanted, self.object, capabilities) {
+            return Ok(());
+        }
+        let (path, pod) = (self.place.target.clone(), self.request.pod.clone());
+        let given = blocking(move || match ownership::may_skip(&pod, &path, group, false)? {
+            true => Ok(()),
+            false => ownership::give(&path, group, false),
+        });
+        given.await.map_err(|error| {
+            publish_failed(self.wanted, format!("applyFSGroup failed for vol {}: {error}", self.wanted.handle))
+        })
+    }
+
+    fn note_pod(&self, step: Step) -> Result<(), Problem> {
+        let record = record_of(self.place, self.wanted)?.unwrap_or_default();
+        self.save(&self.place.record, record.at(step, &self.request.csi.boot_id))
+    }
+
+    fn save(&self, folder: &Path, record: Record) -> Result<(), Problem> {
+        let saved = make_folder(folder).and_then(|()| record.save(folder));
+        saved.map_err(|error| {
+            let text = format!("kubernetes.io/csi: mounter.SetUpAt failed to save volume info data: {error}");
+            publish_failed(self.wanted, text)
+        })
+    }
+}
+
+fn stage_failed(wanted: &Wanted, text: String) -> Problem {
+    match wanted.is_block {
+        true => Problem::Map(format!("MapVolume.SetUpDevice failed for volume {:?} : {text}", wanted.name)),
+        false => Problem::Message(format!("MountVolume.MountDevice failed for volume {:?} : {text}", wanted.name)),
+    }
+}
+
+fn publish_failed(wanted: &Wanted, text: String) -> Problem {
+    match wanted.is_block {
+        true => Problem::Map(format!("MapVolume.MapPodDevice failed for volume {:?} : {text}", wanted.name)),
+        false => Problem::Message(format!("MountVolume.SetUp failed for volume {:?} : {text}", wanted.name)),
+    }
+}
