@@ -166,8 +166,17 @@ impl Drivers {
         }
     }
 
+    /// The same for one that went before its name was known.
+    pub(crate) async fn unregister_all(&self, by: &Registrant) {
+        let of_it = |(name, known): (&String, &Registered)| (known.by == *by).then(|| name.clone());
+        let names: Vec<String> = self.registered.lock().iter().filter_map(of_it).collect();
+        for name in names {
+            self.unregister(&name, by).await;
+        }
+    }
+
     /// Whether it had registered a driver.
-    pub(crate) fn forget(&self, by: &Registrant) -> bool {
+    fn forget(&self, by: &Registrant) -> bool {
         let mut registered = self.registered.lock();
         let before = registered.len();
         registered.retain(|_, known| known.by != *by);

@@ -108,7 +108,7 @@ impl Plugin {
             let tried = tokio::select! {
                 () = self.gone.cancelled() => {
                     // It may have been noted before the rest was done.
-                    self.drivers.forget(&self.by);
+                    self.drivers.unregister_all(&self.by).await;
                     return None;
                 }
                 tried = self.register() => tried,
