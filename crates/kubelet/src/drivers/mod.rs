@@ -31,11 +31,17 @@ pub struct Drivers {
     writing: tokio::sync::Mutex<()>,
 }
 
+/// Who registers a driver: a socket, and which one of those that were at this place one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registrant {
+    pub socket: PathBuf,
+    pub number: u64,
+}
+
 struct Registered {
     driver: Driver,
     version: Version,
-    /// The socket by which it registered.
-    by: PathBuf,
+    by: Registrant,
     announced: Option<Announced>,
 }
 
@@ -53,13 +59,13 @@ impl Drivers {
     }
 
     /// Takes a driver in and announces what it says of this node. The error goes to the driver and into the log.
-    pub(crate) async fn register(&self, info: &PluginInfo, socket: &Path) -> Result<(), String> {
+    pub(crate) async fn register(&self, info: &PluginInfo, by: &Registrant) -> Result<(), String> {
         let failed = |text: String| format!("RegisterPlugin error -- plugin registration failed with err: {text}");
-        let driver = self.note(info, socket).map_err(|error| {
+        let driver = self.note(info, by).map_err(|error| {
             format!(
                 "RegisterPlugin error -- plugin validation failed with err: validation failed for CSI Driver {} at endpoint {}: {error}",
                 info.name,
-                endpoint(info, socket).display()
+                endpoint(info, &by.socket).display()
             )
         })?;
         let announced = match driver.info().await {
@@ -71,29 +77,31 @@ impl Drivers {
             Err(error) => Err(error),
         };
         if outcome.is_err() {
-            self.unregister(&info.name, socket).await;
+            self.unregister(&info.name, by).await;
         }
         outcome.map_err(failed)
     }
 
     /// Whether it may have this name, and from then on whom calls go to.
-    fn note(&self, info: &PluginInfo, socket: &Path) -> Result<Driver, String> {
+    fn note(&self, info: &PluginInfo, by: &Registrant) -> Result<Driver, String> {
         let name = info.name.as_str();
         check_name(name)?;
-        let endpoint = endpoint(info, socket);
+        let endpoint = endpoint(info, &by.socket);
         if !endpoint.is_absolute() {
             return Err(format!("endpoint {} is not an absolute path", endpoint.display()));
         }
         let version = version::highest_supported(name, &info.supported_versions)?;
         let mut registered = self.registered.lock();
-        if let Some(known) = registered.get(name).filter(|known| known.by != socket && known.version >= version) {
+        if let Some(known) =
+            registered.get(name).filter(|known| known.by.socket != by.socket && known.version >= version)
+        {
             return Err(format!(
                 "kubernetes.io/csi: ValidatePlugin for CSI driver {name:?} failed. Another driver with the same name is already registered with a higher supported version: \"{}\"",
                 known.version
             ));
         }
         let driver = Driver::new(&endpoint);
-        let entry = Registered { driver: driver.clone(), version, by: socket.to_owned(), announced: None };
+        let entry = Registered { driver: driver.clone(), version, by: by.clone(), announced: None };
         registered.insert(name.to_owned(), entry);
         Ok(driver)
     }
@@ -134,9 +142,9 @@ impl Drivers {
         }
     }
 
-    /// The driver that registered by this socket is no more.
-    pub(crate) async fn unregister(&self, name: &str, socket: &Path) {
-        if !self.forget(socket) {
+    /// The driver of this registrant is no more. One that has taken its place stays.
+    pub(crate) async fn unregister(&self, name: &str, by: &Registrant) {
+        if !self.forget(by) {
             return;
         }
         let mut wait = RETRY;
@@ -158,11 +166,20 @@ impl Drivers {
         }
     }
 
-    /// Whether a driver was registered by this socket.
-    pub(crate) fn forget(&self, socket: &Path) -> bool {
+    /// The same for one that went before its name was known.
+    pub(crate) async fn unregister_all(&self, by: &Registrant) {
+        let of_it = |(name, known): (&String, &Registered)| (known.by == *by).then(|| name.clone());
+        let names: Vec<String> = self.registered.lock().iter().filter_map(of_it).collect();
+        for name in names {
+            self.unregister(&name, by).await;
+        }
+    }
+
+    /// Whether it had registered a driver.
+    fn forget(&self, by: &Registrant) -> bool {
         let mut registered = self.registered.lock();
         let before = registered.len();
-        registered.retain(|_, known| known.by != socket);
+        registered.retain(|_, known| known.by != *by);
         registered.len() < before
     }
 }
@@ -197,17 +214,21 @@ mod tests {
     #[tokio::test]
     async fn names_belong_to_who_came_first() {
         let drivers = Drivers::new(crate::fake_api::FakeApi::new().client(), "n1");
-        let (first, second) = (Path::new("/r/a.sock"), Path::new("/r/b.sock"));
-        assert!(drivers.note(&info("d.example", &["1.0.0"]), first).is_ok());
-        let refused = drivers.note(&info("d.example", &["1.0.0"]), second).unwrap_err();
+        let by = |socket: &str, number| Registrant { socket: socket.into(), number };
+        let (first, second) = (by("/r/a.sock", 1), by("/r/b.sock", 2));
+        assert!(drivers.note(&info("d.example", &["1.0.0"]), &first).is_ok());
+        let refused = drivers.note(&info("d.example", &["1.0.0"]), &second).unwrap_err();
         assert_eq!(
             refused,
             "kubernetes.io/csi: ValidatePlugin for CSI driver \"d.example\" failed. Another driver with the same name is already registered with a higher supported version: \"1.0.0\""
         );
-        assert_eq!(drivers.get("d.example").unwrap().socket(), first);
-        assert!(drivers.note(&info("d.example", &["1.1.0"]), second).is_ok(), "a newer one takes over, as upstream");
-        assert!(!drivers.forget(first), "the earlier one has nothing left to lose");
-        assert!(drivers.forget(second));
+        assert_eq!(drivers.get("d.example").unwrap().socket(), first.socket);
+        let restarted = by("/r/a.sock", 3);
+        assert!(drivers.note(&info("d.example", &["1.0.0"]), &restarted).is_ok(), "the same driver, restarted");
+        assert!(!drivers.forget(&first), "its earlier socket takes nothing from it");
+        assert!(drivers.note(&info("d.example", &["1.1.0"]), &second).is_ok(), "a newer one takes over, as upstream");
+        assert!(!drivers.forget(&restarted), "the earlier one has nothing left to lose");
+        assert!(drivers.forget(&second));
         assert!(drivers.get("d.example").is_none());
     }
 

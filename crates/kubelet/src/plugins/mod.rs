@@ -13,7 +13,7 @@ use csi::Registration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::drivers::Drivers;
+use crate::drivers::{Drivers, Registrant};
 use crate::node::Seen;
 use folder::Changes;
 use sockets::Identity;
@@ -49,6 +49,7 @@ async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen
     let changes = Changes::new()?;
     let mut known: BTreeMap<PathBuf, Known> = BTreeMap::new();
     let mut tasks = tokio::task::JoinSet::new();
+    let mut number = 0;
     loop {
         let path = folder.to_owned();
         // Watching comes before reading, so that no change falls between the two.
@@ -65,8 +66,9 @@ async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen
                 continue;
             }
             let gone = CancellationToken::new();
-            let plugin =
-                Plugin { socket: socket.clone(), drivers: drivers.clone(), node: node.clone(), gone: gone.clone() };
+            number += 1;
+            let by = Registrant { socket: socket.clone(), number };
+            let plugin = Plugin { by, drivers: drivers.clone(), node: node.clone(), gone: gone.clone() };
             tasks.spawn(tasks::boxed(plugin.look_after()));
             known.insert(socket, Known { identity, gone });
         }
@@ -81,7 +83,7 @@ async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen
 }
 
 struct Plugin {
-    socket: PathBuf,
+    by: Registrant,
     drivers: Arc<Drivers>,
     node: watch::Receiver<Seen>,
     gone: CancellationToken,
@@ -95,8 +97,8 @@ impl Plugin {
             () = self.gone.cancelled() => {}
             () = self.drivers.keep_announced(&name, self.node.clone()) => {}
         }
-        tracing::info!(plugin = name, socket = %self.socket.display(), "plugin's socket is gone; unregistering it");
-        self.drivers.unregister(&name, &self.socket).await;
+        tracing::info!(plugin = name, socket = %self.by.socket.display(), "plugin's socket is gone; unregistering it");
+        self.drivers.unregister(&name, &self.by).await;
     }
 
     /// The plugin's name once it is registered; nothing when it went before.
@@ -106,17 +108,17 @@ impl Plugin {
             let tried = tokio::select! {
                 () = self.gone.cancelled() => {
                     // It may have been noted before the rest was done.
-                    self.drivers.forget(&self.socket);
+                    self.drivers.unregister_all(&self.by).await;
                     return None;
                 }
                 tried = self.register() => tried,
             };
             match tried {
                 Ok(name) => {
-                    tracing::info!(plugin = name, socket = %self.socket.display(), "registered plugin");
+                    tracing::info!(plugin = name, socket = %self.by.socket.display(), "registered plugin");
                     return Some(name);
                 }
-                Err(error) => tracing::warn!(error, socket = %self.socket.display(), "cannot register plugin"),
+                Err(error) => tracing::warn!(error, socket = %self.by.socket.display(), "cannot register plugin"),
             }
             tokio::select! {
                 () = self.gone.cancelled() => return None,
@@ -127,8 +129,8 @@ impl Plugin {
 
     /// One try; the plugin hears how it went, in upstream's words.
     async fn register(&self) -> Result<String, String> {
-        let socket = self.socket.display();
-        let plugin = Registration::new(&self.socket);
+        let socket = self.by.socket.display();
+        let plugin = Registration::new(&self.by.socket);
         let info = plugin.info().await;
         let info = info.map_err(|error| {
             format!(
@@ -136,14 +138,14 @@ impl Plugin {
             )
         })?;
         let outcome = match info.r#type.as_str() {
-            "CSIPlugin" => self.drivers.register(&info, &self.socket).await,
+            "CSIPlugin" => self.drivers.register(&info, &self.by).await,
             other => Err(format!(
                 "RegisterPlugin error -- no handler registered for plugin type: {other} at socket {socket}"
             )),
         };
         let told = plugin.notify(outcome.as_ref().map(drop).map_err(String::as_str)).await;
         if let Err(error) = told {
-            self.drivers.unregister(&info.name, &self.socket).await;
+            self.drivers.unregister(&info.name, &self.by).await;
             return Err(format!(
                 "RegisterPlugin error -- failed to send registration status at socket {socket}, err: {error}"
             ));
