@@ -8,7 +8,7 @@ PORT ?= 6443
 PROFILE ?= $(if $(filter run,$(MAKECMDGOALS)),quick,release)
 # An allocator of C costs the quick one more than it gives.
 PACKAGES := $(if $(filter dev,$(PROFILE)),--workspace,-p knarr $(if $(filter quick,$(PROFILE)),--no-default-features))
-MINUTES := $(if $(filter quick,$(PROFILE)),6,15)
+MINUTES := $(if $(filter quick,$(PROFILE)),7,15)
 # One more than there are processors: one may wait for the dashboard's page.
 JOBS ?= $(shell expr $$(nproc) + 1)
 PROGRAM := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/knarr
