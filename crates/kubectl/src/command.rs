@@ -49,38 +49,50 @@ pub(crate) const CACHE: &str = "$HOME/.kube/cache";
 
 /// Flags that every command takes.
 pub(crate) const GLOBAL: &[Flag] = &[
-    Flag::text("as", "", "Username to impersonate for the operation."),
-    Flag::array("as-group", "Group to impersonate, may be given several times."),
-    Flag::text("as-uid", "", "UID to impersonate for the operation."),
-    Flag::array("as-user-extra", "Extra of the user to impersonate, as key=value."),
-    Flag::text("cache-dir", CACHE, "Where discovery is kept."),
-    Flag::text("certificate-authority", "", "A file with the certificates of authorities."),
-    Flag::text("client-certificate", "", "A file with the client's certificate."),
-    Flag::text("client-key", "", "A file with the client's key."),
-    Flag::text("cluster", "", "The cluster of the kubeconfig to use."),
-    Flag::text("context", "", "The context of the kubeconfig to use."),
+    Flag::text("as", "", "Impersonate this user."),
+    Flag::array("as-group", "Impersonate this group; may be repeated."),
+    Flag::text("as-uid", "", "Impersonate this UID."),
+    Flag::array("as-user-extra", "Impersonate with this extra, as key=value; may be repeated."),
+    Flag::text("cache-dir", CACHE, "Keep discovery in this folder."),
+    Flag::text("certificate-authority", "", "Trust the certificate authorities of this file."),
+    Flag::text("client-certificate", "", "Authenticate with the client certificate of this file."),
+    Flag::text("client-key", "", "Use the client key of this file."),
+    Flag::text("cluster", "", "Use this cluster of the kubeconfig."),
+    Flag::text("context", "", "Use this context of the kubeconfig."),
     Flag::switch("disable-compression", "Do not ask the server to compress."),
     Flag::switch("insecure-skip-tls-verify", "Do not check the server's certificate."),
-    Flag::text("kubeconfig", "", "The kubeconfig file to use."),
+    Flag::text("kubeconfig", "", "Use this kubeconfig file."),
     Flag::text(
         "kuberc",
         "",
         "Path to the kuberc file to use for preferences. This can be disabled by exporting KUBECTL_KUBERC=false feature gate or turning off the feature KUBERC=off.",
     ),
-    Flag::duration("log-flush-frequency", "5s", "Not used: nothing is kept back."),
+    Flag::duration("log-flush-frequency", "5s", "Accepted and without effect: log lines are written at once."),
     Flag::switch("match-server-version", "Require the server's version to be the client's."),
-    Flag::text("namespace", "", "The namespace of this request.").short('n'),
-    Flag::text("password", "", "Password for basic authentication."),
-    Flag::text("profile", "none", "Not used."),
-    Flag::text("profile-output", "profile.pprof", "Not used."),
-    Flag::text("request-timeout", "0", "How long one request may take; 0 for no limit."),
-    Flag::text("server", "", "The address and port of the API server.").short('s'),
-    Flag::text("tls-server-name", "", "The name the server's certificate must have."),
-    Flag::text("token", "", "Bearer token."),
-    Flag::text("user", "", "The user of the kubeconfig to use."),
-    Flag::text("username", "", "Username for basic authentication."),
-    Flag::integer("v", "0", "How much is logged.").short('v'),
-    Flag::plain("vmodule", "Not used: nothing is logged file by file."),
-    Flag::switch("warnings-as-errors", "A warning of the server makes the exit code 1."),
-    Flag::switch("help", "Help for this command.").short('h'),
+    Flag::text("namespace", "", "Run in this namespace.").short('n'),
+    Flag::text("password", "", "Authenticate with this password."),
+    Flag::text("profile", "none", "Accepted and without effect: no profile is written."),
+    Flag::text("profile-output", "profile.pprof", "Accepted and without effect: no profile is written."),
+    Flag::text("request-timeout", "0", "Fail a request after this time; 0 for no limit."),
+    Flag::text("server", "", "Connect to the API server at this address.").short('s'),
+    Flag::text("tls-server-name", "", "Expect this name in the server's certificate."),
+    Flag::text("token", "", "Authenticate with this bearer token."),
+    Flag::text("user", "", "Use this user of the kubeconfig."),
+    Flag::text("username", "", "Authenticate as this user with basic authentication."),
+    Flag::integer("v", "0", "Log more with a higher level.").short('v'),
+    Flag::plain("vmodule", "Accepted and without effect: nothing is logged file by file."),
+    Flag::switch("warnings-as-errors", "Exit with code 1 after a warning of the server."),
+    Flag::switch("help", "Show the help of this command.").short('h'),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_answer_to_their_aliases() {
+        static INNER: Command = Command { name: "pod", aliases: &["po"], ..Command::EMPTY };
+        static OUTER: Command = Command { name: "top", subcommands: &[&INNER], ..Command::EMPTY };
+        assert!(OUTER.find("pod").is_some() && OUTER.find("po").is_some() && OUTER.find("pods").is_none());
+    }
+}

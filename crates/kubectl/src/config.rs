@@ -323,7 +323,7 @@ fn client_config(server: &str, name: &str, cluster: &Value, user: Value, flags: 
     }
     config.root_cert = authorities(name, cluster)?;
     config.auth_info = serde_json::from_value(user)
-        .map_err(|error| Failure::message(format!("the user of the kubeconfig cannot be read: {error}")))?;
+        .map_err(|error| Failure::message(format!("cannot decode the user of the kubeconfig: {error}")))?;
     if flags.given("as-user-extra") {
         let mut extra: std::collections::HashMap<String, Vec<String>> = Default::default();
         for entry in flags.list("as-user-extra") {

@@ -61,7 +61,10 @@ impl Tunnel {
     async fn connect(self, target: http::Uri) -> std::io::Result<TokioIo<TcpStream>> {
         let other = |text: String| std::io::Error::other(text);
         if self.proxy.scheme_str() != Some("http") {
-            return Err(other(format!("a proxy must be reached by http, not by {:?}", self.proxy.scheme_str())));
+            return Err(other(format!(
+                "cannot connect to a proxy over {:?}: only http is supported",
+                self.proxy.scheme_str()
+            )));
         }
         let (user, proxy) = match self.proxy.authority().map(ToString::to_string).unwrap_or_default().rsplit_once('@') {
             Some((user, proxy)) => (Some(user.to_string()), proxy.to_string()),
@@ -87,14 +90,18 @@ impl Tunnel {
         while !answer.ends_with(b"\r\n\r\n") {
             answer.push(stream.read_u8().await?);
             if answer.len() > ANSWER_MAX {
-                return Err(other(format!("the proxy {address} talks too much")));
+                return Err(other(format!("cannot connect through proxy {address}: its answer is longer than 8 KiB")));
             }
         }
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let line = answer.lines().next().unwrap_or_default();
         match line.split(' ').nth(1) {
             Some("200") => Ok(TokioIo::new(stream)),
-            _ => Err(other(line.split_once(' ').map_or("the proxy gave no answer", |(_, words)| words).to_string())),
+            _ => Err(other(
+                line.split_once(' ')
+                    .map_or("cannot connect through the proxy: it sent no answer", |(_, words)| words)
+                    .to_string(),
+            )),
         }
     }
 }

@@ -181,3 +181,30 @@ async fn versions(session: &Session) -> Result<()> {
     found.iter().for_each(|version| terminal::outln(version));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn resources_are_listed_with_their_names() {
+        let mapping = Mapping {
+            group: "apps".into(),
+            version: "v1".into(),
+            kind: "Deployment".into(),
+            plural: "deployments".into(),
+            singular: "deployment".into(),
+            namespaced: true,
+            short_names: vec!["deploy".into()],
+            verbs: vec!["get".into()],
+            ..Default::default()
+        };
+        let shown = list(&[mapping]);
+        let item = json!({"name": "deployments", "singularName": "deployment", "namespaced": true, "group": "apps",
+            "version": "v1", "kind": "Deployment", "verbs": ["get"], "shortNames": ["deploy"]});
+        assert_eq!(shown["resources"], json!([item]));
+        assert_eq!(list(&[])["resources"], Value::Null);
+    }
+}

@@ -374,3 +374,77 @@ pub(crate) fn patch(info: &Info, original: &Value, wanted: &Value, current: &Val
         None => (merge::plain(original, wanted, current), MERGE),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn flags(line: &str) -> Parsed {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Parsed::parse(COMMAND.flags, &line).unwrap()
+    }
+
+    fn files() -> Query {
+        Query { files: vec!["a.yaml".into()], ..Query::default() }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let refused = |line: &str, query: &Query| check(&flags(line), query).unwrap_err().text();
+        assert!(check(&flags("-f a.yaml"), &files()).is_ok());
+        assert_eq!(refused("", &Query::default()), "must specify one of -f and -k");
+        let more = Query { arguments: vec!["x".into()], ..files() };
+        assert_eq!(refused("-f a.yaml x", &more), "Unexpected args: [x]");
+        let selected = Query { selector: "a=b".into(), ..files() };
+        assert_eq!(refused("--all", &selected), "cannot set --all and --selector at the same time");
+        assert_eq!(refused("--force-conflicts", &files()), "--force-conflicts only works with --server-side");
+        assert_eq!(refused("--force --server-side", &files()), "--force cannot be used with --server-side");
+    }
+
+    fn info(group: &str, kind: &str, object: Value) -> Info {
+        let mapping = crate::resource::mapping::Mapping {
+            group: group.into(),
+            version: "v1".into(),
+            kind: kind.into(),
+            plural: format!("{}s", kind.to_lowercase()),
+            ..Default::default()
+        };
+        Info { mapping, namespace: "team".into(), name: "web".into(), object, source: "a.yaml".into() }
+    }
+
+    #[test]
+    fn known_kinds_are_merged_by_their_keys() {
+        let container = |image: &str| json!({"spec": {"containers": [{"name": "a", "image": image}]}});
+        let pod = info("", "Pod", Value::Null);
+        let (difference, kind) = patch(&pod, &container("1"), &container("2"), &container("1"));
+        assert_eq!((kind, &difference["spec"]["containers"][0]["image"]), (STRATEGIC, &json!("2")));
+        let widget = info("example.com", "Widget", Value::Null);
+        let (difference, kind) =
+            patch(&widget, &json!({"a": 1, "b": 1}), &json!({"a": 2}), &json!({"a": 1, "b": 1, "c": 1}));
+        assert_eq!((kind, difference), (MERGE, json!({"a": 2, "b": null})));
+    }
+
+    #[test]
+    fn a_dry_run_patches_here() {
+        let pod = info("", "Pod", Value::Null);
+        let object = json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b"}]}});
+        let difference = json!({"spec": {"containers": [{"name": "a", "image": "2"}]}});
+        let done = patched(&pod, object, &difference, STRATEGIC).unwrap();
+        assert_eq!(done["spec"]["containers"], json!([{"name": "a", "image": "2"}, {"name": "b"}]));
+    }
+
+    #[test]
+    fn failures_name_what_was_sent() {
+        let pod = info("", "Pod", Value::Null);
+        let failure = Failure::status(json!({"message": "no"}));
+        let text = patching(&pod, &json!({"a": 1}), failure).text();
+        assert!(
+            text.starts_with("error when applying patch:\n{\"a\":1}\nto:\nResource: \"/v1, Resource=pods\""),
+            "{text}"
+        );
+        assert!(text.ends_with("for: \"a.yaml\": error when patching \"a.yaml\": no"), "{text}");
+        assert!(retrieving(&pod).ends_with("from server for: \"a.yaml\": "));
+    }
+}

@@ -257,3 +257,19 @@ async fn whoami(session: &Session) -> Result<()> {
     terminal::out(&Columns::table().align(&text));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_says_why() {
+        let check = |status: Value, text: &str| assert_eq!(decision(&status), text);
+        check(json!({"allowed": true, "reason": "role"}), "yes");
+        check(json!({"allowed": false}), "no");
+        check(json!({"allowed": false, "reason": "no role"}), "no - no role");
+        check(json!({"allowed": true, "evaluationError": "broken"}), "yes - broken");
+    }
+}

@@ -189,3 +189,37 @@ pub(super) fn last_applied_text(object: &Value) -> String {
     plain["metadata"]["annotations"].as_object_mut().map(|annotations| annotations.remove(LAST_APPLIED));
     format!("{}\n", output::json::compact(&plain))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn validation_has_three_levels() {
+        for (text, level) in [("true", "Strict"), ("strict", "Strict"), ("warn", "Warn"), ("false", "Ignore")] {
+            assert!(check_validate(text).is_ok());
+            assert_eq!(validation(text), level);
+        }
+        assert!(check_validate("maybe").is_err());
+    }
+
+    #[test]
+    fn the_annotation_holds_the_object_without_itself() {
+        let object = json!({"kind": "Pod", "metadata": {"name": "a"}});
+        let first = with_last_applied(&object);
+        let text = "{\"kind\":\"Pod\",\"metadata\":{\"annotations\":{},\"name\":\"a\"}}\n";
+        assert_eq!(first["metadata"]["annotations"][LAST_APPLIED], text);
+        assert_eq!(with_last_applied(&first), first);
+    }
+
+    #[test]
+    fn objects_get_what_go_always_writes() {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}});
+        let written = as_go_writes(pod);
+        assert_eq!(written["status"], json!({}));
+        let custom = json!({"apiVersion": "example.com/v1", "kind": "Widget"});
+        assert_eq!(as_go_writes(custom.clone()), custom);
+    }
+}

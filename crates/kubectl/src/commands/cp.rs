@@ -110,7 +110,9 @@ async fn to_pod(session: &Session, source: &Path, pod: &(Option<String>, String)
         command = vec!["tar", "--no-same-permissions", "--no-same-owner", "-xmf", "-", "-C", folder.as_str()];
     }
     let mut process = start(session, pod, true, &command).await?;
-    let Some(mut input) = process.stdin() else { return Err(Failure::message("the server opened no input")) };
+    let Some(mut input) = process.stdin() else {
+        return Err(Failure::message("cannot open the input of tar in the container"));
+    };
     let (writer, mut packed) = pipe();
     let source = source.to_path_buf();
     let packing = tokio::task::spawn_blocking(move || {
@@ -154,7 +156,9 @@ async fn finish(mut process: AttachedProcess) -> Result<()> {
 
 async fn from_pod(session: &Session, pod: &(Option<String>, String), source: &str, target: &Path) -> Result<()> {
     let mut process = start(session, pod, false, &["tar", "cf", "-", source]).await?;
-    let Some(mut output) = process.stdout() else { return Err(Failure::message("the server opened no output")) };
+    let Some(mut output) = process.stdout() else {
+        return Err(Failure::message("cannot open the output of tar in the container"));
+    };
     let (sender, receiver) = tokio::sync::mpsc::channel(CHUNKS_MAX);
     let target = if target.is_dir() {
         target.join(Path::new(source).file_name().unwrap_or_default())

@@ -174,3 +174,26 @@ fn reattach(pod: &Value, container: &str) -> String {
         format!("Session ended, resume using '{command}' command")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_run_in_a_pod_that_has_ended() {
+        assert!(ended(&json!({"status": {"phase": "Running"}})).is_ok());
+        let refused = ended(&json!({"status": {"phase": "Failed"}})).unwrap_err().text();
+        assert_eq!(refused, "cannot exec into a container in a completed pod; current phase is Failed");
+    }
+
+    #[test]
+    fn a_session_can_be_taken_up_again() {
+        let pod = json!({"metadata": {"name": "web", "namespace": "team"},
+            "spec": {"containers": [{"name": "app"}], "ephemeralContainers": [{"name": "debug"}]}});
+        let again = "kubectl attach web -c app -n team -i -t";
+        assert_eq!(reattach(&pod, "app"), format!("Session ended, resume using '{again}' command"));
+        assert!(reattach(&pod, "debug").starts_with("Session ended, the ephemeral container will not be restarted"));
+    }
+}

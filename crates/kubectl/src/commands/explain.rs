@@ -332,3 +332,75 @@ fn words(text: &str) -> Vec<&str> {
     found.push(&text[start..]);
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn schemas() -> Value {
+        json!({
+            "Pod": {"description": "A pod.", "properties": {
+                "kind": {"type": "string", "description": "Its kind."},
+                "spec": {"allOf": [{"$ref": "#/components/schemas/io.PodSpec"}], "description": "What is wanted."},
+            }, "required": ["spec"], "x-kubernetes-group-version-kind": [{"group": "", "version": "v1", "kind": "Pod"}]},
+            "io.PodSpec": {"description": "A spec.", "properties": {
+                "containers": {"type": "array", "items": {"$ref": "#/components/schemas/io.Container"}},
+                "policy": {"type": "string", "enum": ["Always", "Never", ""]},
+                "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            }},
+            "io.Container": {"description": "A container.", "properties": {"name": {"type": "string"}}},
+        })
+    }
+
+    #[test]
+    fn schemas_are_found_by_kind() {
+        let mapping = |kind: &str| Mapping { version: "v1".into(), kind: kind.into(), ..Default::default() };
+        assert_eq!(schema_of(&schemas(), &mapping("Pod")).unwrap()["description"], "A pod.");
+        assert_eq!(schema_of(&schemas(), &mapping("Node")).unwrap_err().text(), "GVK v1 not found in OpenAPI schema");
+    }
+
+    #[test]
+    fn types_have_names() {
+        let schemas = schemas();
+        let of = |field: &str| type_name(&schemas, &schemas["io.PodSpec"]["properties"][field]);
+        assert_eq!((of("containers").as_str(), of("policy").as_str()), ("[]Container", "string"));
+        assert_eq!(of("labels"), "map[string]string");
+        assert_eq!(type_name(&schemas, &schemas["Pod"]["properties"]["spec"]), "PodSpec");
+    }
+
+    #[test]
+    fn a_path_leads_through_lists() {
+        let schemas = schemas();
+        let spec = step(&schemas, &schemas["Pod"], "spec").unwrap();
+        assert_eq!(spec.descriptions, ["What is wanted.", "A spec."]);
+        let containers = step(&schemas, spec.schema, "containers").unwrap();
+        assert!(step(&schemas, containers.schema, "name").is_some());
+        assert!(step(&schemas, containers.schema, "none").is_none());
+        let text = step(&schemas, spec.schema, "policy").unwrap().text(&schemas, false);
+        assert!(text.starts_with("FIELD: policy <string>\nENUM:\n    Always\n    Never\n    \"\"\n"), "{text}");
+    }
+
+    #[test]
+    fn fields_are_listed_flat_or_as_a_tree() {
+        let schemas = schemas();
+        let shown = Shown { schema: &schemas["Pod"], descriptions: texts(&schemas["Pod"]), name: None };
+        let flat = shown.text(&schemas, false);
+        assert!(flat.contains("FIELDS:\n  kind\t<string>\n    Its kind.\n\n  spec\t<PodSpec> -required-\n"), "{flat}");
+        let tree = shown.text(&schemas, true);
+        assert!(
+            tree.contains("  spec\t<PodSpec> -required-\n    containers\t<[]Container>\n      name\t<string>\n"),
+            "{tree}"
+        );
+    }
+
+    #[test]
+    fn long_texts_are_wrapped() {
+        let text = wrapped(&"word ".repeat(20), 4);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.len() <= 80 && line.starts_with("    word")), "{text}");
+        assert_eq!(wrapped("a\n  b", 2), "  a\n    b\n");
+    }
+}

@@ -175,3 +175,48 @@ fn service(session: &Session, info: &Info) -> Result<Value> {
     }
     Ok(json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::mapping::Mapping;
+
+    fn info(plural: &str, object: Value) -> Info {
+        let mapping = Mapping { plural: plural.into(), ..Default::default() };
+        Info { mapping, namespace: String::new(), name: "web".into(), object, source: String::new() }
+    }
+
+    #[test]
+    fn labels_are_pairs() {
+        assert_eq!(Value::from(labels("a=b,c=").unwrap()), json!({"a": "b", "c": ""}));
+        assert!(labels("a").is_err());
+    }
+
+    #[test]
+    fn selectors_come_from_the_object() {
+        let found = |plural: &str, object: Value| selector(&info(plural, object)).map(Value::from);
+        let labels = json!({"app": "web"});
+        assert_eq!(found("pods", json!({"metadata": {"labels": labels}})).unwrap(), labels);
+        assert_eq!(found("services", json!({"spec": {"selector": labels}})).unwrap(), labels);
+        assert_eq!(found("deployments", json!({"spec": {"selector": {"matchLabels": labels}}})).unwrap(), labels);
+        let expressions = json!({"spec": {"selector": {"matchExpressions": [{}]}}});
+        assert!(
+            found("deployments", expressions).unwrap_err().text().contains("\"matchExpressions\" is not supported")
+        );
+        assert!(found("pods", json!({})).unwrap_err().text().ends_with("the pod has no labels and cannot be exposed"));
+        assert!(found("nodes", json!({})).unwrap_err().text().starts_with("cannot expose a "));
+    }
+
+    #[test]
+    fn ports_come_from_containers_or_services() {
+        let ports = json!([{"containerPort": 80}, {"containerPort": 53, "protocol": "UDP"}]);
+        let spec = json!({"containers": [{"ports": ports}]});
+        let expected = vec![("80".to_string(), "TCP".to_string()), ("53".into(), "UDP".into())];
+        assert_eq!(known_ports(&info("pods", json!({"spec": spec}))), expected);
+        assert_eq!(known_ports(&info("deployments", json!({"spec": {"template": {"spec": spec}}}))), expected);
+        let service = json!({"spec": {"ports": [{"port": 80}]}});
+        assert_eq!(known_ports(&info("services", service)), expected[..1]);
+    }
+}

@@ -240,3 +240,68 @@ fn listed(info: &Info, object: &Value, which: Which, one: bool) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn pairs_set_and_a_dash_takes_away() {
+        let (set, removed) = parse(&words("a=b c="), Which::Labels).unwrap();
+        assert_eq!((set.len(), removed.len()), (2, 0));
+        let (set, removed) = parse(&words("a=b c-"), Which::Labels).unwrap();
+        assert_eq!((set, removed), (vec![("a".into(), "b".into())], words("c")));
+        let refused = |line: &str, which| parse(&words(line), which).unwrap_err().text();
+        assert!(refused("a=b/c", Which::Labels).starts_with("invalid label value: \"a=b/c\": "));
+        let both = "can not both modify and remove a label in the same command";
+        assert_eq!(refused("a=b a-", Which::Labels), both);
+        assert!(refused("a=b a-", Which::Annotations).ends_with("annotation(s) in the same command: a"));
+        assert!(parse(&words("a=b/c"), Which::Annotations).is_ok());
+    }
+
+    #[test]
+    fn only_what_differs_is_sent() {
+        let old = json!({"a": "1", "b": "2"});
+        let old = old.as_object().unwrap();
+        let set = vec![("a".to_string(), "1".to_string()), ("c".into(), "3".into())];
+        let found = changes(old, &set, &words("b none"));
+        assert_eq!(Value::from(found.clone()), json!({"b": null, "c": "3"}));
+        assert_eq!(label_outcome(&found), "modified");
+        assert_eq!(label_outcome(&changes(old, &set, &[])), "labeled");
+        assert_eq!(label_outcome(&changes(old, &vec![], &words("a"))), "unlabeled");
+        assert_eq!(label_outcome(&Map::new()), "not labeled");
+    }
+
+    #[test]
+    fn values_are_not_replaced_unasked() {
+        let old = json!({"a": "1"});
+        let old = old.as_object().unwrap();
+        let set = |value: &str| vec![("a".to_string(), value.to_string())];
+        assert!(check_overwrite(old, Which::Labels, &set("1")).is_ok());
+        let refused = check_overwrite(old, Which::Labels, &set("2")).unwrap_err().text();
+        assert_eq!(refused, "'a' already has a value (1), and --overwrite is false");
+        let refused = check_overwrite(old, Which::Annotations, &set("2")).unwrap_err().text();
+        assert!(refused.starts_with("--overwrite is false but found the following declared annotation(s): 'a'"));
+    }
+
+    #[test]
+    fn several_objects_are_listed_with_titles() {
+        let object = json!({"metadata": {"labels": {"a": "b"}}});
+        let mut info = Info {
+            mapping: Default::default(),
+            namespace: String::new(),
+            name: "web".into(),
+            object: object.clone(),
+            source: String::new(),
+        };
+        (info.mapping.kind, info.mapping.group) = ("Deployment".into(), "apps".into());
+        assert_eq!(listed(&info, &object, Which::Labels, true), "a=b\n");
+        assert_eq!(listed(&info, &object, Which::Labels, false), "Listing labels for Deployment.apps/web:\n a=b\n");
+    }
+}

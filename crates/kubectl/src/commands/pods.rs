@@ -159,3 +159,58 @@ fn no_container(pod: &Value, name: &str) -> Failure {
     let of = pod["metadata"]["name"].as_str().unwrap_or_default();
     Failure::message(format!("container {name} is not valid for pod {of} out of: {}", listed_containers(pod)))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> Value {
+        json!({"metadata": {"name": "web", "namespace": "team"}, "spec": {
+            "containers": [{"name": "app"}, {"name": "side"}], "initContainers": [{"name": "first"}],
+            "ephemeralContainers": [{"name": "debug"}],
+        }})
+    }
+
+    #[test]
+    fn the_container_is_named_annotated_or_the_first() {
+        assert_eq!(container(&pod(), "side", true).unwrap(), "side");
+        assert_eq!(container(&pod(), "", true).unwrap(), "app");
+        let mut annotated = pod();
+        annotated["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/default-container": "side"});
+        assert_eq!(container(&annotated, "", true).unwrap(), "side");
+        let refused = container(&pod(), "none", true).unwrap_err().text();
+        let all = "app, side, first (init), debug (ephem)";
+        assert_eq!(refused, format!("container none is not valid for pod web out of: {all}"));
+        let empty = json!({"metadata": {"name": "web", "namespace": "team"}});
+        let refused = container(&empty, "", true).unwrap_err().text();
+        assert_eq!(refused, "pod team/web does not have any containers");
+    }
+
+    #[test]
+    fn the_best_pod_is_ready_and_old() {
+        let pod = |name: &str, phase: &str, ready: &str, created: &str| {
+            json!({"metadata": {"name": name, "creationTimestamp": created},
+                "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]}})
+        };
+        let name = |pods: Vec<Value>| best(pods).map(|pod| pod["metadata"]["name"].clone());
+        let (waiting, young) = (pod("waiting", "Pending", "False", "1"), pod("young", "Running", "True", "3"));
+        let (old, unready) = (pod("old", "Running", "True", "2"), pod("unready", "Running", "False", "1"));
+        assert_eq!(name(vec![waiting.clone(), unready.clone(), young, old]), Some("old".into()));
+        assert_eq!(name(vec![waiting, unready]), Some("unready".into()));
+        assert_eq!(name(vec![]), None);
+    }
+
+    #[test]
+    fn workloads_choose_their_pods() {
+        let check = |kind: &str, spec: Value, text: &str| {
+            let object = json!({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": spec});
+            assert_eq!(selector(&object).unwrap_or_else(|failure| failure.text()), text);
+        };
+        check("Service", json!({"selector": {"a": "b"}}), "a=b");
+        check("Deployment", json!({"selector": {"matchLabels": {"a": "b"}}}), "a=b");
+        check("Service", json!({}), "*v1.Service: invalid service 'web': Service is defined without a selector");
+        check("Node", json!({}), "*v1.Node: selector for *v1.Node not implemented");
+    }
+}

@@ -143,7 +143,7 @@ enum ForwardError {
     Connect(#[from] kube::Error),
     #[error(transparent)]
     Copy(#[from] std::io::Error),
-    #[error("the server opened no stream")]
+    #[error("cannot open a stream to the port")]
     NoStream,
     #[error("error forwarding port {remote} to pod {pod}: {message}")]
     Refused { remote: u16, pod: String, message: String },
@@ -240,7 +240,9 @@ fn of_service(service: &Value, pod: &Value, wanted: &str) -> Result<u16> {
         }
         _ => port["port"].as_u64(),
     };
-    target.and_then(|port| u16::try_from(port).ok()).ok_or_else(|| Failure::message("the service has no target port"))
+    target
+        .and_then(|port| u16::try_from(port).ok())
+        .ok_or_else(|| Failure::message("cannot find the target port of the service"))
 }
 
 #[cfg(test)]

@@ -244,7 +244,7 @@ pub(crate) fn overridden(session: &Session, mut object: Value, kind: (&str, &str
         "json" => machinery::patch::json::apply(&mut object, &patch).map_err(Failure::of),
         "strategic" => match api::schema::type_named(kind.0, kind.1, kind.2) {
             Some(ty) => machinery::patch::strategic::apply(ty, &mut object, &patch).map_err(Failure::of),
-            None => Err(Failure::message("no strategic merge for this kind")),
+            None => Err(Failure::message("cannot apply a strategic merge patch to this kind")),
         },
         other => Err(Failure::message(format!("invalid override type: {other}"))),
     };

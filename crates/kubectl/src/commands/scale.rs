@@ -135,3 +135,25 @@ fn with_replicas(info: &Info, replicas: i64) -> Value {
     }
     object
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::mapping::Mapping;
+
+    fn info(plural: &str, object: Value) -> Info {
+        let mapping = Mapping { plural: plural.into(), ..Default::default() };
+        Info { mapping, namespace: String::new(), name: "web".into(), object, source: String::new() }
+    }
+
+    #[test]
+    fn only_known_kinds_show_the_new_size() {
+        let mut deployment = info("deployments", json!({"spec": {"replicas": 1}}));
+        deployment.mapping.group = "apps".into();
+        assert_eq!(with_replicas(&deployment, 3)["spec"]["replicas"], 3);
+        deployment.mapping.group = "example.com".into();
+        assert_eq!(with_replicas(&deployment, 3)["spec"]["replicas"], 1);
+    }
+}

@@ -289,3 +289,76 @@ fn pods_text(session: &Session, pods: &[Value]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::flags::Parsed;
+
+    fn session(command: &Command, line: &str) -> Session {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Session::new("kubectl top".into(), Parsed::parse(command.flags, &line).unwrap())
+    }
+
+    fn pod(name: &str, cpu: &str, memory: &str) -> Value {
+        let usage = json!({"cpu": cpu, "memory": memory, "swap": "3Mi"});
+        json!({"metadata": {"name": name, "namespace": "team"}, "containers": [
+            {"name": "b", "usage": usage}, {"name": "a", "usage": {"cpu": "1m", "memory": "1Mi"}}]})
+    }
+
+    #[test]
+    fn pods_have_a_line_each() {
+        let pods = [pod("web", "250m", "64Mi")];
+        let text = |line: &str| pods_text(&session(&POD, line), &pods);
+        assert_eq!(text(""), "NAME\tCPU(cores)\tMEMORY(bytes)\t\nweb\t251m\t65Mi\t\n");
+        assert_eq!(text("--no-headers -A"), "team\tweb\t251m\t65Mi\t\n");
+        let swap = "NAME\tCPU(cores)\tMEMORY(bytes)\tSWAP(bytes)\t\nweb\t251m\t65Mi\t3Mi\t\n";
+        assert_eq!(text("--show-swap"), swap);
+    }
+
+    #[test]
+    fn containers_are_sorted_by_name_or_by_use() {
+        let pods = [pod("web", "250m", "64Mi")];
+        let text = |line: &str| pods_text(&session(&POD, line), &pods);
+        let by_name = "web\ta\t1m\t1Mi\t\nweb\tb\t250m\t64Mi\t\n";
+        assert_eq!(text("--no-headers --containers"), by_name);
+        assert!(text("--no-headers --containers --sort-by=cpu").starts_with("web\tb\t250m"));
+    }
+
+    #[test]
+    fn all_together_stand_under_a_line() {
+        let pods = [pod("web", "250m", "64Mi"), pod("db", "100m", "32Mi")];
+        let text = pods_text(&session(&POD, "--sum"), &pods);
+        assert!(text.ends_with("\t________\t________\t\n\t352m\t98Mi\t\n"), "{text:?}");
+    }
+
+    #[test]
+    fn nodes_show_shares_and_swap() {
+        let metrics = json!({"metadata": {"name": "n"}, "usage": {"cpu": "500m", "memory": "1Gi", "swap": "512Mi"}});
+        let node = |swap: Value| {
+            json!({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "2", "memory": "4Gi"},
+                "capacity": {"cpu": "4", "memory": "4Gi"}, "nodeInfo": {"swap": swap}}})
+        };
+        let line = |flags: &str, node: &Value| node_line(&session(&NODE, flags), &metrics, Some(node));
+        let with_swap = node(json!({"capacity": 1073741824}));
+        assert_eq!(line("", &with_swap), "n\t500m\t25%\t1024Mi\t25%\t\n");
+        assert_eq!(line("--show-capacity", &with_swap), "n\t500m\t12%\t1024Mi\t25%\t\n");
+        assert_eq!(line("--show-swap", &with_swap), "n\t500m\t25%\t1024Mi\t25%\t512Mi\t50%\t\n");
+        let without = line("--show-swap", &node(Value::Null));
+        assert_eq!(without, "n\t500m\t25%\t1024Mi\t25%\t<unknown>\t<unknown>\t\n");
+    }
+
+    #[test]
+    fn a_name_goes_with_no_selector() {
+        let found = |line: &str| {
+            one(&session(&POD, line), "usage", "alone").map(|name| name.map(str::to_string)).map_err(|f| f.text())
+        };
+        assert_eq!(found("web"), Ok(Some("web".into())));
+        assert_eq!(found(""), Ok(None));
+        assert_eq!(found("web -l a=b"), Err("alone".into()));
+        assert_eq!(found("web db"), Err("usage".into()));
+        assert_eq!(found("--sort-by=age"), Err("--sort-by accepts only cpu or memory".into()));
+    }
+}

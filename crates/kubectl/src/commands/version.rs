@@ -98,3 +98,18 @@ fn skew(server: &Value) -> Option<String> {
         format!("version difference between client (1.36) and server (1.{minor}) exceeds the supported minor version skew of +/-1")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn one_minor_version_is_no_skew() {
+        let server = |minor: &str| skew(&json!({"major": "1", "minor": minor}));
+        assert!(server("35").is_none() && server("36").is_none() && server("37+").is_none());
+        assert!(server("34").unwrap().contains("client (1.36) and server (1.34) exceeds"));
+        assert!(skew(&json!({})).is_none());
+    }
+}

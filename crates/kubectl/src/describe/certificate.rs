@@ -115,3 +115,36 @@ fn address(name: &GeneralName) -> Option<String> {
 fn listed(title: &str, values: &[String]) -> String {
     if values.is_empty() { String::new() } else { format!("\t{title}:\t{}\n", values.join("\n\t\t")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn decisions_are_told_in_one_word() {
+        let check = |conditions: &[&str], certificate: &str, text: &str| {
+            let conditions: Vec<Value> = conditions.iter().map(|kind| json!({"type": kind})).collect();
+            let object = json!({"status": {"conditions": conditions, "certificate": certificate}});
+            assert_eq!(status(&object), text);
+        };
+        check(&[], "", "Pending");
+        check(&["Approved"], "", "Approved");
+        check(&["Approved"], "x", "Approved,Issued");
+        check(&["Approved", "Failed"], "", "Approved,Failed");
+        check(&["Denied", "Approved"], "", "Denied");
+    }
+
+    #[test]
+    fn a_request_must_be_one() {
+        let engine = base64::engine::general_purpose::STANDARD;
+        assert_eq!(der(&engine.encode("nothing")), None);
+        let pem = "-----BEGIN CERTIFICATE REQUEST-----\naGk=\n-----END CERTIFICATE REQUEST-----\n";
+        assert_eq!(der(&engine.encode(pem)), Some(b"hi".to_vec()));
+        let failure = signing_request(&json!({"spec": {"request": ""}})).unwrap_err();
+        assert!(failure.text().starts_with("Error parsing CSR: "));
+        assert_eq!(listed("DNS Names", &["a".into(), "b".into()]), "\tDNS Names:\ta\n\t\tb\n");
+        assert_eq!(address(&GeneralName::IPAddress(&[10, 0, 0, 1])).as_deref(), Some("10.0.0.1"));
+    }
+}

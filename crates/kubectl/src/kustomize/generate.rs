@@ -133,3 +133,35 @@ fn content(folder: &Path, generator: &Value) -> Result<Vec<(String, Vec<u8>)>> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn generators_hold_literals_files_and_variables() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.txt"), "file").unwrap();
+        std::fs::write(folder.path().join("env"), "# comment\nA=1\n").unwrap();
+        let generator = json!({"name": "m", "literals": ["k='v'"], "files": ["a.txt", "b=a.txt"], "envs": ["env"],
+            "options": {"labels": {"x": "y"}, "immutable": true}});
+        let made = one(folder.path(), &json!({}), &generator, "ConfigMap").unwrap();
+        assert_eq!(made.object["data"], json!({"k": "v", "a.txt": "file", "b": "file", "A": "1"}));
+        assert_eq!((&made.object["immutable"], &made.object["metadata"]["labels"]["x"]), (&json!(true), &json!("y")));
+        assert!(made.hashed);
+    }
+
+    #[test]
+    fn secrets_are_encoded_and_may_keep_their_name() {
+        let kustomization = json!({"generatorOptions": {"disableNameSuffixHash": true}});
+        let generator = json!({"name": "s", "namespace": "team", "literals": ["k=hi"]});
+        let made = one(Path::new("/"), &kustomization, &generator, "Secret").unwrap();
+        assert_eq!((&made.object["type"], &made.object["data"]["k"]), (&json!("Opaque"), &json!("aGk=")));
+        assert_eq!((made.hashed, &made.object["metadata"]["namespace"]), (false, &json!("team")));
+        let wrong = json!({"name": "s", "literals": ["k"]});
+        let refused = one(Path::new("/"), &json!({}), &wrong, "Secret").unwrap_err().text();
+        assert_eq!(refused, "invalid literal source k, expected key=value");
+    }
+}

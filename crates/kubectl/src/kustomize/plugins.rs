@@ -174,3 +174,54 @@ fn patches(kind: &str, config: &Value) -> Value {
         _ => json!({"patches": [config]}),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn transform(config: Value, object: Value) -> Value {
+        let mut all = vec![Resource { object, first_name: "web".into(), hashed: false, origin: Default::default() }];
+        transformed(Path::new("/"), &config, &mut all).unwrap_or_else(|failure| panic!("{failure}"));
+        all.remove(0).object
+    }
+
+    fn web() -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"replicas": 1}})
+    }
+
+    #[test]
+    fn transformers_change_the_fields_they_name() {
+        let name = json!([{"path": "metadata/name"}]);
+        let renamed = transform(json!({"kind": "PrefixTransformer", "prefix": "pre-", "fieldSpecs": name}), web());
+        assert_eq!(renamed["metadata"]["name"], "pre-web");
+        let labels = json!({"kind": "LabelTransformer", "labels": {"a": "b"},
+            "fieldSpecs": [{"path": "metadata/labels", "create": true}]});
+        assert_eq!(transform(labels, web())["metadata"]["labels"], json!({"a": "b"}));
+        let replicas = json!({"kind": "ReplicaCountTransformer", "replica": {"name": "web", "count": 3},
+            "fieldSpecs": [{"path": "spec/replicas"}]});
+        assert_eq!(transform(replicas, web())["spec"]["replicas"], 3);
+        let namespace = json!({"kind": "NamespaceTransformer", "metadata": {"namespace": "team"}});
+        assert_eq!(transform(namespace, web())["metadata"]["namespace"], "team");
+    }
+
+    #[test]
+    fn patches_are_those_of_a_kustomization() {
+        let config = json!({"paths": ["a.yaml"], "patches": "inline"});
+        let merged = patches("PatchStrategicMergeTransformer", &config);
+        assert_eq!(merged, json!({"patchesStrategicMerge": ["a.yaml", "inline"]}));
+        let config = json!({"target": {"kind": "Pod"}, "jsonOp": "[]"});
+        let json6902 = patches("PatchJson6902Transformer", &config);
+        assert_eq!(json6902, json!({"patchesJson6902": [{"target": {"kind": "Pod"}, "patch": "[]"}]}));
+        let plain = patches("PatchTransformer", &json!({"patch": "x"}));
+        assert_eq!(plain, json!({"patches": [{"patch": "x"}]}));
+    }
+
+    #[test]
+    fn patches_reach_their_target() {
+        let patch = "[{\"op\": \"replace\", \"path\": \"/spec/replicas\", \"value\": 5}]";
+        let config = json!({"kind": "PatchTransformer", "target": {"kind": "Deployment"}, "patch": patch});
+        assert_eq!(transform(config, web())["spec"]["replicas"], 5);
+    }
+}

@@ -110,3 +110,39 @@ fn walk(value: &mut Value, parent: &str, names: &[(String, String, String)]) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn resource(first_name: &str, object: Value) -> Resource {
+        Resource { object, first_name: first_name.into(), hashed: false, origin: Default::default() }
+    }
+
+    #[test]
+    fn references_follow_new_names() {
+        let map = json!({"kind": "ConfigMap", "metadata": {"name": "settings-x"}});
+        let account = json!({"kind": "ServiceAccount", "metadata": {"name": "pre-robot"}});
+        let pod = json!({"kind": "Pod", "spec": {"serviceAccountName": "robot",
+            "containers": [{"envFrom": [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "settings"}}]}]}});
+        let binding = json!({"kind": "RoleBinding", "subjects": [{"kind": "ServiceAccount", "name": "robot"}]});
+        let mut all =
+            [resource("settings", map), resource("robot", account), resource("web", pod), resource("b", binding)];
+        references(&mut all, &[]);
+        assert_eq!(all[2].object["spec"]["serviceAccountName"], "pre-robot");
+        let sources = json!([{"configMapRef": {"name": "settings-x"}}, {"secretRef": {"name": "settings"}}]);
+        assert_eq!(all[2].object["spec"]["containers"][0]["envFrom"], sources);
+        assert_eq!(all[3].object["subjects"][0]["name"], "pre-robot");
+    }
+
+    #[test]
+    fn configurations_name_more_references() {
+        let map = resource("settings", json!({"kind": "ConfigMap", "metadata": {"name": "settings-x"}}));
+        let widget = resource("w", json!({"kind": "Widget", "spec": {"uses": "settings"}}));
+        let mut all = [map, widget];
+        references(&mut all, &[json!({"kind": "ConfigMap", "fieldSpecs": [{"kind": "Widget", "path": "spec/uses"}]})]);
+        assert_eq!(all[1].object["spec"]["uses"], "settings-x");
+    }
+}

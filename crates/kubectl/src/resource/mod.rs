@@ -56,3 +56,18 @@ pub(crate) fn flatten(object: Value) -> Vec<Value> {
     };
     items.into_iter().map(typed).flat_map(flatten).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lists_become_their_items() {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": [{"kind": "Pod"}, {"kind": "Node"}]});
+        let kinds: Vec<Value> = flatten(list).iter().map(|item| item["kind"].clone()).collect();
+        assert_eq!(kinds, ["Pod", "Node"]);
+        assert_eq!(flatten(json!({"kind": "Pod"})).len(), 1);
+    }
+}

@@ -116,3 +116,28 @@ fn inner_key(list: &str) -> &'static str {
         _ => "user",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn names_may_hold_dots() {
+        let config = json!({"clusters": [{"name": "a.b"}], "users": []});
+        let found = |property: &str| steps(&config, property).unwrap().join(" ");
+        assert_eq!(found("clusters.a.b.server"), "clusters a.b server");
+        assert_eq!(found("users.me.token"), "users me token");
+        assert_eq!(found("current-context"), "current-context");
+        assert!(steps(&config, "clusters").is_err());
+    }
+
+    #[test]
+    fn only_known_properties_are_set() {
+        assert!(check_property("users.me.token").is_ok() && check_property("current-context").is_ok());
+        let refused = check_property("nothing.at.all").unwrap_err().text();
+        assert_eq!(refused, "unable to parse nothing.at.all after [] at api.Config");
+        assert_eq!((inner_key("clusters"), inner_key("contexts"), inner_key("users")), ("cluster", "context", "user"));
+    }
+}

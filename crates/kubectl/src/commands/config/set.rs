@@ -168,3 +168,42 @@ fn put_file(session: &Session, value: &mut Value, key: &str, flag: &str) -> Resu
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::commands::config::COMMAND as CONFIG;
+
+    fn flags(line: &str) -> Parsed {
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Parsed::parse(CONFIG.find("set-credentials").unwrap().flags, &line).unwrap()
+    }
+
+    #[test]
+    fn one_way_to_authenticate_takes_the_place_of_the_other() {
+        let mut user = json!({"username": "a", "password": "b"});
+        put_credentials(&mut user, &flags("me --token=t"));
+        assert_eq!(user, json!({"token": "t"}));
+        put_credentials(&mut user, &flags("me --username=c"));
+        assert_eq!(user, json!({"username": "c"}));
+    }
+
+    #[test]
+    fn providers_take_arguments() {
+        let mut user = json!({});
+        put_credentials(&mut user, &flags("me --auth-provider=oidc --auth-provider-arg=a=b"));
+        put_credentials(&mut user, &flags("me --auth-provider-arg=c=d --auth-provider-arg=a-"));
+        assert_eq!(user["auth-provider"], json!({"name": "oidc", "config": {"c": "d"}}));
+    }
+
+    #[test]
+    fn programs_get_arguments_and_variables() {
+        let mut user = json!({});
+        put_exec(&mut user, &flags("me --exec-command=give --exec-api-version=v --exec-arg=x --exec-env=A=b"));
+        let exec = json!({"command": "give", "provideClusterInfo": false, "apiVersion": "v", "args": ["x"],
+            "env": [{"name": "A", "value": "b"}]});
+        assert_eq!(user["exec"], exec);
+    }
+}

@@ -141,3 +141,35 @@ const FIELD_ORDER: &[&str] = &[
     "exec",
     "namespace",
 ];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_hidden() {
+        let mut config = json!({
+            "clusters": [{"cluster": {"server": "s", "certificate-authority-data": "x"}}],
+            "users": [{"user": {"token": "t", "password": "p", "client-key-data": "k", "username": "u"}}],
+        });
+        hide(&mut config);
+        assert_eq!(config["clusters"][0]["cluster"]["certificate-authority-data"], "DATA+OMITTED");
+        let user =
+            json!({"token": "REDACTED", "password": "REDACTED", "client-key-data": "DATA+OMITTED", "username": "u"});
+        assert_eq!(config["users"][0]["user"], user);
+    }
+
+    #[test]
+    fn files_become_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.pem");
+        std::fs::write(&path, "hi").unwrap();
+        let mut config = json!({"clusters": [{"cluster": {"certificate-authority": path.display().to_string()}}]});
+        flatten(&mut config).unwrap();
+        assert_eq!(config["clusters"][0]["cluster"], json!({"certificate-authority-data": "aGk="}));
+        let mut missing = json!({"users": [{"user": {"client-key": "/no/such"}}]});
+        assert_eq!(flatten(&mut missing).unwrap_err().text(), "open /no/such: no such file or directory");
+    }
+}

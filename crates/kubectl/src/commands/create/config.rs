@@ -150,3 +150,33 @@ pub(crate) fn encoded(content: Vec<(String, Vec<u8>)>) -> Value {
     let encode = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
     Value::Object(content.into_iter().map(|(key, bytes)| (key, encode(&bytes).into())).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_a_file_are_variables() {
+        let found = environment("\u{feff}# comment\nA=1\n  B=x=y\n\nC=\n").unwrap();
+        let pair = |key: &str, value: &str| (key.to_string(), value.to_string());
+        assert_eq!(found, [pair("A", "1"), pair("B", "x=y"), pair("C", "")]);
+        assert!(environment("a/b=1").unwrap_err().text().starts_with("\"a/b\" is not a valid key name: "));
+    }
+
+    #[test]
+    fn files_have_a_key_or_their_name() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("b.txt"), "two").unwrap();
+        std::fs::write(folder.path().join("a.txt"), "one").unwrap();
+        std::fs::create_dir(folder.path().join("inner")).unwrap();
+        let path = folder.path().display().to_string();
+        let names =
+            |source: &str| -> Vec<String> { from_file(source).unwrap().into_iter().map(|(name, _)| name).collect() };
+        assert_eq!(names(&path), ["a.txt", "b.txt"]);
+        assert_eq!(names(&format!("{path}/a.txt")), ["a.txt"]);
+        assert_eq!(names(&format!("key={path}/a.txt")), ["key"]);
+        let refused = from_file(&format!("key={path}")).unwrap_err().text();
+        assert_eq!(refused, "cannot give a key name for a directory path");
+        assert_eq!(from_file("/no/such").unwrap_err().text(), "error reading /no/such: no such file or directory");
+    }
+}

@@ -106,3 +106,20 @@ fn port_spec(text: &str) -> Result<Value> {
     };
     Ok(json!({"name": text.replace(':', "-"), "port": number(port)?, "protocol": "TCP", "targetPort": target}))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ports_have_targets() {
+        let port = |text: &str| port_spec(text).map_err(|failure| failure.text());
+        assert_eq!(port("80"), Ok(json!({"name": "80", "port": 80, "protocol": "TCP", "targetPort": 80})));
+        assert_eq!(port("80:8080"), Ok(json!({"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080})));
+        assert_eq!(port("80:http").unwrap()["targetPort"], "http");
+        assert_eq!(port("x"), Err("strconv.ParseUint: parsing \"x\": invalid syntax".into()));
+        assert_eq!(port("70000"), Err("strconv.ParseUint: parsing \"70000\": value out of range".into()));
+    }
+}

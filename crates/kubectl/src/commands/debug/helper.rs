@@ -134,7 +134,9 @@ pub(crate) fn copy(flags: &Parsed, pod: &Value) -> Result<Value> {
         }
     }
     let mut spec = pod["spec"].clone();
-    let Some(fields) = spec.as_object_mut() else { return Err(Failure::message("the pod has no spec")) };
+    let Some(fields) = spec.as_object_mut() else {
+        return Err(Failure::message("cannot copy the pod: it has no spec"));
+    };
     fields.remove("ephemeralContainers");
     if !flags.on("same-node") {
         fields.remove("nodeName");
@@ -223,4 +225,102 @@ pub(super) fn node_pod(
     spec["containers"] = json!([container]);
     let labels = json!({"app.kubernetes.io/managed-by": "kubectl-debug"});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec})
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    use crate::command::Command;
+
+    fn flags(line: &str) -> Parsed {
+        let command: &Command = crate::commands::ROOT.find("debug").unwrap();
+        let line: Vec<String> = line.split_whitespace().map(str::to_string).collect();
+        Parsed::parse(command.flags, &line).unwrap()
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn profiles_give_and_take() {
+        let allowed = |profile: &str, place: In| {
+            let mut container = json!({"name": "c"});
+            allow(profile, place, &mut container);
+            container["securityContext"].clone()
+        };
+        assert_eq!(allowed("general", In::Pod), json!({"capabilities": {"add": ["SYS_PTRACE"]}}));
+        assert_eq!(allowed("general", In::Node), Value::Null);
+        assert_eq!(allowed("netadmin", In::Node), json!({"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}));
+        assert_eq!(allowed("sysadmin", In::Copy), json!({"privileged": true}));
+        assert_eq!(allowed("restricted", In::Pod)["runAsNonRoot"], true);
+        assert_eq!(allowed("baseline", In::Pod), Value::Null);
+    }
+
+    #[test]
+    fn a_helper_starts_as_the_flags_say() {
+        let made = container(&flags("web --image=busybox -it --env=A=b"), "debugger", &words("sh -c x"));
+        let expected = json!({"name": "debugger", "image": "busybox", "stdin": true, "tty": true,
+            "terminationMessagePolicy": "File", "command": ["sh", "-c", "x"], "env": [{"name": "A", "value": "b"}]});
+        assert_eq!(made, expected);
+        let made = container(&flags("web --image=busybox --arguments-only"), "debugger", &words("x"));
+        assert_eq!((&made["args"], &made["command"]), (&json!(["x"]), &Value::Null));
+    }
+
+    fn pod() -> Value {
+        json!({"metadata": {"name": "web", "namespace": "team", "uid": "1", "labels": {"app": "web"}}, "spec": {
+            "nodeName": "n1", "ephemeralContainers": [{"name": "old"}],
+            "containers": [{"name": "app", "image": "a:1", "livenessProbe": {}}, {"name": "side", "image": "s:1"}],
+        }})
+    }
+
+    #[test]
+    fn a_copy_is_a_pod_of_its_own() {
+        let copied = copy(&flags("web --copy-to=other --set-image=app=a:2,*=all:1"), &pod()).unwrap();
+        assert_eq!(copied["metadata"], json!({"name": "other", "namespace": "team", "labels": {"app": "web"}}));
+        assert_eq!((&copied["spec"]["nodeName"], &copied["spec"]["ephemeralContainers"]), (&Value::Null, &Value::Null));
+        let images: Vec<&Value> =
+            copied["spec"]["containers"].as_array().unwrap().iter().map(|c| &c["image"]).collect();
+        assert_eq!(images, ["a:2", "all:1"]);
+        let same = copy(&flags("web --copy-to=other --same-node"), &pod()).unwrap();
+        assert_eq!(same["spec"]["nodeName"], "n1");
+    }
+
+    #[test]
+    fn a_copy_is_stripped_of_what_others_look_at() {
+        let line = flags("web --copy-to=other --image=busybox --profile=general");
+        let mut copied = copy(&line, &pod()).unwrap();
+        into_copy(&line, &mut copied, "debugger", &[], None);
+        assert_eq!(copied["metadata"]["labels"], Value::Null);
+        assert_eq!(copied["spec"]["containers"][0]["livenessProbe"], Value::Null);
+        assert_eq!(copied["spec"]["containers"][2]["name"], "debugger");
+        assert_eq!(copied["spec"]["shareProcessNamespace"], true);
+    }
+
+    #[test]
+    fn a_pod_on_a_node_sees_the_node() {
+        let made =
+            node_pod(&flags("node/n1 --image=busybox --profile=sysadmin"), "debug-1", "debugger", "n1", &[], None);
+        assert_eq!((&made["spec"]["nodeName"], &made["spec"]["hostPID"]), (&json!("n1"), &json!(true)));
+        assert_eq!(made["spec"]["volumes"][0]["hostPath"]["path"], "/");
+        let made =
+            node_pod(&flags("node/n1 --image=busybox --profile=restricted"), "debug-1", "debugger", "n1", &[], None);
+        assert_eq!((&made["spec"]["hostPID"], &made["spec"]["volumes"]), (&Value::Null, &Value::Null));
+    }
+
+    #[test]
+    fn a_custom_profile_is_merged_but_names_nothing() {
+        let mut container = json!({"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}]});
+        customize(&mut container, Some(&json!({"env": [{"name": "B", "value": "2"}], "workingDir": "/x"})));
+        assert_eq!((container["env"].as_array().map(Vec::len), &container["workingDir"]), (Some(2), &json!("/x")));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("custom.json");
+        std::fs::write(&path, "{\"image\": \"x\"}").unwrap();
+        assert!(custom(path.to_str().unwrap()).unwrap_err().text().ends_with("are not modifiable via custom profile"));
+        assert!(custom("/no/such").unwrap_err().text().ends_with("open /no/such: no such file or directory"));
+        assert_eq!(custom("").unwrap(), None);
+    }
 }

@@ -305,3 +305,29 @@ async fn attach(session: &Session, path: &str, container: &str) -> Result<()> {
     terminal::out_bytes(&session.bytes(&call).await?);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str, command: &str) -> String {
+        let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_string).collect() };
+        let flags = Parsed::parse(COMMAND.flags, &words(line)).unwrap();
+        check_images(&flags, &words(command)).map_or_else(|failure| failure.text(), |()| "fine".into())
+    }
+
+    #[test]
+    fn it_must_be_known_what_runs() {
+        assert_eq!(refused("web --image=a", ""), "fine");
+        assert_eq!(refused("web", ""), "you must specify --image when not using --copy-to.");
+        assert_eq!(refused("web --image=a --replace", ""), "--replace may only be used with --copy-to.");
+        assert_eq!(refused("web --image=a --same-node", ""), "--same-node may only be used with --copy-to.");
+        assert_eq!(refused("web --image=a --set-image=a=b", ""), "--set-image may only be used with --copy-to.");
+        let nothing = "you must specify --image, --set-image or command arguments.";
+        assert_eq!(refused("web --copy-to=x", ""), nothing);
+        let whose = "you must specify an existing container or a new image when specifying args.";
+        assert_eq!(refused("web --copy-to=x", "sh"), whose);
+        assert_eq!(refused("web --copy-to=x --container=app", "sh"), "fine");
+        assert!(refused("web --attach", "").starts_with("you must specify --container or create a new container"));
+    }
+}

@@ -99,3 +99,46 @@ fn of_deployment(info: &Info, target: &Revision) -> Value {
         {"op": "add", "path": "/metadata/annotations", "value": annotations},
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::mapping::Mapping;
+
+    fn info(plural: &str, object: Value) -> Info {
+        let mapping = Mapping { plural: plural.into(), ..Default::default() };
+        Info { mapping, namespace: String::new(), name: "web".into(), object, source: String::new() }
+    }
+
+    fn revision(number: i64) -> Revision {
+        Revision {
+            number,
+            template: json!({"metadata": {"labels": {"app": "web", "pod-template-hash": "x"}}}),
+            object: json!({"metadata": {"annotations": {"note": "old", REVISION: "1"}}}),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn the_one_before_the_last_comes_back() {
+        let revisions = [revision(1), revision(2), revision(3)];
+        let found = |revisions: &[Revision], to: i64| {
+            target(&info("deployments", json!({})), revisions, to).map(|revision| revision.number)
+        };
+        assert_eq!(found(&revisions, 0).unwrap(), 2);
+        assert_eq!(found(&revisions, 1).unwrap(), 1);
+        assert_eq!(found(&revisions, 7).unwrap_err().text(), "unable to find specified revision 7 in history");
+        let none = "no rollout history found for deployment \"web\"";
+        assert_eq!(found(&revisions[..1], 0).unwrap_err().text(), none);
+    }
+
+    #[test]
+    fn annotations_come_back_and_the_hash_does_not() {
+        let object = json!({"metadata": {"annotations": {REVISION: "3", "new": "x"}}});
+        let patch = of_deployment(&info("deployments", object), &revision(1));
+        assert_eq!(patch[0]["value"]["metadata"]["labels"], json!({"app": "web"}));
+        assert_eq!(patch[1]["value"], json!({REVISION: "3", "note": "old"}));
+    }
+}

@@ -353,3 +353,54 @@ async fn subject(session: &Session) -> Result<()> {
     }
     failure::all(failures)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::mapping::Mapping;
+
+    fn info(plural: &str, object: Value) -> Info {
+        let mapping = Mapping { plural: plural.into(), ..Default::default() };
+        Info { mapping, namespace: String::new(), name: "web".into(), object, source: String::new() }
+    }
+
+    #[test]
+    fn templates_stand_in_different_places() {
+        let spec = json!({"containers": []});
+        for (plural, object) in [
+            ("pods", json!({"spec": spec})),
+            ("deployments", json!({"spec": {"template": {"spec": spec}}})),
+            ("cronjobs", json!({"spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}})),
+        ] {
+            assert_eq!(pod_spec(&mut info(plural, object)), Some(&mut spec.clone()), "{plural}");
+        }
+        assert_eq!(pod_spec(&mut info("services", json!({"spec": {}}))), None);
+    }
+
+    #[test]
+    fn containers_are_chosen_by_a_pattern() {
+        let mut spec = json!({"containers": [{"name": "app"}, {"name": "side-a"}], "initContainers": [{"name": "side-b"}],
+            "other": [{"name": "app"}]});
+        let mut names = |pattern: &str| -> Vec<String> {
+            let found = containers(&mut spec, pattern);
+            found.iter().filter_map(|container| container["name"].as_str()).map(str::to_string).collect()
+        };
+        assert_eq!(names("*"), ["app", "side-a", "side-b"]);
+        assert_eq!(names("side-*"), ["side-a", "side-b"]);
+        assert_eq!(names("app"), ["app"]);
+        assert!(names("none").is_empty());
+    }
+
+    #[test]
+    fn services_select_by_values_only() {
+        let refused = |text: &str| equalities_only(text).err().map(|failure| failure.text());
+        assert_eq!(refused("a=b,c=d"), None);
+        let sentence = |what: &str| Some(format!("match expression [{{{what}}}] not supported on this object"));
+        assert_eq!(refused("a in (b,c)"), sentence("a In [b c]"));
+        assert_eq!(refused("a notin (b)"), sentence("a NotIn [b]"));
+        assert_eq!(refused("a"), sentence("a Exists []"));
+        assert_eq!(refused("!a"), sentence("a DoesNotExist []"));
+    }
+}

@@ -315,3 +315,29 @@ impl Words<'_> {
 fn fields(path: &str) -> Vec<String> {
     path.split('.').filter(|part| !part.is_empty()).map(str::to_string).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_template_is_refused() {
+        let check = |source: &str, error: &str| {
+            assert_eq!(Template::parse(source).unwrap_err().to_string(), format!("template: output:1: {error}"));
+        };
+        check("{{.a", "unclosed action");
+        check("{{if .a}}x", "unexpected EOF");
+        check("{{end}}", "unexpected {{end}}");
+        check("{{nothing .a}}", "function \"nothing\" not defined");
+        check("{{}}", "missing value for command");
+        check("{{(.a}}", "unclosed left paren");
+        check("{{.a)}}", "unexpected \")\" in command");
+    }
+
+    #[test]
+    fn actions_end_outside_of_quotes() {
+        assert_eq!(end_of_action("\"}}\" }}"), Some(5));
+        assert_eq!(end_of_action("`\\` }}"), Some(4));
+        assert_eq!(end_of_action("\"a"), None);
+    }
+}

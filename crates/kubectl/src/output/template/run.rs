@@ -222,3 +222,52 @@ pub(super) fn truth(value: Option<&Value>) -> bool {
         Some(Value::Object(map)) => !map.is_empty(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn printed(source: &str, object: &Value) -> Result<String, String> {
+        let template = Template::parse(source).unwrap_or_else(|error| panic!("{source}: {error}"));
+        run(&template, object).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn templates_call_each_other() {
+        let source = "{{define \"t\"}}<{{.}}>{{end}}{{range .list}}{{template \"t\" .}}{{end}}";
+        assert_eq!(printed(source, &json!({"list": ["a", "b"]})), Ok("<a><b>".into()));
+        let endless = "{{define \"t\"}}{{template \"t\" .}}{{end}}{{template \"t\" .}}";
+        assert_eq!(printed(endless, &json!({})), Err("exceeded maximum template depth".into()));
+        assert_eq!(printed("{{template \"none\"}}", &json!({})), Err("template \"none\" not defined".into()));
+    }
+
+    #[test]
+    fn wrong_values_are_told() {
+        let object = json!({"text": "a", "n": 1});
+        let refused = |source: &str| printed(source, &object).unwrap_err();
+        assert_eq!(refused("{{range .text}}{{end}}"), "range can't iterate over a");
+        assert_eq!(refused("{{.text.more}}"), "can't evaluate field more in type string");
+        assert_eq!(refused("{{$x}}"), "undefined variable \"$x\"");
+        assert_eq!(refused("{{.text .n}}"), "can't give argument to non-function");
+    }
+
+    #[test]
+    fn variables_live_in_their_block() {
+        let object = json!({"list": [1, 2], "n": 3});
+        assert_eq!(printed("{{$x := 1}}{{if .n}}{{$x = 2}}{{end}}{{$x}}", &object), Ok("2".into()));
+        assert_eq!(
+            printed("{{range $i, $v := .list}}{{if eq $i 0}}{{continue}}{{end}}{{$v}}{{end}}", &object),
+            Ok("2".into())
+        );
+        assert_eq!(printed("{{range 3}}{{.}}{{end}}", &object), Ok("012".into()));
+    }
+
+    #[test]
+    fn a_strict_template_names_the_place() {
+        let template = Template::parse("a\n{{.b.c}}").unwrap().strict(true);
+        let error = run(&template, &json!({"b": {}})).unwrap_err().to_string();
+        assert_eq!(error, "template: output:2:2: executing \"output\" at <.b.c>: map has no entry for key \"c\"");
+    }
+}
