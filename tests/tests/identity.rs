@@ -166,7 +166,7 @@ fn people_sign_in_by_a_file_that_may_change() {
     for provider in [&first, &second] {
         assert_eq!(bed.who(&ada(provider)).map(|user| user["username"].clone()), Ok(json!("new:ada")));
     }
-    assert!(bed.metric("apiserver_authentication_jwt_authenticator_latency_seconds_count", "success") >= 2.0);
+    assert!(bed.metric("apiserver_authentication_jwt_authenticator_latency_seconds_count", "success") >= 1.0);
     no_secret_was_told(&bed, &[&ada(&first), "of-the-server"]);
 }
 
