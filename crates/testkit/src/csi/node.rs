@@ -20,7 +20,12 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Service {
     /// Notes the call, and does what it was told to do wrong before the work.
-    async fn called(&self, call: &str, volume: &str, request: &dyn std::fmt::Debug) -> Result<Option<Fault>, Status> {
+    async fn called(
+        &self,
+        call: &str,
+        volume: &str,
+        request: &(dyn std::fmt::Debug + Sync),
+    ) -> Result<Option<Fault>, Status> {
         self.state.requests.lock().push(format!("{call} {request:?}"));
         self.state.calls.lock().push(format!("{call} {volume}"));
         let fault = self.state.faults.lock().get(call).cloned();
