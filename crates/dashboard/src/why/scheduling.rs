@@ -22,6 +22,11 @@ const OTHERS: [(&str, &str, &str, &str); 9] = [
     ("resource.k8s.io", "v1", "deviceclasses", "DeviceClass"),
 ];
 
+/// Pods that count for a node: those on one, and those that one is kept for. All others, of which there can be very many, are
+/// not even read.
+const PLACED: [&str; 2] =
+    ["spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed", "spec.nodeName=,status.nominatedNodeName!="];
+
 pub(super) async fn explain(asker: &Asker<'_>, pod: &Value) -> Result<Report, Status> {
     let gates: Vec<&str> = each(&pod["spec"]["schedulingGates"]).map(|gate| text(gate, "name")).collect();
     if !gates.is_empty() {
@@ -43,8 +48,12 @@ pub(super) async fn explain(asker: &Asker<'_>, pod: &Value) -> Result<Report, St
         Err(status) if status.code == 403 => return Ok(only_said(&said, "you may not list nodes and all pods")),
         Err(status) => return Err(status),
     };
-    let verdicts = scheduling.verdicts(&facts)?;
-    Ok(judge(&verdicts, &said))
+    match scheduling.verdicts(&facts) {
+        Ok(verdicts) => Ok(judge(&verdicts, &said)),
+        // Another scheduler's pod.
+        Err(status) if status.code == 501 => Ok(only_said(&said, &status.message)),
+        Err(status) => Err(status),
+    }
 }
 
 fn only_said(said: &str, why: &str) -> Report {
@@ -65,7 +74,10 @@ fn only_said(said: &str, why: &str) -> Report {
 async fn gather(asker: &Asker<'_>, pod: &Value) -> Result<SchedulingFacts, Status> {
     let kind = |resource: &str| Kind::new("", "v1", resource);
     let nodes = asker.list(&kind("nodes"), "").await?;
-    let pods = asker.list(&kind("pods"), "").await?;
+    let mut pods = Vec::new();
+    for fields in PLACED {
+        pods.extend(asker.list_with(&kind("pods"), fields).await?);
+    }
     let namespaces = asker.list_if_allowed(&kind("namespaces"), "").await;
     let mut others = Vec::new();
     for (group, version, resource, name) in OTHERS {
