@@ -23,9 +23,6 @@ pub(crate) const JSON: &str = "application/json";
 /// A line of a watch or a log may be as long as the largest object, and not longer.
 const LINE_MAX: usize = 64 << 20;
 
-/// How often a URL of a manifest may lead to another.
-const REDIRECTS_MAX: usize = 10;
-
 pub(crate) struct Session {
     /// `kubectl create secret`.
     pub path: String,
@@ -126,7 +123,7 @@ impl Session {
             }
             let _ = self.settings.set(settings);
         }
-        self.settings.get().ok_or_else(|| Failure::message("no settings"))
+        self.settings.get().ok_or_else(|| Failure::message("cannot load the kubeconfig"))
     }
 
     pub(crate) fn namespace(&self) -> Result<&str> {
@@ -142,7 +139,7 @@ impl Session {
                 .map_err(|error| self.connection(&error))?;
             let _ = self.client.set(client);
         }
-        self.client.get().ok_or_else(|| Failure::message("no client"))
+        self.client.get().ok_or_else(|| Failure::message("cannot create a client"))
     }
 
     pub(crate) fn request_timeout(&self) -> Result<Option<Duration>> {
@@ -230,46 +227,7 @@ impl Session {
     pub(crate) async fn send(&self, call: &Call) -> Result<Value> {
         let body = self.bytes(call).await?;
         serde_json::from_slice(&body)
-            .map_err(|error| Failure::message(format!("the server's answer is no JSON: {error}")))
-    }
-
-    /// What stands under a URL, for manifests that are not on this machine.
-    pub(crate) async fn of_url(&self, url: &str) -> Result<Vec<u8>> {
-        let failed = |why: String| Failure::message(format!("unable to read URL {url:?}, {why}"));
-        let mut next = url.to_string();
-        for _ in 0..REDIRECTS_MAX {
-            let uri: http::Uri = next.parse().map_err(|error| {
-                Failure::message(format!("the URL passed to filename {url:?} is not valid: {error}"))
-            })?;
-            let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
-            let base = format!("{}://{authority}", uri.scheme_str().unwrap_or("https"));
-            let path = uri.path_and_query().map_or("/".to_string(), ToString::to_string);
-            let mut config = kube::Config::new(base.parse().map_err(|error| failed(format!("{error}")))?);
-            config.default_retry = false;
-            config.proxy_url = crate::proxy::of_environment(&base).and_then(|proxy| proxy.parse().ok());
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            let client = crate::proxy::client(config, None).map_err(|error| failed(error.to_string()))?;
-            let request = http::Request::get(path).header("user-agent", user_agent()).body(Body::empty());
-            let request = request.map_err(|error| failed(error.to_string()))?;
-            let answer = client.send(request).await.map_err(|error| failed(error.to_string()))?;
-            let code = answer.status();
-            if let (true, Some(location)) = (code.is_redirection(), answer.headers().get("location")) {
-                let location = location.to_str().unwrap_or_default();
-                next = if location.contains("://") { location.to_string() } else { format!("{base}{location}") };
-                continue;
-            }
-            if !code.is_success() {
-                let reason = code.canonical_reason().unwrap_or_default();
-                return Err(failed(format!(
-                    "server reported {} {reason}, status code={}",
-                    code.as_u16(),
-                    code.as_u16()
-                )));
-            }
-            let body = answer.into_body().collect().await.map_err(|error| failed(error.to_string()))?;
-            return Ok(body.to_bytes().to_vec());
-        }
-        Err(failed("stopped after 10 redirects".into()))
+            .map_err(|error| Failure::message(format!("cannot decode the server's answer as JSON: {error}")))
     }
 
     /// The bytes of an answer as they come.
@@ -346,7 +304,9 @@ impl Chunks {
             let mut collected = std::mem::take(&mut self.rest);
             match self.next().await? {
                 Some(more) if collected.len() + more.len() <= LINE_MAX => collected.extend(more),
-                Some(_) => return Err(Failure::message("a line of the answer is too long")),
+                Some(_) => {
+                    return Err(Failure::message("cannot read the server's answer: a line is longer than 64 MiB"));
+                }
                 None => self.ended = true,
             }
             self.rest = collected;
@@ -371,7 +331,7 @@ impl Chunks {
     }
 }
 
-fn user_agent() -> String {
+pub(crate) fn user_agent() -> String {
     format!("kubectl/{} ({}/{}) knarr", crate::VERSION, std::env::consts::OS, go_architecture())
 }
 

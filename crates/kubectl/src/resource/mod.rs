@@ -1,5 +1,6 @@
 //! What a command works on: types and names on the command line, manifests in files, and where the server keeps them.
 
+mod download;
 pub(crate) mod files;
 pub(crate) mod mapping;
 pub(crate) mod select;

@@ -197,7 +197,7 @@ impl Session {
         let mut documents = Vec::new();
         for path in &query.files {
             if files::is_url(path) {
-                documents.extend(files::documents(path, &self.of_url(path).await?)?);
+                documents.extend(files::documents(path, &super::download::of_url(path).await?)?);
             } else {
                 documents.extend(files::read(std::slice::from_ref(path), query.recursive)?);
             }
