@@ -199,7 +199,7 @@ fn volumes_are_shown_and_taken_back() {
     );
     node.pod("writer", with(writer, group));
     let text = node.until_log("writer", "main", "ready");
-    assert!(text.contains("/v: drwxrwsr-x"), "{text}");
+    assert!(text.contains("mode 2775 uid 0 gid 4321"), "{text}");
     let part = json!({"subPath": "sub", "readOnly": true});
     node.pod("reader", mounting("cat /v/file; touch /v/x || echo locked; sleep 600", &[("v", claim("data"), part)]));
     node.until_log("reader", "main", "kept\n");
@@ -444,7 +444,7 @@ fn drivers_that_misbehave_hurt_only_their_own_pods() {
     node.pod("stays", spec("bad"));
     node.until_ready("stays");
     bad.break_call("NodeUnpublishVolume", Fault::Lie);
-    node.delete("stays", Some(0));
+    node.delete("stays", Some(1));
     bad.until_called("NodeUnpublishVolume bad-h", bad.count("NodeUnpublishVolume bad-h") + 2).unwrap();
     assert_ne!(node.get("stays")["kind"], "Status", "the pod stays as long as its volume is mounted");
     bad.heal();

@@ -27,7 +27,7 @@ pub enum Algorithm {
 }
 
 enum Secret {
-    Ec(EcdsaKeyPair),
+    Ec(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
 }
 
@@ -134,7 +134,7 @@ impl Key {
         let random = SystemRandom::new();
         let ec = |parameters| {
             let der = EcdsaKeyPair::generate_pkcs8(parameters, &random).unwrap();
-            Secret::Ec(EcdsaKeyPair::from_pkcs8(parameters, der.as_ref(), &random).unwrap())
+            Secret::Ec(Box::new(EcdsaKeyPair::from_pkcs8(parameters, der.as_ref(), &random).unwrap()))
         };
         let secret = match algorithm {
             Algorithm::Es256 => ec(&ECDSA_P256_SHA256_FIXED_SIGNING),

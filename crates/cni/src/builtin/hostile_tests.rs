@@ -209,7 +209,8 @@ async fn the_link_carries_nothing_around_the_rules() {
         let (pod, own) = (listen(victim), listen(node));
         // Addresses of the link are there once nobody else has them.
         let ready = || link_local(&scene.evil.namespace, "eth0").len() + link_local(victim, "eth0").len() > 0;
-        while !ready() || tool(victim, "ip -6 address").contains("tentative") {
+        let is_tentative = |namespace: &Namespace| tool(namespace, "ip -6 address").contains("tentative");
+        while !ready() || is_tentative(victim) || is_tentative(&scene.evil.namespace) || is_tentative(node) {
             std::thread::sleep(Duration::from_millis(50));
         }
         let say = |to: &str| {

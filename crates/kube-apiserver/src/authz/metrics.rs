@@ -154,7 +154,8 @@ impl Metrics {
         for (webhook, counted) in all.iter() {
             counted.times.render(out, name, &labels(webhook), CONDITION_SECONDS);
         }
-        let families: [(&str, &str, fn(&Conditions) -> u64); 2] = [
+        type Count = fn(&Conditions) -> u64;
+        let families: [(&str, &str, Count); 2] = [
             (
                 "apiserver_authorization_match_condition_exclusions_total",
                 "Total number of exclusions when an authorization webhook is skipped because match conditions exclude it.",

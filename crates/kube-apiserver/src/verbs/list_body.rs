@@ -60,7 +60,8 @@ pub fn protobuf(call: &Call, transcoding: Transcoding, meta: &Value, items: &[Ar
     let mut length = |item: &Arc<Item>| transcoding.item_len(item, &mut scratch);
     let items_bytes = items.iter().try_fold(0, |sum, item| Some(sum + length(item)?))?;
     let head = Some(transcoding.list_begin(meta, items_bytes)?);
-    let pieces = ProtobufPieces { head, items: items.to_vec().into_iter(), transcoding, done: false };
+    let items: Vec<Arc<Item>> = items.to_vec();
+    let pieces = ProtobufPieces { head, items: items.into_iter(), transcoding, done: false };
     Some(streamed(call, protobuf::MEDIA_TYPE, pieces))
 }
 

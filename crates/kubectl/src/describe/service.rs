@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(endpoints(&[], "http"), "<none>");
         assert_eq!(endpoints(&[slice(&["10.0.0.1", "fd00::1"])], "http"), "10.0.0.1:80,[fd00::1]:80");
         let many = slice(&["a", "b", "c", "d", "e"]);
-        assert_eq!(endpoints(&[many.clone()], "http"), "a:80,b:80,c:80 + 2 more...");
+        assert_eq!(endpoints(std::slice::from_ref(&many), "http"), "a:80,b:80,c:80 + 2 more...");
         assert_eq!(endpoints(&[many], "other"), "");
         let unready = json!({"endpoints": [{"addresses": ["a"], "conditions": {"ready": false}}], "ports": [{"name": "", "port": 1}]});
         assert_eq!(endpoints(&[unready], ""), "");

@@ -249,8 +249,10 @@ pub(super) struct Scopes {
 struct Scope {
     all: Vec<Arc<Queue>>,
     /// By the place of the field, then by its value. Kinds have few fields that can be selected by.
-    by_field: Vec<(usize, HashMap<Box<str>, Vec<Arc<Queue>>>)>,
+    by_field: Vec<(usize, ByValue)>,
 }
+
+type ByValue = HashMap<Box<str>, Vec<Arc<Queue>>>;
 
 impl Scope {
     fn add(&mut self, queue: Arc<Queue>) {
