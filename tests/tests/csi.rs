@@ -109,7 +109,8 @@ fn log(node: &Node) -> String {
 }
 
 fn remove(node: &Node, pod: &str) {
-    node.delete(pod, Some(0));
+    // With a grace of nothing the API server would take the pod away before the kubelet has ended it.
+    node.delete(pod, Some(1));
     node.until_gone(pod);
 }
 

@@ -29,6 +29,7 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("kubelet/src/stats/mod.rs", "read_to_string(path)", "files below /proc"),
     ("kubelet/src/eviction/mod.rs", "read_to_string(path)", "files of cgroups"),
     ("kubelet/src/eviction/stall.rs", "open(FILE)", "/proc/pressure/memory"),
+    ("kubelet/src/volumes/csi/record.rs", "File::open(folder)", "the kubelet's own folder of a volume, to sync it"),
     (
         "container-runtime/src/exec.rs",
         "File::open(netns)",
