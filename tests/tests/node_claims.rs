@@ -155,7 +155,7 @@ fn devices_are_volumes_too() {
     node.until_event(
         "raw-no-device",
         &format!(
-            "Warning FailedMount MapVolume.MapPodDevice failed for volume \"no-device\" : {path} is not a block device"
+            "Warning FailedMapVolume MapVolume.MapPodDevice failed for volume \"no-device\" : {path} is not a block device"
         ),
     );
     // What is a device is not mounted, and what holds files is not shown as one.
