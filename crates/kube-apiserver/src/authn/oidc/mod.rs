@@ -112,7 +112,7 @@ impl Issuers {
         let verified = issuer.verify(&unverified, now).await;
         issuer.metrics.verified(&issuer.config.url, verified.is_ok(), began.elapsed());
         if let Ok(user) = &verified {
-            let end = unverified.claims.get("exp").and_then(Value::as_i64);
+            let end = time(&unverified.claims, "exp").map(Timestamp::as_second);
             issuer.cache.put(token, &[], user, &[], end, now);
         }
         Some(verified)
@@ -169,20 +169,21 @@ impl Issuer {
         if !found.iter().any(|audience| self.config.audiences.contains(audience)) {
             return Err(TokenError::Audience { wanted: self.config.audiences.clone(), found });
         }
-        // Some providers write times with a fraction.
-        let time = |field: &str| {
-            let second = claims[field].as_i64().or_else(|| claims[field].as_f64().map(|second| second as i64));
-            second.and_then(|second| Timestamp::from_second(second).ok())
-        };
-        let end = time("exp").unwrap_or(Timestamp::UNIX_EPOCH);
+        let end = time(claims, "exp").unwrap_or(Timestamp::UNIX_EPOCH);
         if end < now {
             return Err(TokenError::Expired(end));
         }
-        match time("nbf") {
+        match time(claims, "nbf") {
             Some(start) if now.as_second() + NOT_BEFORE_LEEWAY_SECONDS < start.as_second() => {
                 Err(TokenError::NotYet(start))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// Some providers write times with a fraction.
+fn time(claims: &Value, field: &str) -> Option<Timestamp> {
+    let second = claims[field].as_i64().or_else(|| claims[field].as_f64().map(|second| second as i64));
+    second.and_then(|second| Timestamp::from_second(second).ok())
 }
