@@ -1,5 +1,6 @@
 //! knarr: all of Kubernetes in one program. Reads flags, picks components, starts and stops them.
 
+mod admission;
 mod configuration;
 mod agent;
 mod api_flags;

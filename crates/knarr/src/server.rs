@@ -86,6 +86,8 @@ pub struct Flags {
     #[command(flatten)]
     identity: crate::identity::Flags,
     #[command(flatten)]
+    admission: crate::admission::Flags,
+    #[command(flatten)]
     options: crate::options::Flags,
     #[command(flatten)]
     tuning: crate::tuning::Flags,
@@ -135,7 +137,7 @@ impl Flags {
     fn api_options(&self) -> anyhow::Result<kube_apiserver::Options> {
         use kube_apiserver::authz::Mode;
         let defaults = crate::identity::Defaults { modes: &[Mode::Node, Mode::Rbac] };
-        self.identity.options(defaults, kube_apiserver::Options::default())
+        self.identity.options(defaults, self.admission.options(kube_apiserver::Options::default())?)
     }
 
     /// Puts our own names of parts in the place of those that were given, and leaves the rest.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::admission;
 use crate::authn::{self, FrontProxy};
 use crate::authz::{self, Mode};
 
@@ -30,6 +31,9 @@ pub struct Options {
     pub authorization: authz::Config,
     /// Admission plugins that do not run, by upstream's names.
     pub admission_off: BTreeSet<String>,
+    /// Those that run although they do not by default.
+    pub admission_on: BTreeSet<String>,
+    pub admission: admission::Configuration,
     /// Whether pods may have privileged containers.
     pub allow_privileged: bool,
     pub front_proxy: FrontProxy,
@@ -52,6 +56,8 @@ impl Default for Options {
             extend_tokens: true,
             authorization: authz::Config::of_modes(&[Mode::Node, Mode::Rbac]),
             admission_off: BTreeSet::new(),
+            admission_on: BTreeSet::new(),
+            admission: admission::Configuration::default(),
             allow_privileged: true,
             front_proxy: FrontProxy::default(),
             kubelet_address_types: ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).into(),

@@ -1,7 +1,6 @@
 //! `knarr kube-apiserver`: the API server by itself, with upstream's flags. No controllers, no scheduler, no node, and no
 //! roles or objects beyond those that upstream's makes.
 
-mod admission;
 mod credentials;
 
 use std::net::IpAddr;
@@ -66,12 +65,8 @@ pub struct Flags {
     /// Static tokens: lines of token,user,uid,"group1,group2".
     #[arg(long)]
     token_auth_file: Option<PathBuf>,
-    /// Admission plugins that run beside those that run by default.
-    #[arg(long, value_delimiter = ',')]
-    enable_admission_plugins: Vec<String>,
-    /// Admission plugins that do not run.
-    #[arg(long, value_delimiter = ',')]
-    disable_admission_plugins: Vec<String>,
+    #[command(flatten)]
+    admission: crate::admission::Flags,
     /// Let pods have privileged containers.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
     allow_privileged: bool,
@@ -197,7 +192,6 @@ impl Flags {
         let base = Options {
             node_ports: self.service_node_port_range.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
-            admission_off: admission::off(&self.enable_admission_plugins, &self.disable_admission_plugins)?,
             allow_privileged: self.allow_privileged,
             front_proxy: FrontProxy {
                 allowed_names: self.requestheader_allowed_names.clone(),
@@ -209,6 +203,7 @@ impl Flags {
             kubelet_address_types: self.kubelet_preferred_address_types.clone(),
             ..Options::default()
         };
+        let base = self.admission.options_as_upstream(base)?;
         self.identity.options(crate::identity::Defaults { modes: &[Mode::AlwaysAllow] }, base)
     }
 }

@@ -61,6 +61,7 @@ static PARTS: [Part; 5] = [
         name: "kube-apiserver",
         on_agents: false,
         known: &[
+            ("admission-control-config-file", "admission-control-config-file"),
             ("advertise-address", "advertise-address"),
             ("anonymous-auth", "anonymous-auth"),
             ("api-audiences", "api-audiences"),
@@ -76,6 +77,8 @@ static PARTS: [Part; 5] = [
             ("authorization-webhook-config-file", "authorization-webhook-config-file"),
             ("authorization-webhook-version", "authorization-webhook-version"),
             ("bind-address", "bind-address"),
+            ("disable-admission-plugins", "disable-admission-plugins"),
+            ("enable-admission-plugins", "enable-admission-plugins"),
             ("etcd-cafile", "etcd-cafile"),
             ("etcd-certfile", "etcd-certfile"),
             ("etcd-keyfile", "etcd-keyfile"),

@@ -25,7 +25,6 @@ pub(super) const FLAGS: Table = &[
     ("apiserver-count", Taken),
     ("permit-port-sharing", Only(&["false"], "knarr wants its port for itself")),
     ("permit-address-sharing", Only(&["false"], "knarr wants its address for itself")),
-    ("admission-control-config-file", Refused("knarr's admission plugins have no configuration files yet")),
     (
         "encryption-provider-config",
         Refused("knarr does not encrypt what it stores yet: use an etcd on an encrypted disk"),

@@ -19,22 +19,35 @@ use crate::resources::Resource;
 use crate::write::Part;
 
 mod admin_access;
+mod always;
+mod always_pull_images;
 mod certificates;
+mod configuration;
 mod default_classes;
 mod default_toleration_seconds;
+mod deny_service_external_ips;
+mod event_rate_limit;
+mod extended_resource_toleration;
+mod image_policy;
+mod limit_pod_anti_affinity;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod namespace_provision;
 mod node_restriction;
 mod outside;
+mod owner_references;
 mod param_access;
+mod pod_node_selector;
+mod pod_resize;
 mod pod_security;
+mod pod_toleration_restriction;
 mod pod_topology_labels;
 mod policy;
-mod rounds;
 mod priority;
 mod privileged;
 mod rbac_escalation;
 mod resource_quota;
+mod rounds;
 mod runtime_class;
 mod secrets;
 mod service_account;
@@ -42,6 +55,7 @@ mod storage_protection;
 mod taint_nodes_by_condition;
 mod webhook;
 
+pub use configuration::{Configuration, Error as ConfigurationError, load};
 pub use webhook::metrics::Webhooks as WebhookMetrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,30 +223,81 @@ impl Default for Admission {
 /// What all servers do, under names that no operator knows.
 const ALWAYS: [&str; 4] = ["RBACEscalation", "AllowPrivileged", "DRAAdminAccess", "ParamAccess"];
 
+/// Those that run only where an operator names them.
+const ON_DEMAND: [&str; 13] = [
+    "AlwaysAdmit",
+    "AlwaysDeny",
+    "AlwaysPullImages",
+    "DenyServiceExternalIPs",
+    "EventRateLimit",
+    "ExtendedResourceToleration",
+    "ImagePolicyWebhook",
+    "LimitPodHardAntiAffinityTopology",
+    "NamespaceAutoProvision",
+    "NamespaceExists",
+    "OwnerReferencesPermissionEnforcement",
+    "PodNodeSelector",
+    "PodTolerationRestriction",
+];
+
 /// The plugins that an operator can turn on and off, in the order they run.
 pub fn names() -> Vec<&'static str> {
     let names = plugins(&Options::default()).into_iter().map(|plugin| plugin.name());
     names.filter(|name| !ALWAYS.contains(name)).collect()
 }
 
+/// Those that run only where an operator names them, as upstream.
+pub fn is_on_demand(name: &str) -> bool {
+    ON_DEMAND.contains(&name)
+}
+
+fn is_on(options: &Options, name: &str) -> bool {
+    !options.admission_off.contains(name) && (!is_on_demand(name) || options.admission_on.contains(name))
+}
+
 /// Those that run with these options, and those that do not.
 pub fn on_and_off(options: &Options) -> (Vec<&'static str>, Vec<&'static str>) {
-    names().into_iter().partition(|name| !options.admission_off.contains(*name))
+    names().into_iter().partition(|name| is_on(options, name))
 }
 
 /// Every plugin, in the order they run.
 fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
+    let mut plugins = first(options);
+    plugins.extend(on_storage_and_devices());
+    plugins.extend(last(options));
+    plugins
+}
+
+/// Namespaces, accounts, nodes, images, and what pods may do and tolerate.
+fn first(options: &Options) -> Vec<Box<dyn Plugin>> {
+    let told = options.admission.clone();
     vec![
+        Box::new(always::AlwaysAdmit),
+        Box::new(namespace_provision::NamespaceAutoProvision),
         Box::new(namespace_lifecycle::NamespaceLifecycle),
+        Box::new(namespace_provision::NamespaceExists),
+        Box::new(limit_pod_anti_affinity::LimitPodHardAntiAffinityTopology),
         Box::new(limit_ranger::LimitRanger),
         Box::new(service_account::ServiceAccount),
         Box::new(node_restriction::NodeRestriction),
         Box::new(taint_nodes_by_condition::TaintNodesByCondition),
-        Box::new(pod_security::PodSecurity),
+        Box::new(always_pull_images::AlwaysPullImages),
+        Box::new(image_policy::ImagePolicyWebhook::new(told.image_policy)),
+        Box::new(pod_security::PodSecurity { settings: told.pod_security }),
+        Box::new(pod_node_selector::PodNodeSelector { settings: told.node_selectors }),
         Box::new(priority::Priority),
         Box::new(default_toleration_seconds::DefaultTolerationSeconds),
+        Box::new(pod_toleration_restriction::PodTolerationRestriction { settings: told.tolerations }),
+        Box::new(event_rate_limit::EventRateLimit::new(told.event_rate_limit.as_deref().unwrap_or_default())),
+        Box::new(extended_resource_toleration::ExtendedResourceToleration),
+    ]
+}
+
+fn on_storage_and_devices() -> Vec<Box<dyn Plugin>> {
+    vec![
         Box::new(default_classes::DefaultStorageClass),
         Box::new(storage_protection::StorageObjectInUseProtection),
+        Box::new(owner_references::OwnerReferencesPermissionEnforcement),
         Box::new(storage_protection::PersistentVolumeClaimResize),
         Box::new(runtime_class::RuntimeClass),
         Box::new(certificates::CertificateApproval),
@@ -240,7 +305,15 @@ fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
         Box::new(certificates::ClusterTrustBundleAttest),
         Box::new(certificates::CertificateSubjectRestriction),
         Box::new(default_classes::DefaultIngressClass),
+        Box::new(deny_service_external_ips::DenyServiceExternalIps),
         Box::new(pod_topology_labels::PodTopologyLabels),
+        Box::new(pod_resize::PodResizeValidator),
+    ]
+}
+
+/// What upstream asks elsewhere, the rules that users bring, quota, which counts, and at the end the one that denies.
+fn last(options: &Options) -> Vec<Box<dyn Plugin>> {
+    vec![
         Box::new(rbac_escalation::RbacEscalation),
         Box::new(admin_access::AdminAccess),
         Box::new(param_access::ParamAccess),
@@ -249,7 +322,8 @@ fn plugins(options: &Options) -> Vec<Box<dyn Plugin>> {
         Box::new(webhook::Mutating::default()),
         Box::new(policy::Validating::default()),
         Box::new(webhook::Validating::default()),
-        Box::new(resource_quota::ResourceQuota::default()),
+        Box::new(resource_quota::ResourceQuota::new(options.admission.limited_resources.clone())),
+        Box::new(always::AlwaysDeny),
     ]
 }
 
@@ -268,7 +342,7 @@ pub fn governs(kind: &Kind) -> bool {
 impl Admission {
     pub fn new(options: &Options) -> Admission {
         let mut plugins = plugins(options);
-        plugins.retain(|plugin| !options.admission_off.contains(plugin.name()));
+        plugins.retain(|plugin| is_on(options, plugin.name()));
         Admission { plugins }
     }
 

@@ -27,10 +27,39 @@ pub enum Error {
     Read { path: PathBuf, why: String },
     #[error("cannot decode the file: {0}")]
     Decode(String),
-    #[error("it is a {kind:?} of {version:?}, but must be of kind {wanted:?} in {GROUP}/v1")]
-    Kind { kind: String, version: String, wanted: &'static str },
+    #[error("it is a {kind:?} of {version:?}, but must be of kind {wanted:?} in {group}/{newest}")]
+    Kind { kind: String, version: String, wanted: &'static str, group: &'static str, newest: &'static str },
     #[error("{}", .0.join("; "))]
     Fields(Vec<String>),
+}
+
+/// Which kind of file somebody expects.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    pub kind: &'static str,
+    pub group: &'static str,
+    /// The newest first.
+    pub versions: &'static [&'static str],
+}
+
+/// The server's own files, such as `AuthenticationConfiguration`.
+pub const fn own(kind: &'static str) -> Header {
+    Header { kind, group: GROUP, versions: &VERSIONS }
+}
+
+impl Header {
+    pub fn check(&self, value: &Value) -> Result<(), Error> {
+        let text_of = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let version = text_of("apiVersion");
+        let is_known = version
+            .split_once('/')
+            .is_some_and(|(group, version)| group == self.group && self.versions.contains(&version));
+        if text_of("kind") == self.kind && is_known {
+            return Ok(());
+        }
+        let newest = self.versions.first().copied().unwrap_or_default();
+        Err(Error::Kind { kind: text_of("kind"), version, wanted: self.kind, group: self.group, newest })
+    }
 }
 
 /// A file whose fields are all known and of the right types.
@@ -53,37 +82,45 @@ pub fn read(path: &Path) -> Result<String, Error> {
 
 impl Document {
     pub fn parse(text: &str, kind: &'static str, shape: &Shape) -> Result<Document, Error> {
+        let document = Document::decode(text)?;
+        own(kind).check(&document.value)?;
+        document.check(shape, &document.value, "")?;
+        Ok(document)
+    }
+
+    /// Any YAML without a field that is there twice.
+    pub fn decode(text: &str) -> Result<Document, Error> {
         let decoded = codec::decode_yaml(text.as_bytes()).map_err(|error| Error::Decode(error.to_string()))?;
         if let Some(duplicates) = decoded.duplicates.first() {
             return Err(Error::Decode(duplicates.clone()));
         }
         let value = codec::without_nulls(decoded.value);
-        let text_of = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let version = text_of("apiVersion");
-        let is_known =
-            version.split_once('/').is_some_and(|(group, version)| group == GROUP && VERSIONS.contains(&version));
-        if text_of("kind") != kind || !is_known {
-            return Err(Error::Kind { kind: text_of("kind"), version, wanted: kind });
-        }
-        let document = Document { lines: codec::yaml_lines(text), value };
+        Ok(Document { lines: codec::yaml_lines(text), value })
+    }
+
+    /// Whether a part of the file, which stands at that path, has such fields.
+    pub fn check(&self, shape: &Shape, part: &Value, path: &str) -> Result<(), Error> {
         let mut problems = Vec::new();
-        shape.check(&document.value, "", &mut problems);
-        match problems.is_empty() {
-            true => Ok(document),
-            false => {
-                let placed = problems.into_iter().map(|(field, why)| document.placed(&field, &why));
-                Err(Error::Fields(placed.collect()))
-            }
+        shape.check(part, path, &mut problems);
+        if problems.is_empty() {
+            return Ok(());
         }
+        Err(Error::Fields(problems.into_iter().map(|(field, why)| self.placed(&field, &why)).collect()))
     }
 
     /// Nothing where there are no errors.
     pub fn refuse(&self, errors: &Errors) -> Result<(), Error> {
+        self.refuse_part(errors, "")
+    }
+
+    /// The same for errors of a part, which stands at that path.
+    pub fn refuse_part(&self, errors: &Errors, path: &str) -> Result<(), Error> {
         if errors.is_empty() {
             return Ok(());
         }
         let told = |error: &machinery::field::FieldError| {
-            self.placed(&error.field, &format!("{}: {}", error.field, error.message()))
+            let field = if path.is_empty() { error.field.clone() } else { format!("{path}.{}", error.field) };
+            self.placed(&field, &format!("{field}: {}", error.message()))
         };
         Err(Error::Fields(errors.0.iter().map(told).collect()))
     }

@@ -5,7 +5,12 @@ use serde_json::Value;
 pub enum Shape {
     Text,
     Flag,
+    Number,
+    /// What its owner reads by rules of its own.
+    Anything,
     List(&'static Shape),
+    /// Any names, each with such a value.
+    Map(&'static Shape),
     Object(&'static [(&'static str, Shape)]),
 }
 
@@ -14,6 +19,13 @@ impl Shape {
     pub fn check(&self, value: &Value, path: &str, problems: &mut Vec<(String, String)>) {
         match (self, value) {
             (Shape::Text, Value::String(_)) | (Shape::Flag, Value::Bool(_)) => {}
+            (Shape::Number, Value::Number(number)) if number.is_i64() => {}
+            (Shape::Anything, _) => {}
+            (Shape::Map(item), Value::Object(values)) => {
+                for (name, value) in values {
+                    item.check(value, &format!("{path}.{name}"), problems);
+                }
+            }
             (Shape::List(item), Value::Array(values)) => {
                 for (index, value) in values.iter().enumerate() {
                     item.check(value, &format!("{path}[{index}]"), problems);
@@ -39,6 +51,9 @@ impl Shape {
         match self {
             Shape::Text => "a string",
             Shape::Flag => "true or false",
+            Shape::Number => "a whole number",
+            Shape::Anything => "anything",
+            Shape::Map(_) => "an object",
             Shape::List(_) => "a list",
             Shape::Object(_) => "an object",
         }

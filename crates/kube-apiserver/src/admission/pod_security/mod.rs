@@ -5,6 +5,7 @@ mod baseline;
 mod checks;
 mod policy;
 mod restricted;
+mod settings;
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,16 @@ use serde_json::Value;
 
 use self::checks::evaluate;
 use self::policy::{Level, Policy, Standard};
+pub use self::settings::Settings;
 use super::{Operation, Plugin, Request};
 use crate::write::store_status;
 
 /// How many pods of a namespace are looked at when its labels change.
 const PODS_MAX: usize = 3000;
 
-pub struct PodSecurity;
+pub struct PodSecurity {
+    pub settings: Settings,
+}
 
 #[async_trait::async_trait]
 impl Plugin for PodSecurity {
@@ -34,38 +38,93 @@ impl Plugin for PodSecurity {
             return Ok(());
         }
         if request.is("", "namespaces") {
-            return namespace(request, object).await;
+            return self.namespace(request, object).await;
         }
         if request.about("", "pods") {
-            return pod(request, object);
+            return self.pod(request, object);
         }
-        if let Some(template) = template(request, object) {
-            warn(request, &policy_of(request), template);
+        if let Some(template) = template(request, object).filter(|template| !self.is_exempt(request, template)) {
+            let policy = self.policy_of(request);
+            audit(request, &policy, template);
+            warn(request, &policy, template);
         }
         Ok(())
     }
 }
 
-fn policy_of(request: &Request<'_>) -> Policy {
-    let namespace = request.app.views.one("namespaces", "", request.namespace);
-    namespace.map_or_else(Policy::default, |namespace| Policy::read(&namespace).0)
+/// The keys of audit annotations, as upstream's.
+const AUDIT_PREFIX: &str = "pod-security.kubernetes.io/";
+
+impl PodSecurity {
+    fn policy_of(&self, request: &Request<'_>) -> Policy {
+        let namespace = request.app.views.one("namespaces", "", request.namespace);
+        let defaults = self.settings.defaults;
+        namespace.map_or(defaults, |namespace| Policy::read(&namespace, &defaults).0)
+    }
+
+    /// Whether the operator lets this user, namespace or runtime do anything.
+    fn is_exempt(&self, request: &Request<'_>, pod: &Value) -> bool {
+        let exempt = self.settings.exemption(request.namespace, &request.user.name, pod);
+        if let Some(why) = exempt {
+            request.call.annotate(format!("{AUDIT_PREFIX}exempt"), why);
+        }
+        exempt.is_some()
+    }
+
+    fn pod(&self, request: &Request<'_>, pod: &Value) -> Result<(), Status> {
+        if matches!(request.subresource, "status" | "binding" | "eviction") {
+            return Ok(());
+        }
+        if request.old.is_some_and(|old| !matters(pod, old)) {
+            return Ok(());
+        }
+        if self.is_exempt(request, pod) {
+            return Ok(());
+        }
+        let policy = self.policy_of(request);
+        request.call.annotate(format!("{AUDIT_PREFIX}enforce-policy"), policy.enforce.to_string());
+        let violations = evaluate(policy.enforce, pod);
+        audit(request, &policy, pod);
+        if !violations.is_empty() {
+            let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, checks::details(&violations));
+            return Err(request.forbidden(Some(pod), &why));
+        }
+        warn(request, &policy, pod);
+        Ok(())
+    }
+
+    /// Labels must make sense; those who tighten them learn which pods would not get in any more.
+    async fn namespace(&self, request: &Request<'_>, object: &Value) -> Result<(), Status> {
+        let (policy, errors) = Policy::read(object, &self.settings.defaults);
+        let before = request.old.map(|old| Policy::read(old, &self.settings.defaults));
+        let news = before.as_ref().is_none_or(|(_, old)| old.summary() != errors.summary());
+        if !errors.is_empty() && news {
+            return Err(Status::invalid("", "Namespace", object.name(), &errors));
+        }
+        let Some((before, _)) = before else { return Ok(()) };
+        let (new, old) = (policy.enforce, before.enforce);
+        if new == old || new.level == Level::Privileged || new.version == old.version && new.level <= old.level {
+            return Ok(());
+        }
+        if self.settings.is_exempt_namespace(object.name()) {
+            return Ok(());
+        }
+        request.app.cache.fresh().await.map_err(store_status)?;
+        let pods = request.app.views.all("pods", object.name());
+        for warning in namespace_warnings(object.name(), new, pods.iter().map(|pod| &**pod)) {
+            request.call.warn(warning);
+        }
+        Ok(())
+    }
 }
 
-fn pod(request: &Request<'_>, pod: &Value) -> Result<(), Status> {
-    if matches!(request.subresource, "status" | "binding" | "eviction") {
-        return Ok(());
-    }
-    if request.old.is_some_and(|old| !matters(pod, old)) {
-        return Ok(());
-    }
-    let policy = policy_of(request);
-    let violations = evaluate(policy.enforce, pod);
+fn audit(request: &Request<'_>, policy: &Policy, pod: &Value) {
+    let violations = evaluate(policy.audit, pod);
     if !violations.is_empty() {
-        let why = format!("violates PodSecurity \"{}\": {}", policy.enforce, checks::details(&violations));
-        return Err(request.forbidden(Some(pod), &why));
+        let details = checks::details(&violations);
+        let told = format!("would violate PodSecurity \"{}\": {details}", policy.audit);
+        request.call.annotate(format!("{AUDIT_PREFIX}audit-violations"), told);
     }
-    warn(request, &policy, pod);
-    Ok(())
 }
 
 fn warn(request: &Request<'_>, policy: &Policy, pod: &Value) {
@@ -98,27 +157,6 @@ fn template<'a>(request: &Request<'_>, object: &'a Value) -> Option<&'a Value> {
         _ => return None,
     };
     object.pointer(path)
-}
-
-/// Labels must make sense; those who tighten them learn which pods would not get in any more.
-async fn namespace(request: &Request<'_>, object: &Value) -> Result<(), Status> {
-    let (policy, errors) = Policy::read(object);
-    let before = request.old.map(Policy::read);
-    let news = before.as_ref().is_none_or(|(_, old)| old.summary() != errors.summary());
-    if !errors.is_empty() && news {
-        return Err(Status::invalid("", "Namespace", object.name(), &errors));
-    }
-    let Some((before, _)) = before else { return Ok(()) };
-    let (new, old) = (policy.enforce, before.enforce);
-    if new == old || new.level == Level::Privileged || new.version == old.version && new.level <= old.level {
-        return Ok(());
-    }
-    request.app.cache.fresh().await.map_err(store_status)?;
-    let pods = request.app.views.all("pods", object.name());
-    for warning in namespace_warnings(object.name(), new, pods.iter().map(|pod| &**pod)) {
-        request.call.warn(warning);
-    }
-    Ok(())
 }
 
 fn namespace_warnings<'a>(

@@ -23,11 +23,11 @@ pub struct Standard {
     pub version: Version,
 }
 
-/// Nothing is demanded where nothing is said. `audit` has no field: nothing is done with it before there is an audit
-/// log, but its labels are checked with the others.
+/// Nothing is demanded where nothing is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub enforce: Standard,
+    pub audit: Standard,
     pub warn: Standard,
 }
 
@@ -38,7 +38,7 @@ impl Version {
         Version(minor)
     }
 
-    fn parse(text: &str) -> Option<Version> {
+    pub fn parse(text: &str) -> Option<Version> {
         if text == "latest" {
             return Some(Version::LATEST);
         }
@@ -47,6 +47,21 @@ impl Version {
         minor.parse().ok().filter(|_| plain).map(Version)
     }
 }
+
+impl Level {
+    pub fn parse(text: &str) -> Option<Level> {
+        match text {
+            "privileged" => Some(Level::Privileged),
+            "baseline" => Some(Level::Baseline),
+            "restricted" => Some(Level::Restricted),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with a level or a version that cannot be read, in upstream's words.
+pub const BAD_LEVEL: &str = "must be one of privileged, baseline, restricted";
+pub const BAD_VERSION: &str = "must be \"latest\" or \"v1.x\"";
 
 impl std::fmt::Display for Standard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -65,18 +80,19 @@ impl std::fmt::Display for Standard {
 impl Default for Policy {
     fn default() -> Policy {
         let nothing = Standard { level: Level::Privileged, version: Version::LATEST };
-        Policy { enforce: nothing, warn: nothing }
+        Policy { enforce: nothing, audit: nothing, warn: nothing }
     }
 }
 
 impl Policy {
     /// The policy of a namespace, and what is wrong with its labels. A wrong `enforce` is read as the strictest, any
-    /// other as none.
-    pub fn read(namespace: &Value) -> (Policy, Errors) {
+    /// other as none; what has no label is as the defaults say.
+    pub fn read(namespace: &Value, defaults: &Policy) -> (Policy, Errors) {
         let mut errors = Errors::default();
-        let (enforce, enforce_level, _) = mode(namespace, "enforce", Level::Restricted, &mut errors);
-        mode(namespace, "audit", Level::Privileged, &mut errors);
-        let (mut warn, warn_level, warn_version) = mode(namespace, "warn", Level::Privileged, &mut errors);
+        let (enforce, enforce_level, _) = mode(namespace, "enforce", defaults.enforce, Level::Restricted, &mut errors);
+        let (audit, _, _) = mode(namespace, "audit", defaults.audit, Level::Privileged, &mut errors);
+        let (mut warn, warn_level, warn_version) =
+            mode(namespace, "warn", defaults.warn, Level::Privileged, &mut errors);
         // Who enforces a level wants to be warned of it where nothing else is said.
         if warn_level == Given::Missing && enforce_level == Given::Good && enforce.level > warn.level {
             warn.level = enforce.level;
@@ -84,7 +100,7 @@ impl Policy {
                 warn.version = enforce.version;
             }
         }
-        (Policy { enforce, warn }, errors)
+        (Policy { enforce, audit, warn }, errors)
     }
 }
 
@@ -95,32 +111,34 @@ enum Given {
     Bad,
 }
 
-fn mode(namespace: &Value, mode: &str, fallback: Level, errors: &mut Errors) -> (Standard, Given, Given) {
+fn mode(
+    namespace: &Value,
+    mode: &str,
+    default: Standard,
+    fallback: Level,
+    errors: &mut Errors,
+) -> (Standard, Given, Given) {
     let mut bad = |key: &str, text: &str, why: &str| {
         let path = Path::new("metadata").child("labels").key(key);
         errors.push(FieldError::new(Problem::Invalid, path.to_string(), format!("{text:?}"), why));
     };
     let key = format!("{PREFIX}{mode}");
-    let (level, level_given) = match namespace.label(&key) {
-        None => (Level::Privileged, Given::Missing),
-        Some("privileged") => (Level::Privileged, Given::Good),
-        Some("baseline") => (Level::Baseline, Given::Good),
-        Some("restricted") => (Level::Restricted, Given::Good),
-        Some(other) => {
-            bad(&key, other, "must be one of privileged, baseline, restricted");
+    let (level, level_given) = match namespace.label(&key).map(|text| (text, Level::parse(text))) {
+        None => (default.level, Given::Missing),
+        Some((_, Some(level))) => (level, Given::Good),
+        Some((text, None)) => {
+            bad(&key, text, BAD_LEVEL);
             (fallback, Given::Bad)
         }
     };
     let key = format!("{PREFIX}{mode}-version");
-    let (version, version_given) = match namespace.label(&key) {
-        None => (Version::LATEST, Given::Missing),
-        Some(text) => match Version::parse(text) {
-            Some(version) => (version, Given::Good),
-            None => {
-                bad(&key, text, "must be \"latest\" or \"v1.x\"");
-                (Version::LATEST, Given::Bad)
-            }
-        },
+    let (version, version_given) = match namespace.label(&key).map(|text| (text, Version::parse(text))) {
+        None => (default.version, Given::Missing),
+        Some((_, Some(version))) => (version, Given::Good),
+        Some((text, None)) => {
+            bad(&key, text, BAD_VERSION);
+            (Version::LATEST, Given::Bad)
+        }
     };
     (Standard { level, version }, level_given, version_given)
 }
@@ -134,7 +152,7 @@ mod tests {
     fn check(labels: &[(&str, &str)], enforce: &str, warn: &str, problems: usize) {
         let labels: serde_json::Map<String, Value> =
             labels.iter().map(|(key, value)| (format!("{PREFIX}{key}"), (*value).into())).collect();
-        let (policy, errors) = Policy::read(&json!({"metadata": {"labels": labels}}));
+        let (policy, errors) = Policy::read(&json!({"metadata": {"labels": labels}}), &Policy::default());
         assert_eq!(
             (policy.enforce.to_string(), policy.warn.to_string(), errors.0.len()),
             (enforce.into(), warn.into(), problems)

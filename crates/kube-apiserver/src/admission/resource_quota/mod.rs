@@ -8,6 +8,7 @@
 
 mod constraints;
 mod ledger;
+mod limited;
 mod recount;
 mod reserve;
 
@@ -18,6 +19,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use self::ledger::{Ledger, Pending};
+pub use self::limited::{Limited, read as read_limited};
 use self::reserve::Wanted;
 use super::pod_resources::Amounts;
 use super::{Operation, Plugin, Request};
@@ -25,6 +27,13 @@ use super::{Operation, Plugin, Request};
 #[derive(Default)]
 pub struct ResourceQuota {
     ledger: Arc<Ledger>,
+    limited: Vec<Limited>,
+}
+
+impl ResourceQuota {
+    pub fn new(limited: Vec<Limited>) -> ResourceQuota {
+        ResourceQuota { ledger: Arc::default(), limited }
+    }
 }
 
 #[async_trait::async_trait]
@@ -36,7 +45,7 @@ impl Plugin for ResourceQuota {
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let Some(object) = object.filter(|_| counts(request, object)) else { return Ok(()) };
         let quotas = request.app.views.all("resourcequotas", request.namespace);
-        if quotas.is_empty() {
+        if quotas.is_empty() && self.limited.is_empty() {
             return Ok(());
         }
         let kind = &request.resource.kind;
@@ -54,6 +63,14 @@ impl Plugin for ResourceQuota {
             }
             matching.push(quota);
         }
+        let now = request.app.clock.now();
+        if !self.limited.is_empty() {
+            let used = usage::of_object(kind.group, kind.plural, object, now);
+            let missing = limited::uncovered(&self.limited, (kind.group, kind.plural), &used, matching.iter());
+            if !missing.is_empty() {
+                return Err(refuse(format!("insufficient quota to consume: {}", missing.join(","))));
+            }
+        }
         let before = request.old.filter(|_| request.is("", "pods"));
         if let Some(old) = before {
             // A pod that is of another scope now is new to the quotas of that scope, and nothing new to the others.
@@ -62,7 +79,6 @@ impl Plugin for ResourceQuota {
         if matching.is_empty() {
             return Ok(());
         }
-        let now = request.app.clock.now();
         let mut more = usage::of_object(kind.group, kind.plural, object, now);
         let negative: Vec<&str> =
             more.iter().filter(|(_, amount)| amount.sign() < 0).map(|(name, _)| name.as_str()).collect();

@@ -1,0 +1,107 @@
+//! What may be used only where a quota covers it: `limitedResources` of the file of admission configuration.
+
+use std::collections::BTreeSet;
+
+use component_helpers::quota::usage;
+use machinery::field::{Errors, FieldError, Problem};
+use serde_json::Value;
+
+use super::super::configuration::Part;
+use super::super::pod_resources::Amounts;
+use crate::configuration::{self, Header, Shape};
+
+const HEADERS: [Header; 2] = [
+    Header { kind: "Configuration", group: "resourcequota.admission.k8s.io", versions: &["v1beta1", "v1alpha1"] },
+    Header { kind: "ResourceQuotaConfiguration", group: "apiserver.config.k8s.io", versions: &["v1"] },
+];
+const SHAPE: Shape = Shape::Object(&[
+    ("apiVersion", Shape::Text),
+    ("kind", Shape::Text),
+    (
+        "limitedResources",
+        Shape::List(&Shape::Object(&[
+            ("apiGroup", Shape::Text),
+            ("resource", Shape::Text),
+            ("matchContains", Shape::List(&Shape::Text)),
+            ("matchScopes", Shape::Anything),
+        ])),
+    ),
+]);
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limited {
+    group: String,
+    resource: String,
+    /// Parts of the names of what is used, such as `.storageclass.storage.k8s.io/requests.storage`.
+    contains: Vec<String>,
+}
+
+pub fn read(part: &Part<'_>) -> Result<Vec<Limited>, configuration::Error> {
+    let value = part.read(&HEADERS, &SHAPE)?;
+    let mut errors = Errors::default();
+    let mut limited = Vec::new();
+    for (index, entry) in value["limitedResources"].as_array().into_iter().flatten().enumerate() {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        let at = format!("limitedResources[{index}]");
+        if text("resource").is_empty() {
+            errors.push(FieldError::new(Problem::Required, format!("{at}.resource"), "", ""));
+        }
+        if entry["matchScopes"].as_array().is_some_and(|scopes| !scopes.is_empty()) {
+            let why = "knarr limits resources by their names (matchContains), not by scopes";
+            errors.push(FieldError::new(Problem::Forbidden, format!("{at}.matchScopes"), "", why));
+        }
+        let parts = entry["matchContains"].as_array().into_iter().flatten();
+        let contains = parts.filter_map(Value::as_str).map(str::to_owned).collect();
+        limited.push(Limited { group: text("apiGroup"), resource: text("resource"), contains });
+    }
+    part.refuse(&errors)?;
+    Ok(limited)
+}
+
+/// The names of what is used, must be covered by a quota, and is not.
+pub fn uncovered(
+    limited: &[Limited],
+    (group, plural): (&str, &str),
+    used: &Amounts,
+    quotas: impl Iterator<Item = impl AsRef<Value>>,
+) -> Vec<String> {
+    let parts: Vec<&String> = limited
+        .iter()
+        .filter(|one| one.group == group && one.resource == plural)
+        .flat_map(|one| &one.contains)
+        .collect();
+    let must: BTreeSet<&String> =
+        used.keys().filter(|name| parts.iter().any(|part| name.contains(part.as_str()))).collect();
+    if must.is_empty() {
+        return Vec::new();
+    }
+    let covered: BTreeSet<String> =
+        quotas.flat_map(|quota| usage::matching_names(group, plural, &quota.as_ref()["spec"]["hard"])).collect();
+    must.into_iter().filter(|name| !covered.contains(*name)).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_limited_needs_a_quota_that_counts_it() {
+        let limited =
+            [Limited { group: String::new(), resource: "pods".into(), contains: vec!["requests.cpu".into()] }];
+        let used: Amounts = [("requests.cpu", 1), ("pods", 1)]
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), usage::number(count)))
+            .collect();
+        let quota = |name: &str| Arc::new(json!({"spec": {"hard": {name: "5"}}}));
+        let check =
+            |plural: &str, quotas: Vec<Arc<Value>>| uncovered(&limited, ("", plural), &used, quotas.into_iter());
+        assert_eq!(check("pods", vec![]), ["requests.cpu"]);
+        assert_eq!(check("pods", vec![quota("pods")]), ["requests.cpu"]);
+        assert!(check("pods", vec![quota("pods"), quota("requests.cpu")]).is_empty());
+        assert!(check("services", vec![]).is_empty());
+    }
+}
