@@ -70,8 +70,9 @@ pub fn uncovered(
         .filter(|one| one.group == group && one.resource == plural)
         .flat_map(|one| &one.contains)
         .collect();
-    let must: BTreeSet<&String> =
-        used.keys().filter(|name| parts.iter().any(|part| name.contains(part.as_str()))).collect();
+    // Only what is really used must be covered: every Service counts load balancers, most of them none.
+    let taken = used.iter().filter(|(_, amount)| amount.sign() > 0).map(|(name, _)| name);
+    let must: BTreeSet<&String> = taken.filter(|name| parts.iter().any(|part| name.contains(part.as_str()))).collect();
     if must.is_empty() {
         return Vec::new();
     }
@@ -92,7 +93,7 @@ mod tests {
     fn what_is_limited_needs_a_quota_that_counts_it() {
         let limited =
             [Limited { group: String::new(), resource: "pods".into(), contains: vec!["requests.cpu".into()] }];
-        let used: Amounts = [("requests.cpu", 1), ("pods", 1)]
+        let used: Amounts = [("requests.cpu", 1), ("pods", 1), ("requests.cpu.none", 0)]
             .into_iter()
             .map(|(name, count)| (name.to_owned(), usage::number(count)))
             .collect();
