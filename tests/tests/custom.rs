@@ -476,3 +476,35 @@ async fn with_kubectl() {
         assert!(kubectl.fails(&["get", "boxes"]).contains("the server"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_about_custom_resources_are_checked_against_their_schema() {
+    let server = Server::start().expect("a server");
+    let client = server.client().expect("a client");
+    good(client.post(DEFINITIONS, &definition()).await.expect("an answer"));
+    let document = "/openapi/v3/apis/example.com/v1";
+    until("the schema is published", || async { client.get(document).await.expect("an answer").code == 200 }).await;
+    const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+    let rules = json!([{"apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["boxes"], "operations": ["CREATE"]}]);
+    let expressions = ["object.spec.size > '1'", "object.spec.sizeMin < 10", "object.spec.size > 1"];
+    let validations: Vec<Value> = expressions.iter().map(|text| json!({"expression": text})).collect();
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "confused"},
+        "spec": {"matchConstraints": {"resourceRules": rules}, "validations": validations},
+    });
+    good(client.post(POLICIES, &policy).await.expect("an answer"));
+    let path = format!("{POLICIES}/confused");
+    let read = || async { good(client.get(&path).await.expect("an answer")) };
+    until("the policy is checked", || async { !read().await["status"]["typeChecking"].is_null() }).await;
+    let policy = read().await;
+    let warnings = policy["status"]["typeChecking"]["expressionWarnings"].as_array().expect("warnings");
+    let told: Vec<(&str, &str)> =
+        warnings.iter().map(|one| (one["fieldRef"].as_str().unwrap(), one["warning"].as_str().unwrap())).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    let of_types = "example.com/v1, Kind=Box: ERROR: <input>:1:18: found no matching overload for '_>_' applied to '(int, string)'";
+    assert!(told[0].0 == "spec.validations[0].expression" && told[0].1.starts_with(of_types), "{told:?}");
+    assert!(
+        told[1].0 == "spec.validations[1].expression" && told[1].1.contains("undefined field 'sizeMin'"),
+        "{told:?}"
+    );
+}

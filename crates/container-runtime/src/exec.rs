@@ -11,12 +11,13 @@ use rand::RngCore;
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::client::{CallError, Client};
 use crate::container::Container;
 use crate::runtime::Inner;
 use crate::shim::protocol::{Call, Exec};
-use crate::streams::AsyncFile;
+use crate::streams::{AsyncFile, Shown, Typed};
 
 /// Of each stream of a command whose output is collected, as upstream.
 const COLLECTED_MAX: u64 = 16 * 1024 * 1024;
@@ -222,9 +223,19 @@ pub(crate) async fn attach(container: &Container, request: &v1::AttachRequest) -
         });
         resize
     });
-    let mut readers = readers.into_iter().map(|reader| reader.map(|file| Box::pin(file) as Reader));
+    // As containerd: an input that is attached to once takes the container's with it, and its last words are waited for. Any
+    // other leaves the container alone, and the session is over.
+    let leaves = input.is_some() && (config.tty || !config.stdin_once);
+    let ended = CancellationToken::new();
+    let mut readers = readers.into_iter().map(|reader| match leaves {
+        true => reader.map(|file| Box::pin(Shown::new(file, &ended)) as Reader),
+        false => reader.map(|file| Box::pin(file) as Reader),
+    });
     Ok(Attached {
-        stdin: input.map(|file| Box::pin(file) as Writer),
+        stdin: input.map(|file| match leaves {
+            true => Box::pin(Typed::new(file, &ended)) as Writer,
+            false => Box::pin(file) as Writer,
+        }),
         stdout: readers.next().flatten(),
         stderr: readers.next().flatten(),
         resize,

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use rustix::fs::OFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::{CancellationToken, DropGuard, WaitForCancellationFutureOwned};
 
 /// Registers a descriptor with tokio.
 // What is said against it does not hold here: an `OwnedFd` is one descriptor for as long as it lives. The other way is
@@ -80,5 +81,58 @@ impl AsyncWrite for AsyncFile {
     /// The other end sees the end when this is dropped; there is no half to close.
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+/// The input of a session with a container that others may talk to afterwards. When it ends, so does the session's output: the
+/// container goes on, and whoever only wanted to say something would wait for it.
+pub(crate) struct Typed {
+    file: AsyncFile,
+    _ended: DropGuard,
+}
+
+/// The output of a session, until its input ends.
+pub(crate) struct Shown {
+    file: AsyncFile,
+    ended: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Typed {
+    pub fn new(file: AsyncFile, ended: &CancellationToken) -> Typed {
+        Typed { file, _ended: ended.clone().drop_guard() }
+    }
+}
+
+impl Shown {
+    pub fn new(file: AsyncFile, ended: &CancellationToken) -> Shown {
+        Shown { file, ended: Box::pin(ended.clone().cancelled_owned()) }
+    }
+}
+
+impl AsyncWrite for Typed {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.file).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.file).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.file).poll_shutdown(context)
+    }
+}
+
+impl AsyncRead for Shown {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // What is there already is shown first.
+        match Pin::new(&mut self.file).poll_read(context, buffer) {
+            Poll::Pending => self.ended.as_mut().poll(context).map(Ok),
+            read => read,
+        }
     }
 }

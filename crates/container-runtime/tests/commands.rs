@@ -189,6 +189,31 @@ async fn attaching_shows_what_is_written_from_now_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_stops_talking_to_a_container_that_goes_on_is_let_go() {
+    let world = World::new().await;
+    let sandbox = world.sandbox("pod").await;
+    let mut config =
+        world.container_config("main", &["sh", "-c", "echo before; while read line; do echo got $line; done"]);
+    config.stdin = true;
+    let container = world.create(&sandbox, "pod", config).await;
+    world.runtime().start_container(&container).await.unwrap();
+    wait("it begins", || async { world.log("pod", "main").contains("before").then_some(()) }).await;
+    for said in ["once", "again"] {
+        let attach =
+            v1::AttachRequest { container_id: container.clone(), stdin: true, stdout: true, stderr: true, tty: false };
+        let attached = local(world.runtime().attach(attach).await.unwrap());
+        let mut stdin = attached.stdin.unwrap();
+        stdin.write_all(format!("{said}\n").as_bytes()).await.unwrap();
+        let heard = format!("got {said}");
+        wait("it is heard", || async { world.log("pod", "main").contains(&heard).then_some(()) }).await;
+        drop(stdin);
+        let ended = async { tokio::join!(text(attached.stdout), text(attached.stderr)) };
+        let (stdout, _) = tokio::time::timeout(Duration::from_secs(30), ended).await.expect("the session ends");
+        assert_eq!(stdout, format!("{heard}\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_container_with_a_terminal_can_be_talked_to() {
     let world = World::new().await;
     let sandbox = world.sandbox("pod").await;

@@ -58,7 +58,7 @@ pub async fn run(
     let drivers = Arc::new(Drivers::new(client.clone(), &kubelet.config.node_name));
     let volumes = Arc::new(Volumes::new(kubelet.clone(), drivers.clone(), health.clone()));
     stats.follow_volumes(volumes.clone());
-    let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes.clone()).await?);
+    let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes.clone(), counters.clone()).await?);
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());
     let files = StaticPods::start(

@@ -1,9 +1,11 @@
-//! Says of a ValidatingAdmissionPolicy that its expressions were looked at, and which of them name what there is not.
+//! Says of a ValidatingAdmissionPolicy that its expressions were looked at, and which of them name what there is not
+//! or mix types.
 
 mod plan;
 mod shapes;
+mod custom;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -38,7 +40,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
     },
 };
 
-/// Schemas of the kinds that policies look at. They are the same for every policy.
+/// Schemas of the built-in kinds that policies look at. They are the same for every policy.
 #[derive(Default)]
 struct Known(Mutex<HashMap<plan::Looked, Option<Arc<Value>>>>);
 
@@ -61,6 +63,30 @@ impl Known {
 
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(policy) = cx.cache::<ValidatingAdmissionPolicy>().get(key) else { return Ok(Plan::nothing()) };
-    let known = cx.memory::<Known>();
-    Ok(plan::plan(&policy, &|kind| known.schema(kind)))
+    if plan::is_checked(&policy) {
+        return Ok(Plan::nothing());
+    }
+    Ok(plan::plan(&policy, &schemas(cx, &policy).await))
+}
+
+/// The schemas of the kinds that a policy names, where they can be had.
+async fn schemas(cx: &Context, policy: &ValidatingAdmissionPolicy) -> BTreeMap<plan::Looked, Arc<Value>> {
+    let mut found = BTreeMap::new();
+    for resource in plan::resources(policy) {
+        if found.len() == plan::KINDS_MAX {
+            break;
+        }
+        let looked = |kind: &str| plan::Looked {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            kind: kind.to_owned(),
+        };
+        if let Some(kind) = shapes::kind_of(&resource.group, &resource.version, &resource.plural) {
+            let kind = looked(kind);
+            found.extend(cx.memory::<Known>().schema(&kind).map(|schema| (kind, schema)));
+        } else if let Some((kind, schema)) = custom::of(&cx.client, &resource).await {
+            found.insert(looked(&kind), Arc::new(schema));
+        }
+    }
+    found
 }

@@ -1,6 +1,6 @@
 //! Which expressions of a policy are wrong, and how that is said.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::admissionregistration::v1::{ExpressionWarning, TypeChecking, ValidatingAdmissionPolicy};
@@ -8,11 +8,17 @@ use machinery::cel::Program;
 use reconcile::{Key, Plan, Write};
 use serde_json::{Value, json};
 
-use super::shapes;
-
 /// As upstream: of policies for more, the first.
-const KINDS_MAX: usize = 10;
+pub(super) const KINDS_MAX: usize = 10;
 const ALL: &str = "*";
+
+/// A resource that a policy names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Resource {
+    pub group: String,
+    pub version: String,
+    pub plural: String,
+}
 
 /// A kind that a policy looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,13 +38,18 @@ impl Looked {
     }
 }
 
-pub(super) fn plan(policy: &ValidatingAdmissionPolicy, schema: &dyn Fn(&Looked) -> Option<Arc<Value>>) -> Plan {
-    let generation = policy.metadata.generation;
+/// Whether the policy as it is now was checked before.
+pub(super) fn is_checked(policy: &ValidatingAdmissionPolicy) -> bool {
     let seen = policy.status.as_ref();
-    if seen.is_some_and(|status| status.observed_generation == generation && status.type_checking.is_some()) {
-        return Plan::nothing();
-    }
-    let warnings = warnings(policy, schema);
+    seen.is_some_and(|status| {
+        status.observed_generation == policy.metadata.generation && status.type_checking.is_some()
+    })
+}
+
+/// What is told of a policy, by the schemas of the kinds that it names.
+pub(super) fn plan(policy: &ValidatingAdmissionPolicy, schemas: &BTreeMap<Looked, Arc<Value>>) -> Plan {
+    let generation = policy.metadata.generation;
+    let warnings = warnings(policy, schemas);
     let checking = TypeChecking { expression_warnings: (!warnings.is_empty()).then_some(warnings) };
     let metadata = json!({"uid": policy.metadata.uid, "resourceVersion": policy.metadata.resource_version});
     let mut status = json!({"observedGeneration": generation, "typeChecking": checking});
@@ -51,13 +62,8 @@ pub(super) fn plan(policy: &ValidatingAdmissionPolicy, schema: &dyn Fn(&Looked) 
     Plan::one(Write::merge_patch_sub::<ValidatingAdmissionPolicy>(&key, "status", patch).accept(&["NotFound"]))
 }
 
-fn warnings(
-    policy: &ValidatingAdmissionPolicy,
-    schema: &dyn Fn(&Looked) -> Option<Arc<Value>>,
-) -> Vec<ExpressionWarning> {
+fn warnings(policy: &ValidatingAdmissionPolicy, schemas: &BTreeMap<Looked, Arc<Value>>) -> Vec<ExpressionWarning> {
     let Some(spec) = &policy.spec else { return Vec::new() };
-    let schemas: Vec<(Looked, Arc<Value>)> =
-        kinds(policy).into_iter().filter_map(|kind| schema(&kind).map(|schema| (kind, schema))).collect();
     let mut found = Vec::new();
     for (index, validation) in spec.validations.iter().flatten().enumerate() {
         let texts = [
@@ -92,8 +98,8 @@ fn wrong(text: &str, schema: &Value) -> Option<String> {
     Program::check(text, &variables).err()
 }
 
-/// The kinds that the rules name one by one; rules for everything, and for parts of objects, name none.
-fn kinds(policy: &ValidatingAdmissionPolicy) -> BTreeSet<Looked> {
+/// What the rules name one by one; rules for everything, and for parts of objects, name nothing.
+pub(super) fn resources(policy: &ValidatingAdmissionPolicy) -> BTreeSet<Resource> {
     let constraints = policy.spec.as_ref().and_then(|spec| spec.match_constraints.as_ref());
     let mut found = BTreeSet::new();
     for rule in constraints.iter().flat_map(|constraints| constraints.resource_rules.iter().flatten()) {
@@ -103,20 +109,21 @@ fn kinds(policy: &ValidatingAdmissionPolicy) -> BTreeSet<Looked> {
         }
         for group in rule.api_groups.iter().flatten() {
             for version in rule.api_versions.iter().flatten() {
-                for resource in rule.resources.iter().flatten() {
-                    if let Some(kind) = shapes::kind_of(group, version, resource) {
-                        let looked = Looked { group: group.clone(), version: version.clone(), kind: kind.into() };
-                        found.insert(looked);
-                    }
-                }
+                let plurals = rule.resources.iter().flatten();
+                found.extend(plurals.map(|plural| Resource {
+                    group: group.clone(),
+                    version: version.clone(),
+                    plural: plural.clone(),
+                }));
             }
         }
     }
-    found.into_iter().take(KINDS_MAX).collect()
+    found
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::shapes;
     use super::*;
 
     fn policy(rules: Value, expressions: &[&str], status: Value) -> ValidatingAdmissionPolicy {
@@ -132,14 +139,30 @@ mod tests {
         json!([{"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": resources}])
     }
 
-    fn schema(kind: &Looked) -> Option<Arc<Value>> {
-        shapes::of(&kind.group, &kind.version, &kind.kind).map(Arc::new)
+    /// Those of the built-in kinds that a policy names, and one custom one.
+    fn schemas(policy: &ValidatingAdmissionPolicy) -> BTreeMap<Looked, Arc<Value>> {
+        let kind_and_schema = |resource: Resource| {
+            let Resource { group, version, plural } = resource;
+            let custom = json!({"type": "object", "properties": {"spec": {
+                "type": "object", "properties": {"replicas": {"type": "integer"}},
+            }}});
+            let (kind, schema) = match plural.as_str() {
+                "crontabs" => ("CronTab", custom),
+                _ => {
+                    let kind = shapes::kind_of(&group, &version, &plural)?;
+                    (kind, shapes::of(&group, &version, kind)?)
+                }
+            };
+            Some((Looked { group, version, kind: kind.into() }, Arc::new(schema)))
+        };
+        resources(policy).into_iter().filter_map(kind_and_schema).collect()
     }
 
     #[test]
     fn wrong_names_are_told_with_their_place() {
         let check = |rules: Value, expressions: &[&str], expected: &[(&str, &str)]| {
-            let found = warnings(&policy(rules, expressions, json!({})), &schema);
+            let policy = policy(rules, expressions, json!({}));
+            let found = warnings(&policy, &schemas(&policy));
             let found: Vec<(&str, &str)> =
                 found.iter().map(|one| (one.field_ref.as_str(), one.warning.as_str())).collect();
             assert_eq!(found, expected);
@@ -158,10 +181,38 @@ mod tests {
     }
 
     #[test]
+    fn operators_that_mix_types_are_told() {
+        let mut confused = policy(rules("apps", &["deployments"]), &["object.spec.replicas > '1'"], json!({}));
+        let validations = confused.spec.as_mut().and_then(|spec| spec.validations.as_mut()).expect("validations");
+        validations[0].message_expression = Some("'got ' + object.spec.replicas".to_owned());
+        let found = warnings(&confused, &schemas(&confused));
+        let told = [
+            (
+                "spec.validations[0].expression",
+                "apps/v1, Kind=Deployment: ERROR: <input>:1:22: found no matching overload for '_>_' applied to '(int, string)'\n | object.spec.replicas > '1'\n | .....................^\n",
+            ),
+            (
+                "spec.validations[0].messageExpression",
+                "apps/v1, Kind=Deployment: ERROR: <input>:1:8: found no matching overload for '_+_' applied to '(string, int)'\n | 'got ' + object.spec.replicas\n | .......^\n",
+            ),
+        ];
+        let found: Vec<(&str, &str)> = found.iter().map(|one| (&*one.field_ref, &*one.warning)).collect();
+        assert_eq!(found, told);
+        let texts = ["object.spec.replicas > '1'", "object.spec.maxRetries < 10", "object.spec.replicas > 1"];
+        let custom = policy(rules("stable.example.com", &["crontabs"]), &texts, json!({}));
+        let found = warnings(&custom, &schemas(&custom));
+        let fields: Vec<&str> = found.iter().map(|one| one.field_ref.as_str()).collect();
+        assert_eq!(fields, ["spec.validations[0].expression", "spec.validations[1].expression"]);
+        assert!(found[1].warning.contains("undefined field 'maxRetries'"), "{}", found[1].warning);
+    }
+
+    #[test]
     fn a_policy_is_looked_at_once_per_generation() {
         let writes = |status: Value| {
-            let plan = plan(&policy(rules("", &["pods"]), &["true"], status), &schema);
-            plan.writes.first().map(|write| write.body()["status"].clone())
+            let policy = policy(rules("", &["pods"]), &["true"], status);
+            let plan = plan(&policy, &schemas(&policy));
+            let write = plan.writes.first().filter(|_| !is_checked(&policy));
+            write.map(|write| write.body()["status"].clone())
         };
         let said = json!({"observedGeneration": 2, "typeChecking": {"expressionWarnings": null}});
         assert_eq!(writes(json!({})), Some(said.clone()));

@@ -1,12 +1,12 @@
-//! The schemas of built-in kinds, as far as expressions ask for them: which fields there are.
+//! The schemas of built-in kinds, as far as expressions ask for them: which fields there are, and of which type.
 
-use machinery::schema::{Type, TypeRef};
+use machinery::schema::{Scalar, Type, TypeRef};
 use serde_json::{Map, Value, json};
 
 /// Deeper fields are taken on trust; only schemas of schemas go on for ever.
 const DEPTH_MAX: usize = 12;
 
-/// None for what is not built in, such as custom resources: their expressions are not looked at.
+/// None for what is not built in, such as custom resources.
 pub(super) fn of(group: &str, version: &str, kind: &str) -> Option<Value> {
     Some(schema(api::schema::type_named(group, version, kind)?, DEPTH_MAX))
 }
@@ -36,6 +36,23 @@ fn schema(shape: TypeRef, depth: usize) -> Value {
             json!({"type": "object", "additionalProperties": schema(shape.of(*value), depth - 1)})
         }
         Type::List { item, .. } => json!({"type": "array", "items": schema(shape.of(*item), depth - 1)}),
-        Type::Scalar(_) | Type::Any { .. } => json!({}),
+        Type::Scalar(scalar) => plain(*scalar),
+        Type::Any { .. } => json!({}),
+    }
+}
+
+/// Texts that are read as something else are left open.
+fn plain(scalar: Scalar) -> Value {
+    match scalar {
+        Scalar::String => json!({"type": "string"}),
+        Scalar::Bool => json!({"type": "boolean"}),
+        Scalar::Int32 | Scalar::Int64 => json!({"type": "integer"}),
+        Scalar::Float => json!({"type": "number"}),
+        Scalar::Quantity
+        | Scalar::IntOrString
+        | Scalar::Time
+        | Scalar::MicroTime
+        | Scalar::Duration
+        | Scalar::Bytes => json!({}),
     }
 }

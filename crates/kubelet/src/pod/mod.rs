@@ -13,6 +13,7 @@ pub mod env;
 pub mod files;
 pub mod backoff;
 pub mod totals;
+pub mod terminations;
 pub mod user_ranges;
 mod conditions;
 mod container;
@@ -38,6 +39,7 @@ use reconcile::events::{EventType, reference};
 
 use crate::images::Images;
 use crate::pods::Pods;
+use crate::stats::metrics::Counters;
 use crate::volumes::Volumes;
 use crate::{Kubelet, resources};
 
@@ -55,10 +57,16 @@ pub struct Shared {
     pub cgroups: resources::PodCgroups,
     /// What all pods together may use.
     pub allocatable: resources::cgroups::Allocatable,
+    pub counters: Arc<Counters>,
 }
 
 impl Shared {
-    pub async fn new(kubelet: Arc<Kubelet>, pods: Arc<Pods>, volumes: Arc<Volumes>) -> Result<Shared, crate::Error> {
+    pub async fn new(
+        kubelet: Arc<Kubelet>,
+        pods: Arc<Pods>,
+        volumes: Arc<Volumes>,
+        counters: Arc<Counters>,
+    ) -> Result<Shared, crate::Error> {
         let version = kubelet.runtime.version().await;
         let version =
             version.map_err(|source| crate::Error::Runtime { step: "ask for the runtime's version".into(), source })?;
@@ -83,6 +91,7 @@ impl Shared {
             node,
             cgroups,
             allocatable,
+            counters,
             kubelet,
         })
     }

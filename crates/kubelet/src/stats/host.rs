@@ -10,6 +10,8 @@ pub struct Memory {
     pub available: u64,
     pub usage: u64,
     pub working_set: u64,
+    /// Pages that no file stands behind.
+    pub rss: u64,
     pub swap_total: u64,
     pub swap_free: u64,
 }
@@ -25,9 +27,19 @@ pub fn memory(text: &str) -> Memory {
         available: field("MemTotal").saturating_sub(working_set),
         usage,
         working_set,
+        rss: field("AnonPages"),
         swap_total: field("SwapTotal"),
         swap_free: field("SwapFree"),
     }
+}
+
+/// Page faults since boot, all and those that read a disk, from `/proc/vmstat`.
+pub fn page_faults(text: &str) -> (Option<u64>, Option<u64>) {
+    let field = |name: &str| {
+        let mut fields = text.lines().filter_map(|line| line.split_once(' '));
+        fields.find(|(found, _)| *found == name)?.1.trim().parse().ok()
+    };
+    (field("pgfault"), field("pgmajfault"))
 }
 
 /// How long was waited for a resource, from `/proc/pressure`; nothing where the kernel does not measure it.
@@ -98,12 +110,13 @@ mod tests {
 
     #[test]
     fn memory_as_the_eviction_manager_counts() {
-        let text = "MemTotal: 1000 kB\nMemFree: 300 kB\nInactive(file): 200 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n";
+        let text = "MemTotal: 1000 kB\nMemFree: 300 kB\nInactive(file): 200 kB\nAnonPages: 90 kB\nSwapTotal: 50 kB\nSwapFree: 20 kB\n";
         let expected = Memory {
             total: 1000 << 10,
             available: 500 << 10,
             usage: 700 << 10,
             working_set: 500 << 10,
+            rss: 90 << 10,
             swap_total: 50 << 10,
             swap_free: 20 << 10,
         };
@@ -116,6 +129,8 @@ mod tests {
         assert_eq!((cpu_nanoseconds(stat), boot_time(stat)), (Some(160 * 10_000_000), Some(1_700_000_000)));
         assert_eq!(processes("0.1 0.2 0.3 2/345 777\n", "32768\n", "100000\n"), Some((345, 32768)));
         assert_eq!(processes("", "32768", ""), None);
+        assert_eq!(page_faults("pgfree 1\npgfault 70\npgmajfault 8\n"), (Some(70), Some(8)));
+        assert_eq!(page_faults(""), (None, None));
     }
 
     #[test]

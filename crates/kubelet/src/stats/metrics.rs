@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::types::{ContainerStats, PodStats, Summary};
 use crate::node::KUBELET_VERSION;
 use crate::node::machine::Machine;
+use crate::pod::terminations::Termination;
 use crate::pods::PodState;
 use crate::volumes::Amounts;
 
@@ -246,6 +247,8 @@ pub struct Counters {
     /// Pods evicted, by signal.
     pub evictions: parking_lot::Mutex<std::collections::BTreeMap<String, u64>>,
     pub images_collected: std::sync::atomic::AtomicU64,
+    /// Containers that ended. Exit codes and reasons are few, so there are few of them.
+    pub terminations: parking_lot::Mutex<std::collections::BTreeMap<Termination, u64>>,
 }
 
 /// The kubelet about itself.
@@ -278,6 +281,16 @@ pub fn kubelet(
     );
     let collected = counters.images_collected.load(std::sync::atomic::Ordering::Relaxed);
     out.sample("reason=\"space\"", Some(collected as f64), None);
+    out.family(
+        "kubelet_terminated_containers_total",
+        "counter",
+        "[ALPHA] Cumulative number of container terminations.",
+    );
+    for (Termination { container_type, exit_code, reason }, count) in counters.terminations.lock().iter() {
+        let labels =
+            format!("container_type={},exit_code=\"{exit_code}\",reason={}", quoted(container_type), quoted(reason));
+        out.sample(&labels, Some(*count as f64), None);
+    }
     out.family("kubernetes_build_info", "gauge", "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.");
     let mut version = KUBELET_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (version.next().unwrap_or(""), version.next().unwrap_or(""));

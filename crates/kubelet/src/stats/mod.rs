@@ -92,6 +92,7 @@ impl Stats {
         let time = stamp(now);
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let memory = host::memory(&text("/proc/meminfo"));
+        let (page_faults, major_page_faults) = host::page_faults(&text("/proc/vmstat"));
         let stat = text("/proc/stat");
         let cpu = host::cpu_nanoseconds(&stat);
         let processes = host::processes(
@@ -116,8 +117,10 @@ impl Stats {
                 available_bytes: Some(memory.available),
                 usage_bytes: Some(memory.usage),
                 working_set_bytes: Some(memory.working_set),
+                rss_bytes: Some(memory.rss),
+                page_faults,
+                major_page_faults,
                 psi: host::pressure(&text("/proc/pressure/memory")),
-                ..MemoryStats::default()
             },
             io: host::pressure(&text("/proc/pressure/io")).map(|psi| IoStats { time: time.clone(), psi: Some(psi) }),
             network: host::network(&text("/proc/net/dev"), &text("/proc/net/route"), &time),

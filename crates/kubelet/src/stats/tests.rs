@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::node::machine::Machine;
 use crate::node::tests::Fixture;
+use crate::pod::terminations::Termination;
 use crate::pods::ContainerRef;
 
 fn value(value: u64) -> Option<v1::UInt64Value> {
@@ -107,6 +108,7 @@ async fn a_summary_with_rates_from_two_readings() {
     let whole = pod["ephemeral-storage"]["usedBytes"].as_u64().unwrap();
     assert_eq!(whole, volume["usedBytes"].as_u64().unwrap() + 700);
     assert!(second.node.memory.available_bytes > Some(0) && second.node.rlimit.curproc > 0);
+    assert!(second.node.memory.rss_bytes > Some(0) && second.node.memory.page_faults > Some(0));
 
     let resource = metrics::resource(Some(&second));
     for line in [
@@ -128,8 +130,15 @@ async fn a_summary_with_rates_from_two_readings() {
     ] {
         assert!(cadvisor.contains(line), "{line} in\n{cadvisor}");
     }
-    let own = metrics::kubelet("n1", &pods.list(), &metrics::Counters::default(), &[]);
-    for line in ["kubelet_running_pods 1\n", "kubelet_running_containers{container_state=\"running\"} 1\n"] {
+    let counters = metrics::Counters::default();
+    let crash = Termination { container_type: "container", exit_code: 139, reason: "Error".to_owned() };
+    counters.terminations.lock().insert(crash, 2);
+    let own = metrics::kubelet("n1", &pods.list(), &counters, &[]);
+    for line in [
+        "kubelet_running_pods 1\n",
+        "kubelet_running_containers{container_state=\"running\"} 1\n",
+        "kubelet_terminated_containers_total{container_type=\"container\",exit_code=\"139\",reason=\"Error\"} 2\n",
+    ] {
         assert!(own.contains(line), "{line} in\n{own}");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::authorizer;
 use super::functions;
-use super::parser::{Macro, Node};
+use super::parser::{Macro, Node, Operator};
 use super::value::Val;
 use super::{DEPTH_MAX, EvalError, texts};
 
@@ -85,7 +85,7 @@ impl Evaluator<'_> {
                 Val::Bool(false) => eval(no),
                 other => Err(EvalError::overload("_?_:_", &[&other])),
             },
-            Node::Binary(operator, left, right) => {
+            Node::Binary(Operator { sign: operator, .. }, left, right) => {
                 let (left, right) = (eval(left)?, eval(right)?);
                 self.pay(weight(&left).min(weight(&right)))?;
                 functions::binary(self, operator, left, right)

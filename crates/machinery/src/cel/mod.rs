@@ -1,7 +1,8 @@
 //! The Common Expression Language, as far as Kubernetes uses it: rules of custom resources and policies.
 //!
-//! An expression is parsed once and evaluated over JSON as it lies there, without copying it. There is no type checker:
-//! a wrong type is an error when it is met. Every step costs, and a budget ends what costs too much.
+//! An expression is parsed once and evaluated over JSON as it lies there, without copying it. Types are checked before only
+//! where schema and literals tell them (`operators.rs`); any other wrong type is an error when it is met. Every step costs,
+//! and a budget ends what costs too much.
 
 mod lexer;
 mod parser;
@@ -13,6 +14,7 @@ mod lists;
 mod network;
 mod semver;
 mod declared;
+mod operators;
 mod time;
 mod authorizer;
 mod cost;
@@ -91,7 +93,7 @@ impl Program {
     }
 
     /// Parses the text of a rule that may name those variables, each with its schema where that is known, and refuses
-    /// it, with the place, where it names others or a field that there is not.
+    /// it, with the place, where it names others, a field that there is not, or an operator that is not for its values.
     pub fn check(text: &str, variables: &[(&str, Option<&Value>)]) -> Result<(), String> {
         let program = Program::parse(text).map_err(|error| format!("{error}{}", pointed(text, error.at)))?;
         let Some(unknown) = declared::undeclared(&program.root, variables) else { return Ok(()) };
@@ -101,6 +103,7 @@ impl Program {
                 format!("undeclared reference to '{name}' (in container '')")
             }
             Unknown::Field(name) => format!("undefined field '{name}'"),
+            Unknown::Overload(said, _) => said,
         };
         let (line, column) = line_and_column(text, at);
         Err(format!("ERROR: <input>:{line}:{}: {said}{}", column + 1, pointed(text, at)))
@@ -139,25 +142,29 @@ impl Program {
 
 /// Where it stands first as a word of its own; a call is placed at its parenthesis, a field at its dot.
 fn place(text: &str, unknown: &Unknown) -> usize {
-    let (Unknown::Name(name) | Unknown::Function(name) | Unknown::Field(name)) = unknown;
-    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
     let dotted = |before: &str| before.trim_end_matches('?').ends_with('.');
-    let alone = |at: usize| {
-        let (before, after) = (&text[..at], &text[at + name.len()..]);
-        !before.ends_with(is_part)
-            && !after.starts_with(is_part)
-            && match unknown {
-                Unknown::Name(_) => !dotted(before),
-                Unknown::Function(_) => after.trim_start().starts_with('('),
-                Unknown::Field(_) => dotted(before),
-            }
-    };
-    let start = text.match_indices(name).map(|(at, _)| at).find(|at| alone(*at)).unwrap_or(0);
-    match unknown {
-        Unknown::Name(_) => start,
-        Unknown::Function(_) => text[start..].find('(').map_or(start, |offset| start + offset),
-        Unknown::Field(_) => text[..start].rfind('.').unwrap_or(start),
+    match *unknown {
+        Unknown::Name(name) => word(text, name, |before, _| !dotted(before)),
+        Unknown::Function(name) => {
+            let start = word(text, name, |_, after| after.trim_start().starts_with('('));
+            text[start..].find('(').map_or(start, |offset| start + offset)
+        }
+        Unknown::Field(name) => {
+            let start = word(text, name, |before, _| dotted(before));
+            text[..start].rfind('.').unwrap_or(start)
+        }
+        Unknown::Overload(_, at) => at,
     }
+}
+
+/// Where a word stands first between texts that fit.
+fn word(text: &str, name: &str, fits: impl Fn(&str, &str) -> bool) -> usize {
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    let found = text.match_indices(name).map(|(at, _)| at).find(|at| {
+        let (before, after) = (&text[..*at], &text[at + name.len()..]);
+        !before.ends_with(is_part) && !after.starts_with(is_part) && fits(before, after)
+    });
+    found.unwrap_or(0)
 }
 
 fn line_and_column(text: &str, at: usize) -> (usize, usize) {

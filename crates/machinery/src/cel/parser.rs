@@ -24,7 +24,7 @@ pub(super) enum Node {
     And(Box<Node>, Box<Node>),
     Or(Box<Node>, Box<Node>),
     Choice(Box<Node>, Box<Node>, Box<Node>),
-    Binary(&'static str, Box<Node>, Box<Node>),
+    Binary(Operator, Box<Node>, Box<Node>),
     /// Entries that begin with `?` are left out where they are none.
     List(Vec<(Node, bool)>),
     Map(Vec<(Node, Node, bool)>),
@@ -34,6 +34,13 @@ pub(super) enum Node {
     Macro(Macro, Box<Node>, Vec<Box<str>>, Vec<Node>),
     /// `cel.bind(name, value, body)`.
     Bind(Box<str>, Box<Node>, Box<Node>),
+}
+
+/// A sign between two values, and its place in the text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operator {
+    pub sign: &'static str,
+    pub at: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,12 +148,13 @@ impl Parser {
                 _ => None,
             };
             let Some(operator) = found else { return Ok(left) };
+            let at = self.words[self.at].1;
             self.next();
             let right = self.binary(level + 1)?;
             left = match *operator {
                 "||" => Node::Or(left.into(), right.into()),
                 "&&" => Node::And(left.into(), right.into()),
-                operator => Node::Binary(operator, left.into(), right.into()),
+                sign => Node::Binary(Operator { sign, at }, left.into(), right.into()),
             };
         }
     }

@@ -210,3 +210,42 @@ fn fields_of_a_variable_are_found_wherever_they_are_read() {
         assert!(!selects(text), "{text}");
     }
 }
+
+#[test]
+fn operators_are_held_to_the_types_that_are_known() {
+    let schema = json!({"type": "object", "properties": {
+        "n": {"type": "integer", "format": "int32"}, "d": {"type": "number"}, "s": {"type": "string"}, "b": {"type": "boolean"},
+        "t": {"type": "string", "format": "date-time"}, "p": {"x-kubernetes-int-or-string": true},
+        "l": {"type": "array", "items": {"type": "integer"}}, "any": {"x-kubernetes-preserve-unknown-fields": true},
+    }});
+    let told = |text: &str| Program::check(text, &[("self", Some(&schema))]).err().unwrap_or_default();
+    assert_eq!(
+        told("self.n > '1'"),
+        "ERROR: <input>:1:8: found no matching overload for '_>_' applied to '(int, string)'\n | self.n > '1'\n | .......^"
+    );
+    let wrong = |text: &str, said: &str| {
+        let expected = format!("found no matching overload for {said}");
+        assert!(told(text).contains(&expected), "{text}: {}", told(text));
+    };
+    wrong("'got ' + self.n", "'_+_' applied to '(string, int)'");
+    wrong("self.n > 1 && self.l.all(x, x < 'a')", "'_<_' applied to '(int, string)'");
+    wrong("self.d + 1 > 2.0", "'_+_' applied to '(double, int)'");
+    wrong("self.b == 'true'", "'_==_' applied to '(bool, string)'");
+    wrong("self.s - self.s == ''", "'_-_' applied to '(string, string)'");
+    wrong("self.d % 2.0 == 0.0", "'_%_' applied to '(double, double)'");
+    wrong("(self.n + 1) * 2 == 'a'", "'_==_' applied to '(int, string)'");
+    for fine in [
+        "self.n > 1 && self.n + 1 < 5",
+        "self.n < 1.5",
+        "self.s + 'a' == 'ba'",
+        "self.t < timestamp('2020-01-01T00:00:00Z')",
+        "self.p == 5 || self.p == '5%'",
+        "self.any.x + 1 == 2",
+        "self.n in self.l",
+        "self.l + [1] == [1]",
+        "size(self.s) + 1 > 2",
+        "-self.n < 0",
+    ] {
+        assert_eq!(told(fine), "", "{fine}");
+    }
+}

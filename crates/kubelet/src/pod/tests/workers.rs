@@ -15,6 +15,7 @@ use crate::node::Health;
 use crate::node::addresses::Addresses;
 use crate::objects::Objects;
 use crate::pod::fake_runtime::{FakeRuntime, Script};
+use crate::pod::terminations::Termination;
 use crate::pod::{Shared, source, user_ranges};
 use crate::pods::{Order, Pods};
 use crate::volumes::Volumes;
@@ -112,6 +113,7 @@ impl Node {
             node: Default::default(),
             cgroups: crate::resources::PodCgroups::foreign(),
             allocatable: Default::default(),
+            counters: Arc::default(),
             kubelet,
         });
         let (static_pods, rx) = watch::channel(Vec::new());
@@ -507,6 +509,8 @@ async fn a_status_is_not_lost_while_the_api_is_away() {
     node.link.set(testkit::fake_api::Fault::None);
     let pod = node.until("told", |pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(container(&pod)["state"]["terminated"]["exitCode"], 9);
+    let counted: Vec<(Termination, u64)> = node.shared.counters.terminations.lock().clone().into_iter().collect();
+    assert_eq!(counted, [(Termination { container_type: "container", exit_code: 9, reason: "Error".to_owned() }, 1)]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ use crate::pod::memory::Failed;
 use crate::pod::observed::State;
 use crate::pod::plan::Progress;
 use crate::pod::writer::Wanted;
-use crate::pod::{spec, status};
+use crate::pod::{spec, status, terminations};
 use crate::pods::{ContainerRef, PodState};
 
 /// How long the end of a container goes untold that is started anew at once. Whoever looks once a second, as upstream's kubelet
@@ -48,7 +48,11 @@ impl Worker {
             runtime: &self.shared.runtime_name,
             now: self.shared.kubelet.now(),
         };
-        self.status = status::status(&input);
+        let status = status::status(&input);
+        for termination in terminations::new(&self.status, &status) {
+            *self.shared.counters.terminations.lock().entry(termination).or_default() += 1;
+        }
+        self.status = status;
         let object = match spec::is_static(&self.wish.pod) {
             true => self.wish.mirror.clone(),
             false => Some(self.wish.pod.clone()),

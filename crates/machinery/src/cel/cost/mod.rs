@@ -154,7 +154,7 @@ impl<'a> Estimator<'a> {
                 self.computed(Found::new(cost, Type::Bool))
             }
             Node::Choice(condition, yes, no) => choice(below(condition).cost, &below(yes), &below(no)),
-            Node::Binary(operator, left, right) => self.binary(operator, &below(left), &below(right)),
+            Node::Binary(operator, left, right) => self.binary(operator.sign, &below(left), &below(right)),
             Node::List(items) => self.list(items.iter().map(|(item, _)| below(item))),
             Node::Map(entries) => self.map(entries.iter().map(|(key, value, _)| (below(key), below(value)))),
             Node::Struct(_, fields) => {
