@@ -47,7 +47,7 @@ release: ## Build the static program that is given to others, into target/dist, 
 	@scripts/build-page required
 	@scripts/release
 
-test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries.
+test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real containers (as root), client libraries, a real browser.
 	@scripts/install-tools test
 	@scripts/build-page
 	@scripts/test-page

@@ -4,16 +4,16 @@
 //   node tunnel.mjs SOCKET HOST PORT
 
 import { connect, createServer } from 'node:net';
+import { pipeline } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 
 export function tunnel(from, to) {
-  const server = createServer((one) => {
-    const other = connect(to);
-    for (const [end, far] of [[one, other], [other, one]]) {
-      end.pipe(far);
-      end.on('error', () => far.destroy());
-      end.on('close', () => far.destroy());
-    }
+  // An end that says no more may still be told the rest: each direction ends for itself, and only a broken one ends both.
+  const server = createServer({ allowHalfOpen: true }, (one) => {
+    const other = connect({ ...to, allowHalfOpen: true });
+    const broken = (error) => { if (error) { one.destroy(); other.destroy(); } };
+    pipeline(one, other, broken);
+    pipeline(other, one, broken);
   });
   return new Promise((ready) => server.listen(from, ready));
 }

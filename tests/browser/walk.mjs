@@ -9,7 +9,7 @@
 import assert from 'node:assert/strict';
 import { parseArgs } from 'node:util';
 import { attacks } from './attack.mjs';
-import { PATIENCE_MS, start } from './browser.mjs';
+import { PATIENCE_MS, start, within } from './browser.mjs';
 import { tunnel } from './tunnel.mjs';
 
 const { values: options } = parseArgs({ options: { url: { type: 'string' }, code: { type: 'string' }, token: { type: 'string' }, viewer: { type: 'string' }, pods: { type: 'string', default: '0' }, shots: { type: 'string' }, tunnel: { type: 'string' }, chromium: { type: 'string' }, only: { type: 'string' } } });
@@ -17,8 +17,13 @@ assert(options.url && (options.code || options.token), 'walk.mjs needs --url and
 
 if (options.tunnel) await tunnel({ host: new URL(options.url).hostname, port: Number(new URL(options.url).port) }, { path: options.tunnel });
 
+/** An unoptimised server reads 10,000 pods for the first time, beside whatever else the machine does. */
+const LIST_PATIENCE_MS = 180_000;
+const WALK_MS = 900_000;
+const CLOSE_MS = 15_000;
+
 const base = `${options.url.replace(/\/$/, '')}/dashboard/`;
-const { browser, faults, visitor, shot, accessible } = await start(options);
+const { browser, faults, visitor, shot, accessible, at } = await within('start the browser', start(options));
 const page = await visitor();
 const began = Date.now();
 
@@ -31,7 +36,7 @@ async function steadily(act) {
     }
   }
 }
-const visit = (where, address) => steadily(() => where.goto(address));
+const visit = (where, address) => steadily(() => where.goto(address, { timeout: PATIENCE_MS }));
 const see = (text, where = page) => where.getByText(text).first().waitFor();
 const open = (path) => visit(page, base + path);
 const object = (resource, name, tab = '', namespace = 'shop') => `object?r=${resource}&${namespace ? `ns=${namespace}&` : ''}name=${name}${tab && `&tab=${tab}`}`;
@@ -40,15 +45,15 @@ const button = (name, where = page) => where.getByRole('button', { name, exact: 
 
 /** A request as the page itself makes it. */
 async function api(path, init = {}) {
-  return steadily(() => page.evaluate(async ([path, init]) => {
+  return steadily(() => within(`${init.method ?? 'GET'} ${path}`, page.evaluate(async ([path, init]) => {
     const session = await (await fetch('/dashboard/api/session')).json();
     const response = await fetch(`/dashboard/k8s${path}`, { ...init, headers: { 'Content-Type': 'application/merge-patch+json', 'X-Knarr-Csrf': session.csrf, ...init.headers } });
     return response.json();
-  }, [path, init]));
+  }, [path, init])));
 }
 const DEPLOYMENT = '/apis/apps/v1/namespaces/shop/deployments/frontend';
-async function until(what, check) {
-  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await page.waitForTimeout(250)) if (await check()) return;
+async function until(what, check, patience = PATIENCE_MS) {
+  for (const end = Date.now() + patience; Date.now() < end; await page.waitForTimeout(250)) if (await within(what, check())) return;
   throw new Error(`never: ${what}`);
 }
 
@@ -90,13 +95,12 @@ const steps = {
     await table.waitFor();
     await page.locator('.body .row a').first().waitFor();
     const listed = async () => Number(await table.getAttribute('aria-rowcount')) - 1;
-    await until(`${options.pods} pods are listed`, async () => (await listed()) >= Number(options.pods));
+    await until(`${options.pods} pods are listed`, async () => (await listed()) >= Number(options.pods), LIST_PATIENCE_MS);
     console.log(`  all pods are listed after ${Date.now() - from} ms`);
-    const rows = await listed();
     await accessible(page, 'pods');
     await shot(page, 'pods');
     assert((await page.locator('.body .row').count()) < 120, 'only rows that are seen exist');
-    await scroll(rows);
+    await scroll();
     await page.keyboard.press('/');
     await page.keyboard.type('frontend');
     await until('the search leaves out the rest', () => page.evaluate(() => {
@@ -204,6 +208,24 @@ const steps = {
     await api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ spec: { replicas: 3 } }) });
   },
 
+  async 'actions on many'() {
+    const names = ['spare-1', 'spare-2'];
+    for (const name of names) await api('/api/v1/namespaces/shop/configmaps', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ apiVersion: 'v1', kind: 'ConfigMap', metadata: { name } }) });
+    await open('list?r=/v1/configmaps&ns=shop&q=spare');
+    for (const name of names) await page.getByLabel(`Choose ${name}`).check();
+    await see('2 chosen');
+    await accessible(page, 'chosen');
+    await button('Delete', page.getByRole('toolbar')).click();
+    await see('shop/spare-2', page.getByRole('dialog'));
+    await button('Delete', page.getByRole('dialog')).click();
+    await see('Nothing matches');
+    for (const name of names) await until(`${name} is deleted`, async () => (await api(`/api/v1/namespaces/shop/configmaps/${name}`)).code === 404);
+    await open('list?r=apps/v1/deployments&ns=shop');
+    await page.getByLabel('Choose frontend').check();
+    await button('Restart', page.getByRole('toolbar')).click();
+    await until('the pods are started anew', async () => 'kubectl.kubernetes.io/restartedAt' in ((await api(DEPLOYMENT)).spec.template.metadata.annotations ?? {}));
+  },
+
   async rollback() {
     await open(object(...FRONTEND));
     await button('Roll back').click();
@@ -249,6 +271,19 @@ const steps = {
     await accessible(page, 'terminal');
     await button('Reconnect').click();
     await see('connected');
+  },
+
+  async debug() {
+    const pods = (await api('/api/v1/namespaces/shop/pods?labelSelector=app%3Dfrontend')).items.filter((pod) => !pod.metadata.deletionTimestamp && pod.status.phase === 'Running');
+    await open(object('/v1/pods', pods[0].metadata.name));
+    await button('Debug').click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Image').fill(pods[0].spec.containers[0].image);
+    await accessible(page, 'debug');
+    await button('Add and open', dialog).click();
+    await until('the debug container is attached to', async () => (await page.locator('.terminal .tag').textContent()) === 'connected');
+    await open(object('/v1/pods', pods[0].metadata.name));
+    await see('debugger-');
   },
 
   async map() {
@@ -358,8 +393,10 @@ const steps = {
     await shot(other, 'disconnected');
     await accessible(other, 'disconnected');
     down = false;
-    await button('Try now', other).click();
-    await other.getByText('Connection lost').waitFor({ state: 'detached' });
+    // Whoever is faster: the page also tries by itself, and then there is no button any more.
+    const found = other.getByText('Connection lost').waitFor({ state: 'detached' });
+    await Promise.race([button('Try now', other).click(), found]);
+    await found;
     await other.locator('.body .row a').first().waitFor();
     await other.context().close();
   },
@@ -411,11 +448,50 @@ const steps = {
     await see('You are signed out', other);
     await other.context().close();
   },
+
+  async 'a session that ends'() {
+    // The mock knows no accounts.
+    if (!options.code || !options.viewer) return;
+    const other = await visitor();
+    await visit(other, `${base}signin`);
+    await other.fill('input[name=token]', options.viewer);
+    await other.getByRole('button', { name: 'Sign in', exact: true }).click();
+    await other.getByRole('navigation').first().waitFor();
+    await api('/api/v1/namespaces/shop/serviceaccounts/viewer', { method: 'DELETE' });
+    // By itself within half a minute, or with the next request.
+    await see('Your session has ended', other);
+    await accessible(other, 'session ended');
+    await other.context().close();
+  },
+
+  async 'a server that restarts'() {
+    // Nobody is there who could restart the mock.
+    if (!options.code) return;
+    // What a browser says by itself of connections that nobody takes.
+    const other = await visitor({ storageState: await page.context().storageState() }, /net::ERR_|WebSocket connection to/);
+    await visit(other, `${base}list?r=apps/v1/deployments&ns=shop`);
+    await other.locator('.body .row a').first().waitFor();
+    await page.goto('about:blank');
+    // tests/tests/dashboard_browser.rs waits for these words.
+    console.log('restart the server');
+    await see('Connection lost', other);
+    await shot(other, 'restarting');
+    await other.getByText('Connection lost').waitFor({ state: 'detached', timeout: LIST_PATIENCE_MS });
+    await open('');
+    await see('Not healthy now');
+    const step = `restarted at ${Date.now()}`;
+    await api(DEPLOYMENT, { method: 'PATCH', body: JSON.stringify({ metadata: { labels: { step: step.replace(/\W/g, '-') } } }) });
+    // The list that was looked at all the time goes on: what is found by its labels is there.
+    await other.getByLabel('Labels').fill(`step=${step.replace(/\W/g, '-')}`);
+    await other.getByLabel('Labels').press('Enter');
+    await until('the list is live again', async () => (await other.locator('.body .row a').count()) === 1 && other.url().includes('labels='));
+    await other.context().close();
+  },
 };
 
-async function scroll(rows) {
+async function scroll() {
   // Frames are counted while the list runs as fast as a wheel turns; then it jumps to its end.
-  const took = await page.evaluate(async () => {
+  const took = await within('scroll the list', page.evaluate(async () => {
     const box = document.querySelector('.table');
     let frames = 0, worst = 0, last = performance.now();
     const began = last, end = Math.min(6000, box.scrollHeight - box.clientHeight);
@@ -429,28 +505,48 @@ async function scroll(rows) {
     }
     box.scrollTop = box.scrollHeight;
     return { frames, worst: Math.round(worst) };
-  });
-  console.log(`  ${rows} rows: ${took.frames} frames a second while scrolling, the longest took ${took.worst} ms`);
-  await until('the last row is drawn', () => page.evaluate((rows) => document.querySelector(`.body .row[aria-rowindex="${rows + 1}"] a`) !== null, rows));
+  }));
+  console.log(`  ${took.frames} frames a second while scrolling, the longest took ${took.worst} ms`);
+  // Pods come and go meanwhile: which row is the last one is asked anew.
+  await until('the last row is drawn', () => page.evaluate(() => {
+    const box = document.querySelector('.table');
+    box.scrollTop = box.scrollHeight;
+    return document.querySelector(`.body .row[aria-rowindex="${box.getAttribute('aria-rowcount')}"] a`) !== null;
+  }));
 }
 
 let failed = 0;
+let under = '';
+
+/** Whatever hangs: the walk ends, says where it was, and takes its browser with it. */
+async function end() {
+  // A browser that does not close ends with its pipe when this program does.
+  await within('close the browser', browser.close(), CLOSE_MS).catch((error) => console.log(`  ${error.message}`));
+  const unique = [...new Set(faults)];
+  for (const fault of unique) console.log(`FAULT ${fault}`);
+  console.log(`${failed} steps failed, ${unique.length} faults, ${Math.round((Date.now() - began) / 1000)} s`);
+  process.exit(failed || unique.length ? 1 : 0);
+}
+setTimeout(() => {
+  failed++;
+  console.log(`FAILED ${under}: the walk did not end within ${WALK_MS / 1000} s`);
+  void end();
+}, WALK_MS);
+
 for (const [name, step] of Object.entries(steps)) {
   if (options.only && name !== 'sign in' && !options.only.split(',').includes(name)) continue;
   const from = Date.now();
+  under = name;
+  at(name);
   try {
     await step();
     console.log(`ok ${name} (${Date.now() - from} ms)`);
   } catch (error) {
     failed++;
-    console.log(`FAILED ${name}: ${error.message}\n${error.stack?.split('\n').filter((line) => line.includes('walk.mjs')).slice(0, 2).join('\n')}`);
+    console.log(`FAILED ${name}: ${error.message}\n${error.stack?.split('\n').filter((line) => line.includes('.mjs')).slice(0, 3).join('\n')}`);
     await shot(page, `failed-${name.replace(/\W/g, '-')}`).catch(() => {});
     if (name === 'sign in') break;
     await page.setViewportSize({ width: 1280, height: 800 });
   }
 }
-await browser.close();
-const unique = [...new Set(faults)];
-for (const fault of unique) console.log(`FAULT ${fault}`);
-console.log(`${failed} steps failed, ${unique.length} faults, ${Math.round((Date.now() - began) / 1000)} s`);
-process.exit(failed || unique.length ? 1 : 0);
+await end();

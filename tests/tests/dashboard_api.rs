@@ -156,15 +156,17 @@ async fn foreign_pages_and_changed_cookies_are_refused() {
     let foreign = admin.client.with_header("x-knarr-csrf", &other.csrf);
     assert_eq!(foreign.post(path, &made).await.unwrap().code, 403, "the mark of another session");
     let marked = admin.client.with_header("x-knarr-csrf", &admin.csrf);
-    for origin in ["https://evil.example", "null", "https://127.0.0.1"] {
+    let own = format!("https://{}", admin.client.address());
+    // A page that came in clear is not ours, even from this very host.
+    let clear = own.replace("https://", "http://");
+    for origin in ["https://evil.example", "null", "https://127.0.0.1", &clear] {
         assert_eq!(marked.with_header("origin", origin).post(path, &made).await.unwrap().code, 403, "{origin}");
     }
-    let own = format!("https://{}", admin.client.address());
     assert_eq!(marked.with_header("origin", &own).post(path, &made).await.unwrap().code, 201);
     assert_eq!(marked.with_header("sec-fetch-site", "cross-site").post(path, &made).await.unwrap().code, 403);
 
     // WebSockets are not asked for by browsers: only their origin says whose page it is.
-    for origin in ["", "https://evil.example", "null"] {
+    for origin in ["", "https://evil.example", "null", &clear] {
         assert_eq!(Live::open(&admin.client, origin, "/dashboard/api/live").await.err(), Some(403), "{origin}");
     }
     let anonymous = server.anonymous().unwrap();

@@ -5,6 +5,7 @@ use http::header::{
     X_FRAME_OPTIONS,
 };
 use http::request::Parts;
+use http::uri::Scheme;
 use http::{HeaderMap, HeaderValue};
 use machinery::status::Status;
 
@@ -80,8 +81,9 @@ pub(crate) fn is_websocket(headers: &HeaderMap) -> bool {
     headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// Whether the request comes from a page of this very host, as far as a browser says so.
-pub(crate) fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Status> {
+/// Whether the request comes from a page of this very host and scheme, as far as a browser says so. A page that came in clear
+/// from the same host may have been written by whoever sits on the way.
+pub(crate) fn same_origin(headers: &HeaderMap, scheme: &Scheme, host: &str) -> Result<(), Status> {
     let foreign = || Status::new(403, "Forbidden", "this request comes from another site's page");
     let mut origins = headers.get_all(ORIGIN).iter();
     match (origins.next(), origins.next()) {
@@ -92,7 +94,7 @@ pub(crate) fn same_origin(headers: &HeaderMap, host: &str) -> Result<(), Status>
         },
         (Some(origin), None) => {
             let origin = origin.to_str().unwrap_or_default();
-            let named = origin.split_once("://").filter(|(scheme, _)| matches!(*scheme, "https" | "http"));
+            let named = origin.split_once("://").filter(|(named, _)| named.eq_ignore_ascii_case(scheme.as_str()));
             let same = named.is_some_and(|(_, named)| named.eq_ignore_ascii_case(host));
             if same { Ok(()) } else { Err(foreign()) }
         }
@@ -138,18 +140,24 @@ mod tests {
     #[test]
     fn origins() {
         let check = |pairs: &[(&'static str, &str)], expected: bool| {
-            assert_eq!(same_origin(&headers(pairs), "h:6443").is_ok(), expected, "{pairs:?}");
+            assert_eq!(same_origin(&headers(pairs), &Scheme::HTTPS, "h:6443").is_ok(), expected, "{pairs:?}");
         };
         check(&[], true);
         check(&[("origin", "https://h:6443")], true);
         check(&[("origin", "https://h")], false);
         check(&[("origin", "https://evil:6443")], false);
+        check(&[("origin", "http://h:6443")], false);
+        check(&[("upgrade", "websocket"), ("origin", "http://h:6443")], false);
         check(&[("origin", "null")], false);
         check(&[("origin", "file://h:6443")], false);
         check(&[("upgrade", "websocket")], false);
         check(&[("upgrade", "websocket"), ("origin", "https://h:6443")], true);
         check(&[("sec-fetch-site", "cross-site")], false);
         check(&[("sec-fetch-site", "same-origin")], true);
+        let alone =
+            |origin: &str| same_origin(&headers(&[("origin", origin)]), &Scheme::HTTP, "127.0.0.1:6480").is_ok();
+        assert!(alone("http://127.0.0.1:6480"));
+        assert!(!alone("https://127.0.0.1:6480"));
     }
 
     #[test]

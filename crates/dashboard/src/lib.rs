@@ -13,6 +13,7 @@ mod codes;
 mod assets;
 mod pass;
 mod ask;
+mod event;
 mod kinds;
 mod rights;
 mod live;
@@ -36,6 +37,8 @@ pub use insight::{Policy, Revisions, Scheduling};
 
 /// What the operator decides, and what only the program around it can tell.
 pub struct Config {
+    /// With which its page is served. The origin of a page is its scheme, too: one that came in clear may be anybody's.
+    pub scheme: http::uri::Scheme,
     /// Names by which this server may be asked, besides its addresses: those of its certificate.
     pub hosts: Vec<String>,
     /// Seals sessions; the same on all servers of a cluster.

@@ -57,7 +57,7 @@ impl Dashboard {
         }
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         if !reads || is_websocket(&parts.headers) {
-            same_origin(&parts.headers, host)?;
+            same_origin(&parts.headers, &self.config.scheme, host)?;
         }
         let Some(path) = parts.uri.path().strip_prefix(ROOT) else { return Err(Status::no_such_resource()) };
         if path.is_empty() {

@@ -19,7 +19,7 @@ pub fn create(node: &Node, namespace: &str) {
         kubectl.ok_with(&["create", manager, "-n", namespace, "-f", "-"], &object.to_string());
     };
     put(definition());
-    kubectl.ok(&["wait", "--for=condition=Established", "crd/hostiles.example.com", "--timeout=60s"]);
+    // `kubectl wait` fails where a definition has no conditions yet, with this server as with any other.
     node.until_served(&format!("/apis/example.com/v1/namespaces/{namespace}/hostiles"));
     for object in objects(namespace) {
         put(object);

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::raw::{self, AsyncTell, Change};
 use super::{Asked, Context};
+use crate::event::time;
 
 const EVENTS_MAX: usize = 200;
 
@@ -43,15 +44,4 @@ impl AsyncTell for Told {
         newest.truncate(EVENTS_MAX);
         self.context.tell(json!({"events": newest})).await
     }
-}
-
-/// When it happened last.
-pub(crate) fn time(event: &Value) -> &str {
-    let places = [
-        &event["series"]["lastObservedTime"],
-        &event["lastTimestamp"],
-        &event["eventTime"],
-        &event["metadata"]["creationTimestamp"],
-    ];
-    places.into_iter().find_map(Value::as_str).unwrap_or_default()
 }

@@ -6,8 +6,8 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 
 use super::Context;
-use super::events::time;
 use super::list::usages;
+use crate::event::time;
 use crate::kinds::Kind;
 use crate::overview::{LISTS, Listed, overview};
 use crate::table::Look;

@@ -136,6 +136,11 @@ impl Row {
         }
     }
 
+    /// When an event happened last; nothing else has it.
+    pub fn seen(&self) -> &str {
+        self.event().map(crate::event::time).unwrap_or_default()
+    }
+
     fn lower_text(&self) -> String {
         let mut text = format!("{}\n{}", self.name, self.namespace);
         for (key, value) in &self.labels {
@@ -154,6 +159,8 @@ impl Row {
         json!({
             "uid": self.uid, "namespace": self.namespace, "name": self.name, "cells": self.cells, "labels": self.labels,
             "created": self.created, "deleted": self.deleted, "health": self.health,
+            // Cells are as old as the row: how long ago that was is reckoned by the page.
+            "seen": self.event().map(|_| format!("{}Z", self.seen())),
             "usage": usage.map(|(cpu, memory)| json!({"cpu": cpu, "memory": memory})),
         })
     }
@@ -235,7 +242,7 @@ fn facts(kind: &Kind, object: &Value) -> Facts {
             }
         }
         ("", "nodes") => Facts::Node(node_facts(object)),
-        ("", "events") => Facts::Event(event_facts(object)),
+        ("" | "events.k8s.io", "events") => Facts::Event(event_facts(object)),
         ("metrics.k8s.io", _) => {
             let of = |resource: &str| {
                 let containers: f64 = each(&object["containers"]).map(|one| quantity(&one["usage"][resource])).sum();
@@ -268,7 +275,7 @@ fn event_facts(event: &Value) -> Value {
         "involvedObject": event["involvedObject"], "reason": event["reason"], "type": event["type"],
         "message": shortened(event["message"].as_str().unwrap_or_default()), "count": event["count"],
         "firstTimestamp": event["firstTimestamp"], "lastTimestamp": event["lastTimestamp"],
-        "eventTime": event["eventTime"], "series": event["series"],
+        "deprecatedLastTimestamp": event["deprecatedLastTimestamp"], "eventTime": event["eventTime"], "series": event["series"],
     })
 }
 

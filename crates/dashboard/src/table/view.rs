@@ -49,14 +49,22 @@ pub(crate) fn view(rows: &[Arc<Row>], columns: &[Column], usages: &Usages, wante
     let labelled = |row: &Row| all || wanted.labels.matches(|key| row.labels.get(key).map(String::as_str));
     let has_words = |row: &Row| wanted.words.iter().all(|word| row.lower.contains(word.as_str()));
     let mut matching: Vec<&Arc<Row>> = rows.iter().filter(|row| labelled(row) && has_words(row)).collect();
-    if let Some(sort) = &wanted.sort {
-        order(&mut matching, columns, usages, sort);
+    match &wanted.sort {
+        Some(sort) => order(&mut matching, columns, usages, sort),
+        None => newest_first(&mut matching),
     }
     // A window behind the end, because rows have gone, shows the last ones.
     let count = wanted.count.min(COUNT_MAX);
     let from = wanted.from.min(matching.len().saturating_sub(count.min(matching.len())));
     let rows = matching.iter().skip(from).take(count).map(|row| Arc::clone(row)).collect();
     Window { matching: matching.len(), from, rows }
+}
+
+/// Events are read from the last one on. Everything else stays in the order of its names.
+fn newest_first(rows: &mut [&Arc<Row>]) {
+    if rows.first().is_some_and(|row| row.event().is_some()) {
+        rows.sort_by(|one, other| other.seen().cmp(one.seen()));
+    }
 }
 
 fn order(rows: &mut [&Arc<Row>], columns: &[Column], usages: &Usages, sort: &Sort) {
@@ -68,6 +76,8 @@ fn order(rows: &mut [&Arc<Row>], columns: &[Column], usages: &Usages, sort: &Sor
         "namespace" => natural(&one.namespace, &other.namespace),
         // The younger has the smaller age, and the later time.
         "age" => other.created.cmp(&one.created),
+        // What the server printed says how long ago it was then.
+        "last seen" if one.event().is_some() => other.seen().cmp(one.seen()),
         "health" => one.health.cmp(&other.health),
         "cpu" => by_usage(one).0.total_cmp(&by_usage(other).0),
         "memory" => by_usage(one).1.total_cmp(&by_usage(other).1),
@@ -171,6 +181,28 @@ mod tests {
         check("", "", Some(("ready", false)), (0, 1), "web-10/4@0");
         check("", "nothing", None, (0, 10), "/0@0");
         check("", "", Some(("no such column", false)), (0, 1), "web-1/4@0");
+    }
+
+    #[test]
+    fn events_are_read_from_the_last_one_on() {
+        let kind = Kind::new("", "v1", "events");
+        let row = |name: &str, seen: &str| {
+            let object = json!({"metadata": {"name": name, "namespace": "a"}, "lastTimestamp": seen});
+            Arc::new(Row::new(&kind, &object, vec![json!("59s")]))
+        };
+        let rows =
+            [row("a", "2026-01-01T00:00:09Z"), row("b", "2026-01-01T01:00:00Z"), row("c", "2026-01-01T00:59:00Z")];
+        let column =
+            Column { name: "Last Seen".into(), kind: "string".into(), priority: 0, description: String::new() };
+        let names = |sort: Option<bool>| {
+            let sort = sort.map(|descending| Sort { column: "Last Seen".into(), descending });
+            let labels = LabelSelector::parse("").unwrap();
+            let wanted = Wanted { labels, words: Vec::new(), sort, from: 0, count: 10 };
+            let found = view(&rows, std::slice::from_ref(&column), &Usages::new(), &wanted);
+            found.rows.iter().map(|row| row.name.clone()).collect::<String>()
+        };
+        assert_eq!((names(None), names(Some(false)), names(Some(true))), ("bca".into(), "bca".into(), "acb".into()));
+        assert_eq!(rows[0].shown(None)["seen"], "2026-01-01T00:00:09Z");
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub(crate) async fn answer(dashboard: &Dashboard, signed_in: &SignedIn, query: &
         let message = "this dashboard does not have the rules of a policy compiler";
         return Err(Status::new(501, "NotImplemented", message));
     };
-    let asker = Asker { dashboard, signed_in, namespace: String::new() };
+    let asker = Asker::new(dashboard, signed_in, "");
     let (from, to) = (place(query.get("from"))?, place(query.get("to"))?);
     let port: u16 = query.get("port").parse().map_err(|_| Status::bad_request("port is a number from 1 to 65535"))?;
     let protocol = match query.get("protocol") {
@@ -53,6 +53,7 @@ pub(crate) async fn answer(dashboard: &Dashboard, signed_in: &SignedIn, query: &
         "allowed": allowed,
         "egress": side(&verdict.egress, query.get("from"), "leave"),
         "ingress": side(&verdict.ingress, query.get("to"), "reach"),
+        "unread": asker.unread(),
     }))
 }
 

@@ -1,9 +1,12 @@
 import { expect, it } from 'vitest';
-import { diffLines, hunks, merge3 } from '../src/lib/diff';
+import { changes, diffLines, hunks, merge3 } from '../src/lib/diff';
 
 const short = (before: string, after: string) => diffLines(before, after).map((line) => ({ same: ' ', gone: '-', new: '+' })[line.kind] + line.text);
 
 it('finds changed lines', () => expect(short('a\nb\nc\nd', 'a\nB\nc\nd\ne')).toEqual([' a', '-b', '+B', ' c', ' d', '+e']));
+const changed = (before: string, after: string) => changes(before, after).reduceRight((text, one) => text.slice(0, one.from) + one.insert + text.slice(one.to), before);
+
+it('leaves what is the same where it is', () => expect(changes('version: 1\nspec: x\nstatus: 1\n', 'version: 22\nspec: x\nstatus: 2\n')).toEqual([{ from: 0, to: 11, insert: 'version: 22\n' }, { from: 19, to: 29, insert: 'status: 2\n' }]));
 it('finds nothing', () => expect(short('a\nb', 'a\nb')).toEqual([' a', ' b']));
 it('gives both texts back', () => {
   let seed = 7;
@@ -14,6 +17,7 @@ it('gives both texts back', () => {
     const lines = diffLines(before, after);
     expect(lines.filter((line) => line.kind !== 'new').map((line) => line.text).join('\n')).toBe(before);
     expect(lines.filter((line) => line.kind !== 'gone').map((line) => line.text).join('\n')).toBe(after);
+    for (const [from, to] of [[before, after], [`${before}\n`, `${after}\n`]]) expect(changed(from, to)).toBe(to);
   }
 });
 it('survives texts that have nothing in common', () => {

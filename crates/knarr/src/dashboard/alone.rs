@@ -58,6 +58,7 @@ async fn serve(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     // Sessions end with this process: nobody else can take over its port and be given a cookie that means something.
     ring::rand::SystemRandom::new().fill(&mut secret).ok().context("the system gives no random numbers")?;
     let page = dashboard::Config {
+        scheme: http::uri::Scheme::HTTP,
         hosts: Vec::new(),
         secret,
         version: access.version().await,

@@ -54,6 +54,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
     let service = format!("kubernetes.default.svc.{}", config.cluster_domain);
     let fixed = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", &service, &config.name];
     let page = dashboard::Config {
+        scheme: http::uri::Scheme::HTTPS,
         hosts: fixed.into_iter().map(str::to_owned).chain(config.hosts).collect(),
         secret: secret(config.data_dir)?,
         version: kube_apiserver::discovery::VERSION.into(),

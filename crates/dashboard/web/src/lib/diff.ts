@@ -63,6 +63,24 @@ function edits(a: string[], b: string[]): Map<number, number>[] | null {
   return null;
 }
 
+export interface Change { from: number; to: number; insert: string }
+
+/** The places of a text that must change to make the other one of it: whatever points into the rest stays where it is. */
+export function changes(before: string, after: string): Change[] {
+  // Where every line ends with a break, lines that change are followed by one that does not.
+  if (!before.endsWith('\n') || !after.endsWith('\n')) return before === after ? [] : [{ from: 0, to: before.length, insert: after }];
+  const all: Change[] = [];
+  let at = 0, open: Change | null = null;
+  for (const line of diffLines(before, after)) {
+    if (line.kind !== 'same' && !open) all.push((open = { from: at, to: at, insert: '' }));
+    if (line.kind === 'new') open!.insert += `${line.text}\n`;
+    else at += line.text.length + 1;
+    if (line.kind === 'gone') open!.to = at;
+    else if (line.kind === 'same') open = null;
+  }
+  return all;
+}
+
 /** Changed lines with a few around them; `null` stands for what is left out. */
 export function hunks(lines: Line[], around = 3): (Line | null)[] {
   const near = new Array<boolean>(lines.length).fill(false);

@@ -9,6 +9,7 @@ import { highlightSelectionMatches, search, searchKeymap } from '@codemirror/sea
 import { Compartment, EditorState } from '@codemirror/state';
 import { drawSelection, EditorView, highlightActiveLine, highlightSpecialChars, keymap, lineNumbers } from '@codemirror/view';
 import { tags } from '@lezer/highlight';
+import { changes } from './diff';
 import { nonce } from './nonce';
 import { pathAt, type Schema } from './schema';
 
@@ -73,8 +74,10 @@ export class Editor {
     });
   }
 
+  /** Only what is another is written: who has put the cursor somewhere finds it there. */
   set(text: string) {
-    if (text !== this.view.state.doc.toString()) this.view.dispatch({ changes: { from: 0, to: this.view.state.doc.length, insert: text } });
+    const found = changes(this.view.state.doc.toString(), text);
+    if (found.length) this.view.dispatch({ changes: found });
   }
   readOnly(on: boolean) { this.view.dispatch({ effects: this.only.reconfigure(on ? [EditorState.readOnly.of(true)] : []) }); }
   mark(problems: { line: number; message: string }[]) {

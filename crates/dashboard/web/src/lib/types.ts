@@ -19,7 +19,7 @@ export interface Session {
 export interface Column { name: string; type: string; priority: number; description: string }
 export interface Row {
   uid: string; namespace: string; name: string; cells: unknown[]; labels: Record<string, string>; created: string; deleted: boolean;
-  health: Health; usage: { cpu: number; memory: number } | null;
+  health: Health; usage: { cpu: number; memory: number } | null; seen?: string | null;
 }
 export interface ListOp {
   resource: Resource; namespace?: string; labels?: string; fields?: string; text?: string;

@@ -35,6 +35,14 @@ export function intent(object: Obj): Obj {
   return { ...rest, metadata };
 }
 
+const BY_SERVER = ['resourceVersion', 'generation', 'uid', 'creationTimestamp', 'selfLink'];
+/** What somebody wants, with what the server writes by itself as it is in `theirs`: what a PUT after theirs sends. */
+export function onTopOf(theirs: Obj, wanted: Obj): Obj {
+  const own = intent(wanted);
+  const byServer = Object.fromEntries(BY_SERVER.filter((key) => theirs.metadata?.[key] !== undefined).map((key) => [key, theirs.metadata[key]]));
+  return { ...own, metadata: { ...own.metadata, ...byServer }, ...(theirs.status === undefined ? {} : { status: theirs.status }) };
+}
+
 const FIRST = ['apiVersion', 'kind', 'metadata'];
 const LAST_APPLIED = 'kubectl.kubernetes.io/last-applied-configuration';
 
