@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
 use tokio::sync::watch;

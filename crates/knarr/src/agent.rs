@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use component_base::tasks;
 use kube_apiserver::pki::{Pair, ServingCertificate};
 use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use component_base::tasks;
 use reconcile::{Caches, Cluster, Shutdown};
 use tokio::signal::unix::{SignalKind, signal};
 

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use component_base::tasks;
 use component_helpers::slis::Slis;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use component_base::tasks;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use reconcile::{Key, Shutdown};

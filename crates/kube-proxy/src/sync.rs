@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component_base::tasks;
 use component_helpers::slis::Slis;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};

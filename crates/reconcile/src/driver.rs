@@ -7,6 +7,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::task::JoinSet;

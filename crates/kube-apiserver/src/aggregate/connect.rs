@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use component_base::tasks;
 use http::header::{HOST, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;

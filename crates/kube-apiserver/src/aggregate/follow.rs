@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use component_base::tasks;
 use futures::StreamExt;
 use http::Request;
 use http::header::{ACCEPT, HeaderValue};

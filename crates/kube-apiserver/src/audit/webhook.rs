@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use component_base::tasks;
 use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http_body_util::{BodyExt, Full};

@@ -6,6 +6,7 @@ mod bounded;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use component_base::tasks;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};

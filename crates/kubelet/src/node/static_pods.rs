@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use k8s_openapi::api::core::v1::Pod;
 use reconcile::{Clock, Shutdown};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};

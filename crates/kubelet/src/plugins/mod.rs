@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use csi::Registration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,7 @@
 //! Carrying a request to its place and the answer back: logs piece by piece, upgraded connections byte by byte.
 
 use bytes::Bytes;
+use component_base::tasks;
 use futures::{Stream, StreamExt};
 use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, StatusCode};

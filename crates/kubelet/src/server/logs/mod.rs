@@ -10,6 +10,7 @@ mod tests;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use component_base::tasks;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 

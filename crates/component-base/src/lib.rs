@@ -1,0 +1,3 @@
+//! What every component needs and none should write for itself. It knows nothing of the API's kinds.
+
+pub mod tasks;
