@@ -326,4 +326,31 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line}\n{text}");
         }
     }
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        for (transport, ipv6, kind, bytes) in [
+            (Transport::Datagram, false, kind::A, 40),
+            (Transport::Stream, true, kind::AAAA, 600),
+            (Transport::Stream, true, 99, 70_000),
+        ] {
+            let exchange = Exchange { transport, ipv6, kind, asked_bytes: bytes };
+            metrics.answered(&exchange, Source::Cache, &[0, 0, 0x84, 0], Duration::from_millis(250));
+            metrics.answered(&exchange, Source::Forward, &[0, 0, 0x84, 2], Duration::from_secs(16));
+        }
+        metrics.cache(Some(true));
+        metrics.cache(None);
+        for resolver in ["192.0.2.1:53", "[fd00::1]:53"] {
+            let resolver = resolver.parse().unwrap();
+            metrics.forwarded(resolver, 0, Duration::from_millis(500));
+            metrics.forwarded(resolver, 9, Duration::from_millis(250));
+            metrics.forward_failed(resolver);
+        }
+        metrics.forward_rejected();
+        metrics.panicked();
+        let text = metrics.text((3, 1)).replace(env!("CARGO_PKG_VERSION"), "0.0.0");
+        assert_eq!(text, include_str!("testdata/metrics.txt"));
+    }
 }

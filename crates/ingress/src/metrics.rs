@@ -172,3 +172,24 @@ impl Drop for Gauge {
         (self.1)(&self.0).fetch_sub(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        let key = Key { namespace: "default".into(), name: "web".into() };
+        let counters = metrics.counters(&[(key, "shop".into())]);
+        counters[0].add(&http::Method::GET, 200, Duration::from_millis(250), 100);
+        counters[0].add(&http::Method::GET, 200, Duration::from_secs(16), 1);
+        counters[0].add(&http::Method::TRACE, 502, Duration::from_millis(500), 0);
+        metrics.nobody().add(&http::Method::POST, 404, Duration::from_millis(5), 7);
+        metrics.connections.store(3, Ordering::Relaxed);
+        metrics.retries.store(2, Ordering::Relaxed);
+        let text = metrics.text();
+        assert_eq!(text, include_str!("testdata/metrics.txt"));
+    }
+}

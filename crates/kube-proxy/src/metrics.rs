@@ -263,4 +263,28 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "no {line} in\n{text}");
         }
     }
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        metrics.synced(Duration::from_millis(3), true);
+        metrics.synced(Duration::from_millis(1), false);
+        metrics.synced(Duration::from_secs(20), false);
+        metrics.programmed(0.5);
+        metrics.programmed(400.0);
+        metrics.queued(true);
+        metrics.queued(false);
+        metrics.failed();
+        metrics.set_without_local(2, 3);
+        metrics.conntrack_deleted(4);
+        metrics.count_healthz(false);
+        metrics.count_livez(true);
+        {
+            let mut state = metrics.state.lock();
+            (state.queued, state.synced) = (1_800_000_000.5, 1_800_000_001.25);
+        }
+        let text = metrics.text();
+        assert_eq!(text, include_str!("testdata/metrics.txt"));
+    }
 }

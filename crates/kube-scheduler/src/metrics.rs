@@ -266,4 +266,21 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} in {text}");
         }
     }
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let began = Instant::now();
+        let attempt = Attempt { profile: "a \"quoted\" \\ name".into(), began, first: began, number: 1 };
+        let mut metrics = Metrics { pending: [1, 2, 3, 4], cache: [5, 6, 7], ..Metrics::default() };
+        metrics.ended(&attempt, Outcome::Scheduled, began + Duration::from_millis(500));
+        metrics.ended(&attempt, Outcome::Error, began + Duration::from_secs(32));
+        metrics.ended(&Attempt { number: 99, ..attempt }, Outcome::Scheduled, began + Duration::from_secs(40));
+        metrics.decided(Duration::from_millis(1));
+        metrics.preempted(Some(3));
+        metrics.incoming.insert(("PodAdd", "active"), 8);
+        metrics.unschedulable.insert(("NodeResourcesFit", "default-scheduler".into()), 3);
+        let text = text(&metrics);
+        assert_eq!(text, include_str!("testdata/metrics.txt"));
+    }
 }

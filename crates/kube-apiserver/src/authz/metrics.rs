@@ -176,3 +176,24 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        metrics.of("Webhook", "a").count(&Decision::Allow(String::new()));
+        metrics.of("RBAC", "rbac").count(&Decision::Deny(String::new()));
+        metrics.asked("a", Outcome::Success, Duration::from_millis(250));
+        metrics.asked("a", Outcome::Timeout, Duration::from_secs(32));
+        metrics.failed_open("a", Outcome::Timeout);
+        metrics.conditions("a", Duration::from_millis(125), Some(false));
+        metrics.conditions("a", Duration::from_millis(500), None);
+        let mut text = String::new();
+        metrics.render(&mut text);
+        assert_eq!(text, include_str!("../metrics/testdata/authorization.txt"));
+    }
+}

@@ -233,3 +233,26 @@ impl FlowControl {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let flow = FlowControl::new(super::super::Config::default());
+        let counts = flow.configuration.load().entries()[0].counts.clone();
+        counts.begins(Duration::from_millis(250), 3);
+        counts.begins(Duration::ZERO, 16);
+        counts.ended(Duration::from_secs(64));
+        counts.refused(Refusal::TimeOut, Duration::from_secs(15));
+        let _waiting = counts.waits();
+        let mut text = String::new();
+        flow.render(&mut text);
+        // How many seats a level has is for other tests.
+        let is_of_schema = |line: &&str| !line.contains("{priority_level=");
+        let text: String = text.lines().filter(is_of_schema).flat_map(|line| [line, "\n"]).collect();
+        assert_eq!(text, include_str!("../metrics/testdata/flowcontrol.txt"));
+    }
+}

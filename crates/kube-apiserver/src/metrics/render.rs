@@ -173,3 +173,40 @@ pub(crate) fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 pub(crate) fn line(out: &mut String, name: &str, labels: &str, value: impl Display) {
     let _ = writeln!(out, "{name}{{{labels}}} {value}");
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::authn::User;
+    use crate::authz::Decision;
+    use crate::target::Target;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        let target = Target {
+            verb: "list",
+            group: "apps".into(),
+            version: "v1".into(),
+            resource: "deployments".into(),
+            is_resource: true,
+            ..Target::default()
+        };
+        metrics.observe(&target, false, 200, Duration::from_millis(250));
+        metrics.observe(&target, true, 504, Duration::from_secs(64));
+        metrics.observe(&Target { verb: "watch", name: "a".into(), ..target }, false, 200, Duration::from_secs(1));
+        let _running = [metrics.running(true), metrics.running(true), metrics.running(false), metrics.watching("pods")];
+        let user = User { name: "system:kube-scheduler".into(), ..User::default() };
+        metrics.identity.authenticated(Some(&user), Duration::from_millis(500));
+        metrics.identity.authenticated(None, Duration::from_secs(32));
+        metrics.identity.authorized(&Decision::Allow(String::new()), Duration::from_millis(250));
+        let mut text = String::new();
+        metrics.requests(&mut text);
+        metrics.running_requests(&mut text);
+        metrics.identity.render(&mut text);
+        assert_eq!(text, include_str!("testdata/requests.txt"));
+    }
+}

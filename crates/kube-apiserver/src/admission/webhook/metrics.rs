@@ -148,3 +148,24 @@ impl Kind {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let webhooks = Webhooks::default();
+        let mut text = String::new();
+        webhooks.render(&mut text);
+        assert_eq!(text, "");
+        webhooks.count("a.example", Kind::Admit, "CREATE", Outcome::Allowed, Duration::from_millis(250));
+        webhooks.count("a.example", Kind::Admit, "UPDATE", Outcome::FailedOpen(500), Duration::from_secs(32));
+        webhooks.count("b.example", Kind::Validating, "CREATE", Outcome::Denied(403), Duration::from_millis(500));
+        webhooks.count("b.example", Kind::Validating, "CREATE", Outcome::Failed(500), Duration::from_millis(125));
+        webhooks.count("b.example", Kind::Validating, "CREATE", Outcome::Internal, Duration::ZERO);
+        webhooks.render(&mut text);
+        assert_eq!(text, include_str!("../../metrics/testdata/webhooks.txt"));
+    }
+}

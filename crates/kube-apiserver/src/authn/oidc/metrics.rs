@@ -96,3 +96,21 @@ impl Metrics {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        metrics.verified("https://issuer.example", true, Duration::from_millis(250));
+        metrics.verified("https://issuer.example", false, Duration::from_secs(32));
+        metrics.fetched("https://issuer.example", Some(b"{}"));
+        metrics.issuers.lock().values_mut().for_each(|issuer| issuer.last_success = 1_800_000_000);
+        let mut text = String::new();
+        metrics.render(&mut text, "sha256:1");
+        assert_eq!(text, include_str!("../../metrics/testdata/oidc.txt"));
+    }
+}
