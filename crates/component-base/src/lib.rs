@@ -1,3 +1,4 @@
 //! What every component needs and none should write for itself. It knows nothing of the API's kinds.
 
 pub mod tasks;
+pub mod metrics;

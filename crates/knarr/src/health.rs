@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::metrics::{self, Metric, Slis};
 use component_base::tasks;
-use component_helpers::slis::Slis;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -42,13 +42,16 @@ where
 
 /// Upstream's metric of whether this process is the one that works.
 pub fn leadership(component: &str, leads: &AtomicBool) -> String {
-    let value = u8::from(leads.load(Ordering::Relaxed));
-    format!(
-        "# HELP leader_election_master_status [ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates \
-         backup, 1 indicates master. 'name' is the string used to identify the lease. Please make sure to group by name.\n\
-         # TYPE leader_election_master_status gauge\nleader_election_master_status{{name=\"{component}\"}} {value}\n"
-    )
+    let mut page = metrics::Page::default();
+    page.family(&LEADERSHIP).sample(&[("name", component)], u8::from(leads.load(Ordering::Relaxed)));
+    page.text()
 }
+
+const LEADERSHIP: Metric = Metric::gauge(
+    "leader_election_master_status",
+    "[ALPHA] Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates master. \
+     'name' is the string used to identify the lease. Please make sure to group by name.",
+);
 
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// A request that is not complete by then is not waited for.
