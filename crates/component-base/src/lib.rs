@@ -1,4 +1,8 @@
 //! What every component needs and none should write for itself. It knows nothing of the API's kinds.
 
 pub mod tasks;
+pub mod shutdown;
 pub mod metrics;
+pub mod status_page;
+
+pub use shutdown::Shutdown;

@@ -65,7 +65,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     })
     .await?;
     let shutdown = Shutdown::new();
-    crate::alone::cancel_on_signal(&shutdown)?;
+    component_base::shutdown::cancel_on_signal(&shutdown)?;
     let token = match &flags.token_file {
         Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?),
         None => flags.token.clone(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use component_base::metrics::Slis;
+use component_base::status_page::{self, Answer, Answers};
 use component_base::tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -17,7 +18,7 @@ use crate::changes::{Changes, Taken};
 use crate::conntrack;
 use crate::health::{self, Health, ServiceChecks};
 use crate::held::{self, Held, Host, Observer};
-use crate::http::{self, Answer, Answers};
+use crate::http;
 use crate::metrics::Metrics;
 use crate::model::{Change, Ledger};
 use crate::nftables::{Kernel, Repaired, Watch};
@@ -78,21 +79,21 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
     let start = |address: Option<SocketAddr>, answers: Answers| {
         let Some(address) = address else { return };
         match http::listen(address, config.node_namespace.as_deref()) {
-            Ok(listener) => _ = tasks::spawn(http::serve(listener, answers, shutdown.clone())),
+            Ok(listener) => _ = tasks::spawn(status_page::serve(listener, answers, shutdown.clone())),
             // Packets matter more than questions about them.
-            Err(error) => tracing::error!(%address, %error, "the proxy cannot be asked how it is"),
+            Err(error) => tracing::error!(%address, %error, "cannot serve health and metrics"),
         }
     };
     start(config.health_address, health::answers(health.clone(), metrics.clone()));
     let (metrics, slis) = (metrics.clone(), Slis::default());
     let answers: Answers = Arc::new(move |path| match path {
-        "/metrics" => Answer::text(metrics.text()),
-        "/metrics/slis" => Answer::text(slis.text()),
+        "/metrics" => Answer::ok(metrics.text()),
+        "/metrics/slis" => Answer::ok(slis.text()),
         "/healthz" => {
             slis.observe("ping", "healthz", true);
-            Answer::text("ok".into())
+            Answer::ok("ok")
         }
-        "/proxyMode" => Answer::text("nftables".into()),
+        "/proxyMode" => Answer::ok("nftables"),
         _ => Answer::not_found(),
     });
     start(config.metrics_address, answers);

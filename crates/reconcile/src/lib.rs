@@ -32,7 +32,7 @@ pub use stream::{Seen, Watching};
 pub use watch::Watched;
 
 /// Says when to stop.
-pub type Shutdown = tokio_util::sync::CancellationToken;
+pub use component_base::Shutdown;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
