@@ -51,7 +51,7 @@ async fn read_into(
 ) -> std::io::Result<()> {
     let watch = match options.follow {
         // Before the first byte is read, or a line written meanwhile would be seen only with the next one.
-        true => Some(follow::Watch::new(&path)?),
+        true => Some(follow::watch(&path)?),
         false => None,
     };
     let (history, sender) = (path.clone(), pieces.clone());
