@@ -2,6 +2,7 @@
 
 pub mod tasks;
 pub mod shutdown;
+pub mod files;
 pub mod inotify;
 pub mod metrics;
 pub mod status_page;
