@@ -2,9 +2,11 @@
 
 pub mod tasks;
 pub mod shutdown;
+pub mod clock;
 pub mod files;
 pub mod inotify;
 pub mod metrics;
 pub mod status_page;
 
+pub use clock::Clock;
 pub use shutdown::Shutdown;

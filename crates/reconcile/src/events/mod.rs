@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Client;
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
+use component_base::Clock;
 
 /// Events that wait to be written; upstream's broadcaster keeps as many.
 const WAITING_MAX: usize = 1000;
