@@ -17,9 +17,9 @@ use serde_json::Value;
 
 use super::Remote;
 use crate::authn::User;
+use crate::outgoing::dial;
+use crate::outgoing::relay::Outgoing;
 use crate::pki::{Credentials, Error};
-use crate::subresources::kubelet::dial;
-use crate::subresources::kubelet::relay::Outgoing;
 
 /// How this server proves that it may speak for others, if it can.
 pub struct Identity(Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>);

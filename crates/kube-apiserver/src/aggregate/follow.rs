@@ -23,8 +23,8 @@ use super::{GROUP, Handler, PLURAL, Remote, Route, Way, connect, describe};
 use crate::app::App;
 use crate::authn::User;
 use crate::call::Call;
+use crate::outgoing::relay;
 use crate::resources::decode_stored;
-use crate::subresources::kubelet::relay;
 use crate::verbs::delete;
 use crate::write::{self, Owner, Part, Update};
 

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Batch;
 use super::kubeconfig::Place;
-use crate::subresources::kubelet::dial::{self, Connection};
+use crate::outgoing::dial::{self, Connection};
 
 /// Events that wait to be sent, as upstream; more are lost.
 const WAITING_MAX: usize = 10_000;

@@ -1,6 +1,9 @@
-//! Requests to others whose address an operator gave in a file or flag: webhooks for identity and permission, providers of
-//! OpenID Connect. One request, one answer of bounded size, within a time; connections are kept for the next.
+//! HTTP to others: webhooks, audit, foreign API servers, providers of OpenID Connect. `dial.rs` connects, `relay.rs` carries what
+//! is passed on, and this file asks those whose address an operator gave in a file or flag: one request, one answer of bounded
+//! size, within a time; connections are kept for the next.
 
+pub(crate) mod dial;
+pub(crate) mod relay;
 mod bounded;
 
 use std::time::{Duration, Instant};
@@ -16,7 +19,8 @@ use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 
 use crate::audit::kubeconfig::Place;
-use crate::subresources::kubelet::dial::{self, Connection};
+
+use dial::Connection;
 
 pub use bounded::Bounded;
 

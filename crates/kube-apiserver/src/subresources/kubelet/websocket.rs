@@ -13,8 +13,8 @@ use hyper_util::rt::TokioIo;
 use machinery::status::Status;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::relay;
 use crate::body::Body;
+use crate::outgoing::relay;
 use crate::respond::Reply;
 
 /// How pieces are written, by the subprotocol's name.
