@@ -111,6 +111,8 @@ pub enum Error {
     Certificate(#[source] rcgen::Error),
     #[error("prepare TLS")]
     Tls(#[source] rustls::Error),
+    #[error("prepare TLS to backends")]
+    Backends(#[source] trust::Error),
     #[error("open the access log {}", path.display())]
     AccessLog { path: PathBuf, source: std::io::Error },
     #[error("start a thread")]
