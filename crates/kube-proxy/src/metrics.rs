@@ -1,12 +1,17 @@
 //! How the proxy is doing, in upstream's names.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use component_base::metrics::{Bounds, Histogram, Metric, Page, exponential};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
+use crate::model::Family;
+
 pub struct Metrics {
+    /// Those that this proxy writes rules for, all in one transaction: a sync is one of each.
+    families: Vec<Family>,
     syncs: Histogram,
     full_syncs: Histogram,
     partial_syncs: Histogram,
@@ -21,17 +26,18 @@ struct State {
     service_changes: u64,
     endpoint_changes: u64,
     pending: [u64; 2],
-    no_local_internal: u64,
-    no_local_external: u64,
+    /// Services without an endpoint here, by family: for traffic from inside, and from outside.
+    without_local: BTreeMap<Family, (u64, u64)>,
     failures: u64,
     conntrack_deleted: u64,
     healthz: [u64; 2],
     livez: [u64; 2],
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Metrics {
+    pub fn new(families: &[Family]) -> Metrics {
         Metrics {
+            families: families.to_vec(),
             syncs: Histogram::new(SYNC_SECONDS),
             full_syncs: Histogram::new(SYNC_SECONDS),
             partial_syncs: Histogram::new(SYNC_SECONDS),
@@ -39,9 +45,7 @@ impl Default for Metrics {
             state: Mutex::default(),
         }
     }
-}
 
-impl Metrics {
     pub fn queued(&self, is_service: bool) {
         let mut state = self.state.lock();
         state.queued = now();
@@ -72,9 +76,8 @@ impl Metrics {
         self.state.lock().failures += 1;
     }
 
-    pub fn set_without_local(&self, internal: u64, external: u64) {
-        let mut state = self.state.lock();
-        (state.no_local_internal, state.no_local_external) = (internal, external);
+    pub fn set_without_local(&self, family: Family, internal: u64, external: u64) {
+        self.state.lock().without_local.insert(family, (internal, external));
     }
 
     pub fn conntrack_deleted(&self, count: usize) {
@@ -98,7 +101,8 @@ impl Metrics {
             (&PARTIAL_SYNCS, &self.partial_syncs),
             (&PROGRAMMING, &self.programming),
         ] {
-            page.family(metric).histogram(&[IPV4], times);
+            let mut out = page.family(metric);
+            self.families.iter().for_each(|family| out.histogram(&[label(*family)], times));
         }
         let state = self.state.lock();
         page.value(&LAST_QUEUED, state.queued);
@@ -108,8 +112,11 @@ impl Metrics {
         page.value(&SERVICES_PENDING, state.pending[0]);
         page.value(&SERVICE_CHANGES, state.service_changes);
         let mut without_local = page.family(&NO_LOCAL_ENDPOINTS);
-        without_local.sample(&[IPV4, ("traffic_policy", "external")], state.no_local_external);
-        without_local.sample(&[IPV4, ("traffic_policy", "internal")], state.no_local_internal);
+        for family in &self.families {
+            let (internal, external) = state.without_local.get(family).copied().unwrap_or_default();
+            without_local.sample(&[label(*family), ("traffic_policy", "external")], external);
+            without_local.sample(&[label(*family), ("traffic_policy", "internal")], internal);
+        }
         page.value(&SYNC_FAILURES, state.failures);
         page.value(&CONNTRACK_DELETED, state.conntrack_deleted);
         for (metric, counts) in [(&HEALTHZ, state.healthz), (&LIVEZ, state.livez)] {
@@ -125,7 +132,12 @@ fn now() -> f64 {
     Timestamp::now().as_millisecond() as f64 / 1000.0
 }
 
-const IPV4: (&str, &str) = ("ip_family", "IPv4");
+fn label(family: Family) -> (&'static str, &'static str) {
+    match family {
+        Family::V4 => ("ip_family", "IPv4"),
+        Family::V6 => ("ip_family", "IPv6"),
+    }
+}
 
 const SYNC_SECONDS: Bounds = &exponential::<15>(0.001, 2.0);
 const PROGRAMMING_SECONDS: Bounds = &programming_seconds();
@@ -208,7 +220,7 @@ mod tests {
 
     #[test]
     fn numbers_have_upstreams_names() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(&[Family::V4]);
         metrics.synced(Duration::from_millis(3), true);
         metrics.synced(Duration::from_millis(1), false);
         metrics.programmed(0.3);
@@ -231,7 +243,7 @@ mod tests {
     /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
     #[test]
     fn the_whole_text_is_known() {
-        let metrics = Metrics::default();
+        let metrics = Metrics::new(&[Family::V4]);
         metrics.synced(Duration::from_millis(3), true);
         metrics.synced(Duration::from_millis(1), false);
         metrics.synced(Duration::from_secs(20), false);
@@ -240,7 +252,7 @@ mod tests {
         metrics.queued(true);
         metrics.queued(false);
         metrics.failed();
-        metrics.set_without_local(2, 3);
+        metrics.set_without_local(Family::V4, 2, 3);
         metrics.conntrack_deleted(4);
         metrics.count_healthz(false);
         metrics.count_livez(true);
@@ -250,5 +262,32 @@ mod tests {
         }
         let text = metrics.text();
         assert_eq!(text, include_str!("testdata/metrics.txt"));
+    }
+
+    /// A node with IPv6 alone says so, and one with both tells of each.
+    #[test]
+    fn families_of_addresses_are_told_apart() {
+        let check = |families: &[Family], expected: &[&str]| {
+            let metrics = Metrics::new(families);
+            metrics.synced(Duration::from_millis(1), true);
+            metrics.set_without_local(Family::V6, 2, 3);
+            let text = metrics.text();
+            let found: Vec<&str> = text.lines().filter(|line| line.contains("_no_local_endpoints_total{")).collect();
+            assert_eq!(found, expected);
+            for family in ["IPv4", "IPv6"] {
+                let count = format!("kubeproxy_sync_proxy_rules_duration_seconds_count{{ip_family=\"{family}\"}} 1\n");
+                assert_eq!(text.contains(&count), expected.iter().any(|line| line.contains(family)), "{text}");
+            }
+        };
+        let v4 = [
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"external\"} 0",
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv4\",traffic_policy=\"internal\"} 0",
+        ];
+        let v6 = [
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv6\",traffic_policy=\"external\"} 3",
+            "kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family=\"IPv6\",traffic_policy=\"internal\"} 2",
+        ];
+        check(&[Family::V6], &v6);
+        check(&[Family::V4, Family::V6], &[v4, v6].concat());
     }
 }

@@ -20,7 +20,7 @@ use crate::health::{self, Health, ServiceChecks};
 use crate::held::{self, Held, Host, Observer};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::model::{Change, Ledger};
+use crate::model::{Change, Family, Ledger};
 use crate::nftables::{Kernel, Repaired, Watch};
 use crate::rules::{self, Entrance};
 use crate::{Config, Error};
@@ -37,7 +37,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
-    let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
+    let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::new(&config.families)));
     serve(&config, &health, &metrics, &shutdown);
     let caches = cluster.caches();
     let (services, slices, nodes) =
@@ -117,7 +117,7 @@ struct Proxy {
     /// Ways in of datagrams, of the Services that have any.
     udp: HashMap<Key, BTreeMap<Entrance, Vec<SocketAddr>>>,
     /// Services that want local endpoints and have none, internally and externally.
-    without_local: HashMap<Key, (bool, bool)>,
+    without_local: HashMap<Key, [BTreeSet<Family>; 2]>,
     checks: ServiceChecks,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -293,9 +293,11 @@ impl Proxy {
             changes.extend(self.ledger.replace(key, outcome.elements));
             self.say_held(key, outcome.held);
             self.checks.set(key, outcome.health_check);
-            match (outcome.lacks_internal_local, outcome.lacks_external_local) {
-                (false, false) => _ = self.without_local.remove(key),
-                lacks => _ = self.without_local.insert(key.clone(), lacks),
+            let lacks = [outcome.lacks_internal_local, outcome.lacks_external_local];
+            if lacks.iter().all(BTreeSet::is_empty) {
+                self.without_local.remove(key);
+            } else {
+                self.without_local.insert(key.clone(), lacks);
             }
             let nothing = BTreeMap::new();
             stale.extend(conntrack::stale(self.udp.get(key).unwrap_or(&nothing), &outcome.udp));
@@ -304,9 +306,11 @@ impl Proxy {
                 false => _ = self.udp.insert(key.clone(), outcome.udp),
             }
         }
-        let count =
-            |lacks: fn(&(bool, bool)) -> bool| self.without_local.values().filter(|one| lacks(one)).count() as u64;
-        self.metrics.set_without_local(count(|lacks| lacks.0), count(|lacks| lacks.1));
+        for family in &self.config.families {
+            let [internal, external] =
+                [0, 1].map(|policy| self.without_local.values().filter(|lacks| lacks[policy].contains(family)).count());
+            self.metrics.set_without_local(*family, internal as u64, external as u64);
+        }
         (merged(changes), stale)
     }
 
