@@ -4,6 +4,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use component_base::tasks;
 use futures::future::join_all;
 use reconcile::{Clock, Cluster, Shutdown};
 

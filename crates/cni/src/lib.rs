@@ -68,14 +68,8 @@ type Result<T> = std::result::Result<T, Error>;
 
 /// Writes a file so that after a crash there is the old one or the new one, never a part.
 fn write_atomically(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
-    use std::io::Write;
-    let fail = |source| Error::File { path: path.to_owned(), source };
-    let folder = path.parent().expect("a state file has a folder");
-    let temporary = path.with_extension("new");
-    let mut file = linux::file::create(&temporary, 0o600).map_err(fail)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(fail)?;
-    std::fs::rename(&temporary, path).map_err(fail)?;
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(fail)
+    component_base::files::write_durably(path, bytes, 0o600)
+        .map_err(|source| Error::File { path: path.to_owned(), source })
 }
 
 /// The id becomes a file name: only what cannot lead elsewhere.

@@ -8,5 +8,4 @@ pub mod resources;
 pub mod pods;
 pub mod volumes;
 pub mod quota;
-pub mod slis;
 pub mod host_ports;

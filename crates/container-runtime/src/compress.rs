@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use component_base::tasks;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use parking_lot::Mutex;

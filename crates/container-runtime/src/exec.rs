@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use cri::streams::{Reader, TerminalSize, Writer};
 use cri::{Attached, Code, ExecSync, Forwarded, Session, v1};
 use rand::RngCore;

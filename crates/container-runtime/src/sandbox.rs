@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use component_base::tasks;
 use cri::{Addresses, SandboxNetwork, v1};
 use parking_lot::Mutex;
 

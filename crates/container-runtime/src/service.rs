@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use component_base::tasks;
 use cri::streams::Streaming;
 use cri::{Attached, ExecSync, Forwarded, Runtime, Session, v1};
 use futures::StreamExt;

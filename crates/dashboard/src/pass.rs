@@ -3,6 +3,7 @@
 //! Only what is named here passes: paths of the API, a few headers each way. Whatever a workload answers would run in
 //! the dashboard's own origin, so proxies are refused and no answer is one that browsers render.
 
+use component_base::tasks;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, IF_MATCH, IF_NONE_MATCH,
     RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,

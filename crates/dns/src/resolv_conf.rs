@@ -1,14 +1,11 @@
 //! The resolvers this machine uses: read from resolv.conf, and again whenever the file changes.
 
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use component_base::inotify::{Watcher, What};
 use reconcile::Shutdown;
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 /// Changes that come close together are read once.
@@ -50,16 +47,10 @@ pub async fn follow(path: PathBuf, upstreams: watch::Sender<Vec<SocketAddr>>, sh
 
 async fn watch_file(path: &Path, upstreams: &watch::Sender<Vec<SocketAddr>>) -> std::io::Result<()> {
     loop {
-        // The newer way to make one is unsafe for the sake of types that may close their descriptor; an owned one does not.
-        #[allow(deprecated)]
-        let changes = AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?;
+        let changes = Watcher::new()?;
         // Watching comes before reading, so that no change falls between the two.
         for folder in folders(path) {
-            let flags = WatchFlags::CLOSE_WRITE | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
-            match inotify::add_watch(&changes, &folder, flags) {
-                Ok(_) | Err(rustix::io::Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
+            changes.add_if_there(&folder, What::CLOSE_WRITE | What::CREATE | What::MOVED_TO | What::DELETE)?;
         }
         let read = read(path);
         upstreams.send_if_modified(|known| {
@@ -68,7 +59,7 @@ async fn watch_file(path: &Path, upstreams: &watch::Sender<Vec<SocketAddr>>) -> 
             changed
         });
         // A link may lead elsewhere by then, so the watch is made anew.
-        changed(&changes).await?;
+        changes.changed().await?;
         tokio::time::sleep(SETTLE).await;
     }
 }
@@ -95,27 +86,6 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     }
     found.dedup();
     found
-}
-
-/// Until something happened; takes all that waits, since one reading serves it.
-async fn changed(changes: &AsyncFd<OwnedFd>) -> std::io::Result<()> {
-    loop {
-        let mut ready = changes.readable().await?;
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut reader = inotify::Reader::new(changes.get_ref(), &mut buffer);
-        let mut some = false;
-        loop {
-            match reader.next() {
-                Ok(_) => some = true,
-                Err(rustix::io::Errno::AGAIN) => break ready.clear_ready(),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if some {
-            return Ok(());
-        }
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};
 use tokio::sync::watch;
@@ -110,6 +111,8 @@ pub enum Error {
     Certificate(#[source] rcgen::Error),
     #[error("prepare TLS")]
     Tls(#[source] rustls::Error),
+    #[error("prepare TLS to backends")]
+    Backends(#[source] trust::Error),
     #[error("open the access log {}", path.display())]
     AccessLog { path: PathBuf, source: std::io::Error },
     #[error("start a thread")]

@@ -2,16 +2,13 @@
 //! dashboards go on working; what it does not have is called `knarr_ingress_...`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use component_base::metrics::{DEFAULT_SECONDS, Histogram, Metric, Page};
 use parking_lot::Mutex;
 use reconcile::Key;
-
-/// Seconds; those of Prometheus' own default.
-const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 #[derive(Default)]
 pub struct Metrics {
@@ -30,31 +27,33 @@ pub struct Metrics {
 }
 
 /// The requests of one Ingress to one Service.
-#[derive(Default)]
-pub struct Counters(Mutex<Counts>);
+pub struct Counters {
+    durations: Histogram,
+    counts: Mutex<Counts>,
+}
 
 #[derive(Default)]
 struct Counts {
     /// By method and status.
     ended: Vec<(&'static str, u16, u64)>,
-    durations: [u64; BUCKETS.len()],
-    seconds: f64,
     bytes: u64,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters { durations: Histogram::new(DEFAULT_SECONDS), counts: Mutex::default() }
+    }
 }
 
 impl Counters {
     pub fn add(&self, method: &http::Method, status: u16, took: Duration, bytes: u64) {
         let method = known(method);
-        let seconds = took.as_secs_f64();
-        let mut counts = self.0.lock();
+        self.durations.observe_time(took);
+        let mut counts = self.counts.lock();
         match counts.ended.iter_mut().find(|(known, code, _)| *code == status && *known == method) {
             Some((_, _, count)) => *count += 1,
             None => counts.ended.push((method, status, 1)),
         }
-        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
-            counts.durations[bucket] += 1;
-        }
-        counts.seconds += seconds;
         counts.bytes += bytes;
     }
 }
@@ -91,14 +90,14 @@ impl Metrics {
     }
 
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        self.requests(&mut text);
+        let mut page = Page::default();
+        self.write_requests(&mut page);
         let gauges = [
             ("nginx_ingress_controller_nginx_process_connections", "Connections that are open.", &self.connections),
             ("knarr_ingress_tunnels", "Connections that were upgraded, to WebSocket say.", &self.tunnels),
         ];
         for (name, help, value) in gauges {
-            single(&mut text, name, "gauge", help, value);
+            page.value(&Metric::gauge(name, help), value.load(Ordering::Relaxed));
         }
         let counters = [
             ("knarr_ingress_connections_total", "Connections that were accepted.", &self.connections_total),
@@ -111,50 +110,37 @@ impl Metrics {
             ("knarr_ingress_access_log_dropped_total", "Lines of the access log that were lost.", &self.log_dropped),
         ];
         for (name, help, value) in counters {
-            single(&mut text, name, "counter", help, value);
+            page.value(&Metric::counter(name, help), value.load(Ordering::Relaxed));
         }
-        text
+        page.text()
     }
 
-    fn requests(&self, text: &mut String) {
-        const REQUESTS: &str = "nginx_ingress_controller_requests";
-        const DURATION: &str = "nginx_ingress_controller_request_duration_seconds";
-        const BYTES: &str = "knarr_ingress_response_bytes_total";
-        let (mut requests, mut durations, mut bytes) = (String::new(), String::new(), String::new());
-        head(&mut requests, REQUESTS, "counter", "Requests that were answered.");
-        head(&mut durations, DURATION, "histogram", "From the head of a request to the end of its answer.");
-        head(&mut bytes, BYTES, "counter", "Bytes of the bodies of answers.");
-        for ((ingress, service), counters) in self.routes.lock().iter() {
-            // Names of objects need no escapes.
-            let labels =
-                format!("namespace=\"{}\",ingress=\"{}\",service=\"{service}\"", ingress.namespace, ingress.name);
-            let counts = counters.0.lock();
-            let mut total = 0;
-            for (method, status, count) in &counts.ended {
-                total += count;
-                let _ = writeln!(requests, "{REQUESTS}{{{labels},method=\"{method}\",status=\"{status}\"}} {count}");
+    fn write_requests(&self, page: &mut Page) {
+        let routes = self.routes.lock();
+        let mut requests = page.family(&REQUESTS);
+        for (route, counters) in routes.iter() {
+            let [namespace, ingress, service] = labels(route);
+            for (method, status, count) in &counters.counts.lock().ended {
+                let (method, status) = (("method", *method), ("status", &*status.to_string()));
+                requests.sample(&[namespace, ingress, service, method, status], count);
             }
-            let mut below = 0;
-            for (bound, count) in BUCKETS.iter().zip(counts.durations) {
-                below += count;
-                let _ = writeln!(durations, "{DURATION}_bucket{{{labels},le=\"{bound}\"}} {below}");
-            }
-            let _ = writeln!(durations, "{DURATION}_bucket{{{labels},le=\"+Inf\"}} {total}");
-            let _ = writeln!(durations, "{DURATION}_sum{{{labels}}} {}", counts.seconds);
-            let _ = writeln!(durations, "{DURATION}_count{{{labels}}} {total}");
-            let _ = writeln!(bytes, "{BYTES}{{{labels}}} {}", counts.bytes);
         }
-        text.extend([requests, durations, bytes]);
+        let mut durations = page.family(&DURATIONS);
+        routes.iter().for_each(|(route, counters)| durations.histogram(&labels(route), &counters.durations));
+        let mut bytes = page.family(&BYTES);
+        routes.iter().for_each(|(route, counters)| bytes.sample(&labels(route), counters.counts.lock().bytes));
     }
 }
 
-fn single(text: &mut String, name: &str, kind: &str, help: &str, value: &AtomicU64) {
-    head(text, name, kind, help);
-    let _ = writeln!(text, "{name} {}", value.load(Ordering::Relaxed));
-}
+const REQUESTS: Metric = Metric::counter("nginx_ingress_controller_requests", "Requests that were answered.");
+const DURATIONS: Metric = Metric::histogram(
+    "nginx_ingress_controller_request_duration_seconds",
+    "From the head of a request to the end of its answer.",
+);
+const BYTES: Metric = Metric::counter("knarr_ingress_response_bytes_total", "Bytes of the bodies of answers.");
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+fn labels((ingress, service): &(Key, String)) -> [(&str, &str); 3] {
+    [("namespace", &ingress.namespace), ("ingress", &ingress.name), ("service", service)]
 }
 
 /// Counted while it lives.
@@ -170,5 +156,26 @@ impl Gauge {
 impl Drop for Gauge {
     fn drop(&mut self) {
         (self.1)(&self.0).fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        let key = Key { namespace: "default".into(), name: "web".into() };
+        let counters = metrics.counters(&[(key, "shop".into())]);
+        counters[0].add(&http::Method::GET, 200, Duration::from_millis(250), 100);
+        counters[0].add(&http::Method::GET, 200, Duration::from_secs(16), 1);
+        counters[0].add(&http::Method::TRACE, 502, Duration::from_millis(500), 0);
+        metrics.nobody().add(&http::Method::POST, 404, Duration::from_millis(5), 7);
+        metrics.connections.store(3, Ordering::Relaxed);
+        metrics.retries.store(2, Ordering::Relaxed);
+        let text = metrics.text();
+        assert_eq!(text, include_str!("testdata/metrics.txt"));
     }
 }

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use component_base::tasks;
 use reconcile::Shutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc};
@@ -65,8 +66,7 @@ impl Shared {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let default = crate::certificates::self_signed().map_err(Error::Certificate)?;
         let resolver = Arc::new(Resolver { current: ArcSwap::default(), default: Arc::new(default) });
-        let builder =
-            rustls::ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions();
+        let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let mut tls = builder.map_err(Error::Tls)?.with_no_client_auth().with_cert_resolver(resolver.clone());
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tls.ticketer = rustls::crypto::ring::Ticketer::new().map_err(Error::Tls)?;
@@ -85,7 +85,7 @@ impl Shared {
             resolver,
             metrics,
             tls: Arc::new(tls),
-            connectors: upstream_tls::Connectors::new(&provider).map_err(Error::Tls)?,
+            connectors: upstream_tls::Connectors::new().map_err(Error::Backends)?,
             log,
         })
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use component_base::tasks;
 use kube_apiserver::pki::{Pair, ServingCertificate};
 use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};
@@ -64,7 +65,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     })
     .await?;
     let shutdown = Shutdown::new();
-    crate::alone::cancel_on_signal(&shutdown)?;
+    component_base::shutdown::cancel_on_signal(&shutdown)?;
     let token = match &flags.token_file {
         Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?),
         None => flags.token.clone(),

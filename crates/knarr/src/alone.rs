@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use reconcile::{Caches, Cluster, Shutdown};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How to reach the cluster; inside of a pod nothing need be said.
 #[derive(clap::Args, Clone)]
@@ -106,7 +105,7 @@ where
     let runtime = threads.enable_all().thread_name("knarr").build()?;
     let outcome = runtime.block_on(async {
         let shutdown = Shutdown::new();
-        cancel_on_signal(&shutdown)?;
+        component_base::shutdown::cancel_on_signal(&shutdown)?;
         tokio::select! {
             outcome = component(shutdown.clone()) => outcome,
             () = overdue(&shutdown, stop_max) => {
@@ -123,23 +122,4 @@ where
 async fn overdue(shutdown: &Shutdown, stop_max: Duration) {
     shutdown.cancelled().await;
     tokio::time::sleep(stop_max).await;
-}
-
-/// SIGTERM and SIGINT stop the component; the second one ends the process there and then, as upstream.
-pub fn cancel_on_signal(shutdown: &Shutdown) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stop = shutdown.clone();
-    let mut told = async move || {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    tasks::spawn(async move {
-        told().await;
-        stop.cancel();
-        told().await;
-        std::process::exit(1);
-    });
-    Ok(())
 }

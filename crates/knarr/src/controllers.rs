@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::tasks;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
 use kube_controller_manager::{Config, PrivateKey};

@@ -5,6 +5,7 @@ mod objects;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use component_base::tasks;
 use dns::{Config, Listen};
 use ipnet::IpNet;
 use reconcile::{Cluster, Shutdown};

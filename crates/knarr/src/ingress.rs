@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use component_base::tasks;
 use reconcile::{Cluster, Shutdown};
 use serde_json::{Value, json};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use machinery::duration::InvalidDuration;
 use reconcile::Shutdown;
 use reconcile::lease::{Durations, LeaseConfig, lead};
 
@@ -168,9 +169,8 @@ fn identity() -> String {
 }
 
 /// A time as Go writes it, such as 15s or 1m30s.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let span: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
-    Duration::try_from(span).map_err(|error| error.to_string())
+pub fn duration(text: &str) -> Result<Duration, InvalidDuration> {
+    machinery::duration::parse_positive(text)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use component_base::tasks;
+
 /// By then everything has been started, and what is used from now on is what running needs.
 const REST: Duration = Duration::from_secs(15);
 

@@ -8,6 +8,7 @@ use anyhow::Context;
 use cni::policy::Policies;
 use cni::routes::Backend;
 use cni::{Builtin, policy, routes};
+use component_base::tasks;
 use linux::sockets::{TCP, UDP};
 use reconcile::{Caches, Cluster, Shutdown};
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::tasks;
 use container_runtime::ContainerRuntime;
 use container_runtime::image::registries::Registries;
 use container_runtime::image::{Images, ImagesConfig};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use machinery::duration::InvalidDuration;
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -68,7 +69,7 @@ impl Flags {
 }
 
 /// Seconds, or a time as Go writes it.
-pub fn seconds_or_duration(text: &str) -> Result<Duration, String> {
+pub fn seconds_or_duration(text: &str) -> Result<Duration, InvalidDuration> {
     match text.parse() {
         Ok(seconds) => Ok(Duration::from_secs(seconds)),
         Err(_) => crate::leader::duration(text),

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use component_base::tasks;
 use reconcile::{Cluster, Shutdown};
 use tokio::task::JoinHandle;
 

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use component_helpers::slis::Slis;
+use component_base::status_page::{self, Answer, Pages, StatusCode};
+use component_base::{Shutdown, tasks};
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -20,7 +21,7 @@ use kube_apiserver::pki::{self, Authority, ClientAuthorities, Pair, Request, Ser
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::health::{self, Answer, Page};
+use crate::health::Page;
 use proxies::Proxies;
 
 #[derive(clap::Args, Clone)]
@@ -80,22 +81,21 @@ impl Flags {
             authorization: client_of(&self.authorization_kubeconfig).await?,
             told,
             believed: tokio::sync::OnceCell::new(),
-            page,
-            slis: Slis::default(),
+            pages: Pages::new(page),
         });
         let certificate = Arc::new(ServingCertificate::new(&self.certificate()?)?);
         // Whatever is shown is taken here and judged with the request.
         let mut tls = pki::server_config(certificate, Arc::new(ClientAuthorities::new(None, None)?))?;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        tasks::spawn(health::accept(listener, move |stream| {
+        tasks::spawn(status_page::accept(listener, Shutdown::new(), move |stream| {
             let (acceptor, access) = (acceptor.clone(), access.clone());
-            async move {
+            tasks::boxed(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
                 let chain: Vec<_> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-                health::answer(stream, async |request| access.answer(&request, &chain).await).await;
-            }
+                status_page::answer(stream, async |request| access.answer(&request, &chain).await).await;
+            })
         }));
         Ok(())
     }
@@ -140,8 +140,7 @@ struct Access {
     told: Told,
     /// Found out once, when somebody shows a certificate.
     believed: tokio::sync::OnceCell<Believed>,
-    page: Page,
-    slis: Slis,
+    pages: Pages,
 }
 
 /// Whose certificates are believed; what flags do not say, the cluster does.
@@ -180,7 +179,11 @@ impl User {
 }
 
 impl Access {
-    async fn answer(&self, request: &health::Request, chain: &[rustls::pki_types::CertificateDer<'static>]) -> Answer {
+    async fn answer(
+        &self,
+        request: &status_page::Request,
+        chain: &[rustls::pki_types::CertificateDer<'static>],
+    ) -> Answer {
         let allowed = |open: &String| match open.strip_suffix('*') {
             Some(prefix) => request.path.starts_with(prefix),
             None => *open == request.path,
@@ -191,20 +194,20 @@ impl Access {
                 Ok(None) => User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] },
                 Err(error) => {
                     tracing::debug!(error = format!("{error:#}"), "who asks cannot be found out");
-                    return Answer::new(401, "Unauthorized");
+                    return Answer::text(StatusCode::UNAUTHORIZED, "Unauthorized");
                 }
             };
             if !self.may_see(&user, &request.path).await {
                 let why = format!("forbidden: User {:?} cannot get path {:?}", user.name, request.path);
-                return Answer::new(403, &why);
+                return Answer::text(StatusCode::FORBIDDEN, why);
             }
         }
-        health::page(&request.path, &self.page, &self.slis)
+        self.pages.answer(&request.path)
     }
 
     async fn identify(
         &self,
-        request: &health::Request,
+        request: &status_page::Request,
         chain: &[rustls::pki_types::CertificateDer<'static>],
     ) -> anyhow::Result<Option<User>> {
         if !chain.is_empty()
@@ -218,9 +221,9 @@ impl Access {
                 return Ok(Some(User::authenticated(peer.user.name, peer.user.groups)));
             }
         }
-        let Some(token) = &request.token else { return Ok(None) };
+        let Some(token) = request.token() else { return Ok(None) };
         let client = self.authentication.as_ref().context("there is nobody to ask about tokens")?;
-        let spec = TokenReviewSpec { token: token.clone(), ..TokenReviewSpec::default() };
+        let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = Api::<TokenReview>::all(client.clone()).create(&Default::default(), &review).await?.status;
         let status = status.filter(|status| status.authenticated == Some(true)).context("the token is not known")?;

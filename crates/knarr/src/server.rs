@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use component_base::tasks;
 use reconcile::Cluster;
 use store::Store;
 use tokio::signal::unix::{SignalKind, signal};

@@ -17,7 +17,7 @@ pub enum Command {
     /// Make a token and print what to type on the next machine.
     Create {
         /// How long it can be used, such as 24h; 0 for ever.
-        #[arg(long, default_value = "24h", value_parser = lifetime)]
+        #[arg(long, default_value = "24h", value_parser = crate::leader::duration)]
         ttl: Duration,
         /// What it is for.
         #[arg(long, default_value = "")]
@@ -50,10 +50,6 @@ pub struct Place {
     /// How to reach the cluster; the server's own <data-dir>/admin.kubeconfig unless told otherwise.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-}
-
-fn lifetime(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { crate::leader::duration(text) }
 }
 
 pub fn run(command: Command) -> anyhow::Result<()> {

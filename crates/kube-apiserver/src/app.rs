@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
+pub use component_base::clock::{Clock, stamp};
 use store::cache::Cache;
 
 use crate::admission::Admission;
@@ -114,32 +114,4 @@ impl std::fmt::Display for Advertised {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         self.get().fmt(f)
     }
-}
-
-/// Time comes from here, so that a test can own it.
-#[derive(Clone)]
-pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
-
-impl Clock {
-    pub fn system() -> Clock {
-        Clock(Arc::new(Timestamp::now))
-    }
-
-    pub fn from_fn(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Clock {
-        Clock(Arc::new(now))
-    }
-
-    pub fn now(&self) -> Timestamp {
-        (self.0)()
-    }
-
-    /// Now as objects carry it: RFC 3339, whole seconds, UTC.
-    pub fn stamp(&self) -> String {
-        stamp(self.now())
-    }
-}
-
-/// A time as objects carry it.
-pub fn stamp(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::ACCEPT;
+use machinery::duration;
 use machinery::status::Status;
 use serde_json::{Value, json};
 
@@ -48,18 +48,21 @@ pub fn flags(config: &Config, options: &Options) -> Flags {
     set("enable-admission-plugins", on.join(","));
     set("enable-bootstrap-token-auth", options.bootstrap_tokens.to_string());
     set("enable-priority-and-fairness", config.flow.enabled.to_string());
-    set("event-ttl", go_duration(config.event_ttl));
+    set("event-ttl", duration::written_positive(config.event_ttl));
     set("kubelet-preferred-address-types", options.kubelet_address_types.join(","));
     set("max-mutating-requests-inflight", config.flow.writing_max.to_string());
     set("max-requests-inflight", config.flow.reading_max.to_string());
     // There is no profiler in this program.
     set("profiling", "false".into());
-    set("request-timeout", go_duration(crate::serve::REQUEST_TIMEOUT));
+    set("request-timeout", duration::written_positive(crate::serve::REQUEST_TIMEOUT));
     set("secure-port", config.https_port.to_string());
     set("service-account-extend-token-expiration", options.extend_tokens.to_string());
     set("service-account-issuer", options.issuers.join(","));
     set("service-account-jwks-uri", options.jwks_uri.clone().unwrap_or_default());
-    set("service-account-max-token-expiration", go_duration(options.token_expiration_max.unwrap_or_default()));
+    set(
+        "service-account-max-token-expiration",
+        duration::written_positive(options.token_expiration_max.unwrap_or_default()),
+    );
     // A token is believed only while its account, and its pod where it has one, are there.
     set("service-account-lookup", "true".into());
     set("service-cluster-ip-range", config.service_cidr.to_string());
@@ -111,16 +114,6 @@ fn path(path: Option<&Path>) -> String {
     path.map(|path| path.display().to_string()).unwrap_or_default()
 }
 
-/// `1h0m0s`.
-fn go_duration(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}s"),
-        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
-        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}s"),
-    }
-}
-
 /// Text, unless the client asks for a Flagz of a version that there is.
 pub fn answer(flags: &Flags, headers: &HeaderMap) -> Result<Reply, Status> {
     let accept = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(",");
@@ -166,6 +159,8 @@ fn text(flags: &Flags) -> Reply {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn check(accept: &str, expected: Option<&str>) {
@@ -191,7 +186,7 @@ mod tests {
     #[test]
     fn times_are_written_as_in_go() {
         for (seconds, expected) in [(5, "5s"), (60, "1m0s"), (3600, "1h0m0s"), (5400, "1h30m0s")] {
-            assert_eq!(go_duration(Duration::from_secs(seconds)), expected);
+            assert_eq!(duration::written_positive(Duration::from_secs(seconds)), expected);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 

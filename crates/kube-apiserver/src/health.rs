@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use component_helpers::slis::Slis;
+use component_base::metrics::Slis;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;

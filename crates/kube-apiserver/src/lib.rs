@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use component_base::tasks;
 use jiff::Timestamp;
 use store::Store;
 use store::cache::Cache;

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::future::join_all;
 use ipnet::IpNet;
 use reconcile::{Clock, Cluster, Shutdown};

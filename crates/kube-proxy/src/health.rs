@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use component_base::status_page::{self, Answer, Answers};
+use component_base::tasks;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use reconcile::{Key, Shutdown};
 use serde_json::json;
 
-use crate::http::{self, Answer, Answers};
+use crate::http;
 use crate::metrics::Metrics;
 use crate::rules::HealthCheck;
 
@@ -74,12 +76,12 @@ pub fn answers(health: Arc<Health>, metrics: Arc<Metrics>) -> Answers {
         "/healthz" => {
             let (is_good, body) = health.answer(true);
             metrics.count_healthz(is_good);
-            Answer::json(is_good, body)
+            http::health(is_good, body)
         }
         "/livez" => {
             let (is_good, body) = health.answer(false);
             metrics.count_livez(is_good);
-            Answer::json(is_good, body)
+            http::health(is_good, body)
         }
         _ => Answer::not_found(),
     })
@@ -130,7 +132,7 @@ impl ServiceChecks {
         };
         let (local_endpoints, stop) = (Arc::new(AtomicUsize::new(wanted.local_endpoints)), Shutdown::new());
         let answers = self.answers(service.clone(), local_endpoints.clone());
-        tasks::spawn(http::serve(listener, answers, stop.clone()));
+        tasks::spawn(status_page::serve(listener, answers, stop.clone()));
         self.checks.insert(service.clone(), Check { port: wanted.port, local_endpoints, stop });
     }
 
@@ -143,7 +145,7 @@ impl ServiceChecks {
                 "localEndpoints": count,
                 "serviceProxyHealthy": is_healthy,
             });
-            Answer::json(count > 0 && is_healthy, format!("{body:#}"))
+            http::health(count > 0 && is_healthy, format!("{body:#}"))
         })
     }
 }

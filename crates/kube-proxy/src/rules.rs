@@ -60,9 +60,9 @@ pub struct Outcome {
     /// Where datagrams go in, and where they may come out: connections that lead elsewhere must be forgotten.
     pub udp: BTreeMap<Entrance, Vec<SocketAddr>>,
     pub health_check: Option<HealthCheck>,
-    /// For a policy that says `Local`: whether no endpoint is on this node.
-    pub lacks_internal_local: bool,
-    pub lacks_external_local: bool,
+    /// For a policy that says `Local`: the families of which no endpoint is on this node.
+    pub lacks_internal_local: BTreeSet<Family>,
+    pub lacks_external_local: BTreeSet<Family>,
     /// Ways in that this machine needs itself, as sentences.
     pub held: BTreeSet<String>,
 }
@@ -269,8 +269,10 @@ impl<'a> Entering<'a> {
             self.add_way(elements, Way::Outside, &usable.local, &usable);
         }
         self.say_held(&all, node, &mut outcome.held);
-        outcome.lacks_internal_local |= self.internal_local && usable.is_anywhere && usable.local.is_empty();
-        outcome.lacks_external_local |= self.external_local && usable.is_anywhere && usable.local.is_empty();
+        if usable.is_anywhere && usable.local.is_empty() {
+            outcome.lacks_internal_local.extend(self.internal_local.then_some(self.family));
+            outcome.lacks_external_local.extend(self.external_local.then_some(self.family));
+        }
         if self.protocol == Protocol::Udp {
             self.add_udp(&usable, &mut outcome.udp);
         }

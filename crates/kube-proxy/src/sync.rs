@@ -5,7 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use component_helpers::slis::Slis;
+use component_base::metrics::Slis;
+use component_base::status_page::{self, Answer, Answers};
+use component_base::tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,9 +18,9 @@ use crate::changes::{Changes, Taken};
 use crate::conntrack;
 use crate::health::{self, Health, ServiceChecks};
 use crate::held::{self, Held, Host, Observer};
-use crate::http::{self, Answer, Answers};
+use crate::http;
 use crate::metrics::Metrics;
-use crate::model::{Change, Ledger};
+use crate::model::{Change, Family, Ledger};
 use crate::nftables::{Kernel, Repaired, Watch};
 use crate::rules::{self, Entrance};
 use crate::{Config, Error};
@@ -35,7 +37,7 @@ const ZONE: &str = "topology.kubernetes.io/zone";
 const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result<(), Error> {
-    let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::default()));
+    let (health, metrics) = (Arc::new(Health::default()), Arc::new(Metrics::new(&config.families)));
     serve(&config, &health, &metrics, &shutdown);
     let caches = cluster.caches();
     let (services, slices, nodes) =
@@ -77,21 +79,21 @@ fn serve(config: &Config, health: &Arc<Health>, metrics: &Arc<Metrics>, shutdown
     let start = |address: Option<SocketAddr>, answers: Answers| {
         let Some(address) = address else { return };
         match http::listen(address, config.node_namespace.as_deref()) {
-            Ok(listener) => _ = tasks::spawn(http::serve(listener, answers, shutdown.clone())),
+            Ok(listener) => _ = tasks::spawn(status_page::serve(listener, answers, shutdown.clone())),
             // Packets matter more than questions about them.
-            Err(error) => tracing::error!(%address, %error, "the proxy cannot be asked how it is"),
+            Err(error) => tracing::error!(%address, %error, "cannot serve health and metrics"),
         }
     };
     start(config.health_address, health::answers(health.clone(), metrics.clone()));
     let (metrics, slis) = (metrics.clone(), Slis::default());
     let answers: Answers = Arc::new(move |path| match path {
-        "/metrics" => Answer::text(metrics.text()),
-        "/metrics/slis" => Answer::text(slis.text()),
+        "/metrics" => Answer::ok(metrics.text()),
+        "/metrics/slis" => Answer::ok(slis.text()),
         "/healthz" => {
             slis.observe("ping", "healthz", true);
-            Answer::text("ok".into())
+            Answer::ok("ok")
         }
-        "/proxyMode" => Answer::text("nftables".into()),
+        "/proxyMode" => Answer::ok("nftables"),
         _ => Answer::not_found(),
     });
     start(config.metrics_address, answers);
@@ -115,7 +117,7 @@ struct Proxy {
     /// Ways in of datagrams, of the Services that have any.
     udp: HashMap<Key, BTreeMap<Entrance, Vec<SocketAddr>>>,
     /// Services that want local endpoints and have none, internally and externally.
-    without_local: HashMap<Key, (bool, bool)>,
+    without_local: HashMap<Key, [BTreeSet<Family>; 2]>,
     checks: ServiceChecks,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -291,9 +293,11 @@ impl Proxy {
             changes.extend(self.ledger.replace(key, outcome.elements));
             self.say_held(key, outcome.held);
             self.checks.set(key, outcome.health_check);
-            match (outcome.lacks_internal_local, outcome.lacks_external_local) {
-                (false, false) => _ = self.without_local.remove(key),
-                lacks => _ = self.without_local.insert(key.clone(), lacks),
+            let lacks = [outcome.lacks_internal_local, outcome.lacks_external_local];
+            if lacks.iter().all(BTreeSet::is_empty) {
+                self.without_local.remove(key);
+            } else {
+                self.without_local.insert(key.clone(), lacks);
             }
             let nothing = BTreeMap::new();
             stale.extend(conntrack::stale(self.udp.get(key).unwrap_or(&nothing), &outcome.udp));
@@ -302,9 +306,11 @@ impl Proxy {
                 false => _ = self.udp.insert(key.clone(), outcome.udp),
             }
         }
-        let count =
-            |lacks: fn(&(bool, bool)) -> bool| self.without_local.values().filter(|one| lacks(one)).count() as u64;
-        self.metrics.set_without_local(count(|lacks| lacks.0), count(|lacks| lacks.1));
+        for family in &self.config.families {
+            let [internal, external] =
+                [0, 1].map(|policy| self.without_local.values().filter(|lacks| lacks[policy].contains(family)).count());
+            self.metrics.set_without_local(*family, internal as u64, external as u64);
+        }
         (merged(changes), stale)
     }
 

@@ -1,15 +1,17 @@
 //! How the scheduler is doing, in upstream's names and buckets.
 
-mod histogram;
-
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use histogram::Histogram;
+use component_base::metrics::{Bounds, Histogram, Metric, Page, exponential};
 
 /// From this attempt on they are counted together.
 const ATTEMPTS_SHOWN_MAX: u32 = 15;
+
+const ATTEMPT_SECONDS: Bounds = &exponential::<15>(0.001, 2.0);
+const SLI_SECONDS: Bounds = &exponential::<20>(0.01, 2.0);
+const TRIES: Bounds = &exponential::<5>(1.0, 2.0);
+const VICTIMS: Bounds = &exponential::<7>(1.0, 2.0);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
@@ -54,11 +56,11 @@ impl Default for Metrics {
             cache: [0; 3],
             incoming: BTreeMap::new(),
             attempts: BTreeMap::new(),
-            algorithm: Histogram::exponential(0.001, 2.0, 15),
-            tries: Histogram::exponential(1.0, 2.0, 5),
+            algorithm: Histogram::new(ATTEMPT_SECONDS),
+            tries: Histogram::new(TRIES),
             sli: BTreeMap::new(),
             preemptions: 0,
-            victims: Histogram::exponential(1.0, 2.0, 7),
+            victims: Histogram::new(VICTIMS),
         }
     }
 }
@@ -68,18 +70,18 @@ impl Metrics {
     pub fn ended(&mut self, attempt: &Attempt, outcome: Outcome, now: Instant) {
         let took = now.saturating_duration_since(attempt.began);
         let durations = self.attempts.entry((attempt.profile.clone(), outcome));
-        durations.or_insert_with(|| Histogram::exponential(0.001, 2.0, 15)).observe(took.as_secs_f64());
+        durations.or_insert_with(|| Histogram::new(ATTEMPT_SECONDS)).observe_time(took);
         if outcome == Outcome::Scheduled {
             let all = now.saturating_duration_since(attempt.first);
             self.tries.observe(f64::from(attempt.number));
             let sli = self.sli.entry(attempt.number.min(ATTEMPTS_SHOWN_MAX));
-            sli.or_insert_with(|| Histogram::exponential(0.01, 2.0, 20)).observe(all.as_secs_f64());
+            sli.or_insert_with(|| Histogram::new(SLI_SECONDS)).observe_time(all);
         }
     }
 
     /// Filters and scores took so long.
     pub fn decided(&mut self, took: Duration) {
-        self.algorithm.observe(took.as_secs_f64());
+        self.algorithm.observe_time(took);
     }
 
     /// Room was looked for by ending other pods; so many would go.
@@ -95,133 +97,102 @@ impl Metrics {
 pub fn text(metrics: &Metrics) -> String {
     let mut page = Page::default();
     let [active, backoff, waiting, gated] = metrics.pending;
-    page.family(
-        "scheduler_pending_pods",
-        "[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of \
-         pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule \
-         and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they \
-         are gated.",
-        "gauge",
-    );
     for (queue, count) in [("active", active), ("backoff", backoff), ("gated", gated), ("unschedulable", waiting)] {
-        page.line(&format!("{{queue=\"{queue}\"}}"), count);
+        page.family(&PENDING).sample(&[("queue", queue)], count);
     }
-    page.family(
-        "scheduler_unschedulable_pods",
-        "[ALPHA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins \
-         that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
-        "gauge",
-    );
+    let mut unschedulable = page.family(&UNSCHEDULABLE);
     for ((plugin, profile), count) in &metrics.unschedulable {
-        page.line(&format!("{{plugin=\"{plugin}\",profile=\"{}\"}}", escaped(profile)), count);
+        unschedulable.sample(&[("plugin", plugin), ("profile", profile)], count);
     }
-    page.family(
-        "scheduler_schedule_attempts_total",
-        "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while \
-         'error' means an internal scheduler problem.",
-        "counter",
-    );
-    for ((profile, outcome), durations) in &metrics.attempts {
-        page.line(&attempt_labels(profile, *outcome), durations.count());
-    }
-    page.family(
-        "scheduler_scheduling_attempt_duration_seconds",
-        "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
-        "histogram",
-    );
-    for ((profile, outcome), durations) in &metrics.attempts {
-        page.histogram(&attempt_labels(profile, *outcome), durations);
-    }
-    page.family(
-        "scheduler_scheduling_algorithm_duration_seconds",
-        "[ALPHA] Scheduling algorithm latency in seconds",
-        "histogram",
-    );
-    page.histogram("", &metrics.algorithm);
-    page.family(
-        "scheduler_pod_scheduling_sli_duration_seconds",
-        "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve \
-         multiple scheduling attempts.",
-        "histogram",
-    );
-    for (number, durations) in &metrics.sli {
-        let plus = if *number == ATTEMPTS_SHOWN_MAX { "+" } else { "" };
-        page.histogram(&format!("{{attempts=\"{number}{plus}\"}}"), durations);
-    }
-    page.family(
-        "scheduler_pod_scheduling_attempts",
-        "[STABLE] Number of attempts to successfully schedule a pod.",
-        "histogram",
-    );
-    page.histogram("", &metrics.tries);
-    page.family(
-        "scheduler_preemption_attempts_total",
-        "[STABLE] Total preemption attempts in the cluster till now",
-        "counter",
-    );
-    page.line("", metrics.preemptions);
-    page.family("scheduler_preemption_victims", "[STABLE] Number of selected preemption victims", "histogram");
-    page.histogram("", &metrics.victims);
-    page.family(
-        "scheduler_queue_incoming_pods_total",
-        "[STABLE] Number of pods added to scheduling queues by event and queue type.",
-        "counter",
-    );
+    write_attempts(&mut page, metrics);
+    page.value(&PREEMPTIONS, metrics.preemptions);
+    page.family(&PREEMPTION_VICTIMS).histogram(&[], &metrics.victims);
+    let mut incoming = page.family(&INCOMING);
     for ((event, queue), count) in &metrics.incoming {
-        page.line(&format!("{{event=\"{event}\",queue=\"{queue}\"}}"), count);
+        incoming.sample(&[("event", event), ("queue", queue)], count);
     }
-    page.family(
-        "scheduler_cache_size",
-        "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
-        "gauge",
-    );
     for (kind, count) in ["nodes", "pods", "assumed_pods"].iter().zip(metrics.cache) {
-        page.line(&format!("{{type=\"{kind}\"}}"), count);
+        page.family(&CACHE_SIZE).sample(&[("type", kind)], count);
     }
-    page.text
+    page.text()
 }
 
-fn attempt_labels(profile: &str, outcome: Outcome) -> String {
-    let outcome = match outcome {
-        Outcome::Error => "error",
-        Outcome::Scheduled => "scheduled",
-        Outcome::Unschedulable => "unschedulable",
-    };
-    format!("{{profile=\"{}\",result=\"{outcome}\"}}", escaped(profile))
-}
-
-/// Names of profiles come from a file, so they may hold anything.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Writing to a string cannot fail, so what it answers is not looked at.
-#[derive(Default)]
-struct Page {
-    text: String,
-    name: &'static str,
-}
-
-impl Page {
-    fn family(&mut self, name: &'static str, help: &str, kind: &str) {
-        self.name = name;
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+fn write_attempts(page: &mut Page, metrics: &Metrics) {
+    let mut attempts = page.family(&ATTEMPTS);
+    for ((profile, outcome), durations) in &metrics.attempts {
+        attempts.sample(&[("profile", profile), ("result", outcome.name())], durations.count());
     }
-
-    fn line(&mut self, labels: &str, value: impl std::fmt::Display) {
-        let _ = writeln!(self.text, "{}{labels} {value}", self.name);
+    let mut durations = page.family(&ATTEMPT_DURATIONS);
+    for ((profile, outcome), times) in &metrics.attempts {
+        durations.histogram(&[("profile", profile), ("result", outcome.name())], times);
     }
+    page.family(&ALGORITHM_DURATIONS).histogram(&[], &metrics.algorithm);
+    let mut slis = page.family(&SLI_DURATIONS);
+    for (number, times) in &metrics.sli {
+        let plus = if *number == ATTEMPTS_SHOWN_MAX { "+" } else { "" };
+        slis.histogram(&[("attempts", &format!("{number}{plus}"))], times);
+    }
+    page.family(&POD_ATTEMPTS).histogram(&[], &metrics.tries);
+}
 
-    fn histogram(&mut self, labels: &str, histogram: &Histogram) {
-        let inner = labels.trim_matches(['{', '}']);
-        let comma = if inner.is_empty() { "" } else { "," };
-        for (bound, count) in histogram.buckets() {
-            let _ = writeln!(self.text, "{}_bucket{{{inner}{comma}le=\"{bound}\"}} {count}", self.name);
+impl Outcome {
+    fn name(self) -> &'static str {
+        match self {
+            Outcome::Error => "error",
+            Outcome::Scheduled => "scheduled",
+            Outcome::Unschedulable => "unschedulable",
         }
-        let _ = writeln!(self.text, "{}_sum{labels} {}", self.name, histogram.sum());
-        let _ = writeln!(self.text, "{}_count{labels} {}", self.name, histogram.count());
     }
 }
+
+const PENDING: Metric = Metric::gauge(
+    "scheduler_pending_pods",
+    "[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number of \
+     pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler attempted to schedule \
+     and failed; 'gated' is the number of unschedulable pods that the scheduler never attempted to schedule because they \
+     are gated.",
+);
+const UNSCHEDULABLE: Metric = Metric::gauge(
+    "scheduler_unschedulable_pods",
+    "[ALPHA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins \
+     that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+);
+const ATTEMPTS: Metric = Metric::counter(
+    "scheduler_schedule_attempts_total",
+    "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, while \
+     'error' means an internal scheduler problem.",
+);
+const ATTEMPT_DURATIONS: Metric = Metric::histogram(
+    "scheduler_scheduling_attempt_duration_seconds",
+    "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+);
+const ALGORITHM_DURATIONS: Metric = Metric::histogram(
+    "scheduler_scheduling_algorithm_duration_seconds",
+    "[ALPHA] Scheduling algorithm latency in seconds",
+);
+const SLI_DURATIONS: Metric = Metric::histogram(
+    "scheduler_pod_scheduling_sli_duration_seconds",
+    "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve \
+     multiple scheduling attempts.",
+);
+const POD_ATTEMPTS: Metric = Metric::histogram(
+    "scheduler_pod_scheduling_attempts",
+    "[STABLE] Number of attempts to successfully schedule a pod.",
+);
+const PREEMPTIONS: Metric = Metric::counter(
+    "scheduler_preemption_attempts_total",
+    "[STABLE] Total preemption attempts in the cluster till now",
+);
+const PREEMPTION_VICTIMS: Metric =
+    Metric::histogram("scheduler_preemption_victims", "[STABLE] Number of selected preemption victims");
+const INCOMING: Metric = Metric::counter(
+    "scheduler_queue_incoming_pods_total",
+    "[STABLE] Number of pods added to scheduling queues by event and queue type.",
+);
+const CACHE_SIZE: Metric = Metric::gauge(
+    "scheduler_cache_size",
+    "[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+);
 
 #[cfg(test)]
 mod tests {
@@ -265,5 +236,22 @@ mod tests {
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in {text}");
         }
+    }
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let began = Instant::now();
+        let attempt = Attempt { profile: "a \"quoted\" \\ name".into(), began, first: began, number: 1 };
+        let mut metrics = Metrics { pending: [1, 2, 3, 4], cache: [5, 6, 7], ..Metrics::default() };
+        metrics.ended(&attempt, Outcome::Scheduled, began + Duration::from_millis(500));
+        metrics.ended(&attempt, Outcome::Error, began + Duration::from_secs(32));
+        metrics.ended(&Attempt { number: 99, ..attempt }, Outcome::Scheduled, began + Duration::from_secs(40));
+        metrics.decided(Duration::from_millis(1));
+        metrics.preempted(Some(3));
+        metrics.incoming.insert(("PodAdd", "active"), 8);
+        metrics.unschedulable.insert(("NodeResourcesFit", "default-scheduler".into()), 3);
+        let text = text(&metrics);
+        assert_eq!(text, include_str!("testdata/metrics.txt"));
     }
 }

@@ -6,6 +6,7 @@ mod changes;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component_base::tasks;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;

@@ -362,8 +362,6 @@ fn decode(what: &str, text: &str) -> Result<Vec<u8>> {
 
 /// Writes a file as upstream does: private, keys sorted, what must be there is there.
 pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
     let mut config = config.clone();
     for (key, default) in [
         ("apiVersion", json!("v1")),
@@ -385,11 +383,7 @@ pub(crate) fn write(path: &Path, config: &Value) -> Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder)?;
     }
-    // Next to the file and then renamed, so that a reader never sees half of it.
-    let new = path.with_extension("knarr-new");
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(crate::output::yaml::text(&config).as_bytes())?;
-    std::fs::rename(&new, path)?;
+    component_base::files::write_whole(path, crate::output::yaml::text(&config), 0o600)?;
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 
 pub mod cel;
 pub mod codec;
+pub mod duration;
 pub mod field;
 pub mod jsonpath;
 pub mod kind;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::ListParams;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use machinery::duration::written;
 use machinery::quantity::Quantity;
 use machinery::status::{GroupResource, Status};
 use percent_encoding::percent_decode_str;
@@ -232,7 +233,7 @@ fn object(kind: &str, of: &ObjectMeta, usage: &Usage, content: Value) -> Value {
     }
     let mut object = json!({
         "kind": kind, "apiVersion": API_VERSION, "metadata": metadata,
-        "timestamp": stamp(usage.at), "window": duration(usage.window_millis),
+        "timestamp": stamp(usage.at), "window": written(SignedDuration::from_millis(usage.window_millis)),
     });
     for (field, value) in content.as_object().into_iter().flatten() {
         object[field] = value.clone();
@@ -251,17 +252,6 @@ fn used(usage: &Usage) -> Value {
 fn stamp(millis: i64) -> String {
     let time = Timestamp::from_millisecond(millis).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
-
-/// As Go writes it.
-fn duration(millis: i64) -> String {
-    let (minutes, millis) = (millis / 60_000, millis % 60_000);
-    let mut seconds = format!("{}.{:03}", millis / 1000, millis % 1000);
-    seconds.truncate(seconds.trim_end_matches('0').trim_end_matches('.').len());
-    match minutes {
-        0 => format!("{seconds}s"),
-        minutes => format!("{minutes}m{seconds}s"),
-    }
 }
 
 fn listed<K: Clone>(

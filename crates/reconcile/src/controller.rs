@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::cache::{Cache, Kind};
-use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::events::Recorder;
 use crate::key::Key;
 use crate::plan::Plan;
 use crate::queue::Queue;
 use crate::{Error, Shutdown};
+use component_base::Clock;
 
 /// One controller. `S` is the component's configuration, which every controller of it can read.
 pub struct Controller<S: 'static> {

@@ -7,12 +7,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::FutureExt;
 use futures::future::join_all;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::controller::{Context, Controller, Memory, Work};
 use crate::events::Recorder;
@@ -20,6 +20,7 @@ use crate::key::Key;
 use crate::plan::{Plan, Write};
 use crate::queue::{Backoff, Queue};
 use crate::{Error, Shutdown};
+use component_base::Clock;
 
 /// What becomes of a key after the work on it.
 #[derive(Debug, PartialEq, Eq)]

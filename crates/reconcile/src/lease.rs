@@ -9,6 +9,7 @@ mod tests;
 use std::future::Future;
 use std::time::Duration;
 
+use component_base::tasks;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};

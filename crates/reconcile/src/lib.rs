@@ -4,7 +4,6 @@
 //! takes one key at a time, does the plan's writes, waits until the cache has seen them, and comes back when told.
 
 mod cache;
-mod clock;
 mod cluster;
 mod controller;
 mod discovery;
@@ -20,8 +19,8 @@ mod watch;
 mod nulls;
 
 pub use cache::{Cache, Caches, Kind};
-pub use clock::Clock;
 pub use cluster::{Cluster, Connect, Identity};
+pub use component_base::Clock;
 pub use controller::{Context, Controller, On, Rule, Wake, Work};
 pub use discovery::{Discovered, Resource, discover};
 pub use driver::{Next, perform, run, run_with, work};
@@ -32,7 +31,7 @@ pub use stream::{Seen, Watching};
 pub use watch::Watched;
 
 /// Says when to stop.
-pub type Shutdown = tokio_util::sync::CancellationToken;
+pub use component_base::Shutdown;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

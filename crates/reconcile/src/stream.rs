@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use component_base::tasks;
 use futures::Stream;
 use kube::{Client, Resource};
 use parking_lot::Mutex;

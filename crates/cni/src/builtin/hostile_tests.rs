@@ -3,6 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use component_base::tasks;
 use linux::netns::Namespace;
 
 use super::tests::{Machine, Pod, call, serve, tool};

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;

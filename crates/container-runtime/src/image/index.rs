@@ -1,12 +1,11 @@
 //! The index of images: which there are, what they are called, which layers they have. Pure but for reading and writing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use component_base::files::write_durably;
 use serde::{Deserialize, Serialize};
 
 use super::error::{ImageError, disk};
@@ -69,15 +68,9 @@ impl Index {
 
     /// The old index or the new one, whenever the machine stops.
     pub fn write(&self, root: &Path) -> Result<(), ImageError> {
-        let (path, next) = (root.join(FILE), root.join("index.json.new"));
-        let write = || -> std::io::Result<()> {
-            let mut file = linux::file::create(&next, 0o600)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_all()?;
-            std::fs::rename(&next, &path)?;
-            File::open(root)?.sync_all()
-        };
-        write().map_err(disk("write", &path))
+        let path = root.join(FILE);
+        let text = serde_json::to_vec(self).map_err(std::io::Error::from);
+        text.and_then(|text| write_durably(&path, text, 0o600)).map_err(disk("write", &path))
     }
 
     /// By id, by the beginning of an id, by a name with tag or digest, or by a short name.

@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use component_base::files::write_whole;
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
@@ -365,9 +366,7 @@ impl Store {
                 std::os::unix::fs::chown(&upper, Some(metadata.uid()), Some(metadata.gid()))?;
                 std::fs::set_permissions(&upper, metadata.permissions())?;
             }
-            let staged = path.join("snapshot.json.new");
-            linux::file::write(&staged, serde_json::to_vec(record)?, 0o600)?;
-            std::fs::rename(staged, path.join("snapshot.json"))
+            write_whole(&path.join("snapshot.json"), serde_json::to_vec(record)?, 0o600)
         };
         create().map_err(disk("create", path))
     }

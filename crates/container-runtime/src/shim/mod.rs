@@ -81,10 +81,7 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> io::Resu
 
 /// Whole or not at all, whenever this process is killed. Not forced to disk: after a power loss nothing runs any more.
 pub(crate) fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
-    linux::file::write(Path::new(&temporary), serde_json::to_vec(value)?, 0o600)?;
-    std::fs::rename(&temporary, path)
+    component_base::files::write_whole(path, serde_json::to_vec(value)?, 0o600)
 }
 
 pub(crate) fn now() -> i64 {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
+use component_base::tasks;
 use futures::stream::{BoxStream, StreamExt, unfold};
 use tokio::sync::mpsc;
 

@@ -8,6 +8,7 @@ mod sample;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use component_base::tasks;
 use jiff::Timestamp;
 use machinery::status::Status;
 use parking_lot::Mutex;

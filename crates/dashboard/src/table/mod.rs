@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use machinery::status::Status;
 use parking_lot::Mutex;
 use tokio::sync::watch;

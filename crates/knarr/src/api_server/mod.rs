@@ -105,7 +105,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let credentials = flags.credentials.clone();
     let given = Given::new(move || credentials.read().map_err(|error| format!("{error:#}")));
     let shutdown = Shutdown::new();
-    crate::alone::cancel_on_signal(&shutdown)?;
+    component_base::shutdown::cancel_on_signal(&shutdown)?;
     let store = tokio::select! {
         store = connect(&flags) => store?,
         () = shutdown.cancelled() => return Ok(()),

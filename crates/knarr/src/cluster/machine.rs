@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use component_base::tasks;
 use linux::process::Fork;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use serde::{Deserialize, Serialize};

@@ -16,6 +16,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use component_base::shutdown::Signals;
 use rustix::fs::FlockOperation;
 
 use self::machines::Machine;
@@ -200,11 +201,10 @@ async fn bring_up(cluster: &mut Cluster, lock: File) -> anyhow::Result<()> {
 
 /// Whoever presses Ctrl-C wants nothing left behind.
 async fn interruptible(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut signals = Signals::listen()?;
     tokio::select! {
         done = work => done,
-        _ = tokio::signal::ctrl_c() => bail!("interrupted"),
-        _ = terminate.recv() => bail!("interrupted"),
+        () = signals.received() => bail!("interrupted"),
     }
 }
 

@@ -140,10 +140,9 @@ impl Cluster {
     /// Whole or not at all.
     pub fn save(&self) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.folder).with_context(|| format!("create {}", self.folder.display()))?;
-        let (file, temporary) = (self.folder.join(FILE), self.folder.join("cluster.json.new"));
-        std::fs::write(&temporary, serde_json::to_vec_pretty(self)?)
-            .and_then(|()| std::fs::rename(&temporary, &file))
-            .with_context(|| format!("write {}", file.display()))
+        let file = self.folder.join(FILE);
+        let text = serde_json::to_vec_pretty(self)?;
+        component_base::files::write_durably(&file, text, 0o644).with_context(|| format!("write {}", file.display()))
     }
 
     /// A node that is not there yet, with the first number that is free.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use component_base::tasks;
 use dashboard::{Access, Connection, Credential, Dashboard, User};
 use http_body_util::BodyExt;
 use hyper::service::service_fn;

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use component_base::tasks;
 use reconcile::Shutdown;
 
 use self::members::Place;

@@ -1,7 +1,5 @@
 //! Where things are put, below the root of a file system.
 
-use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -74,19 +72,7 @@ impl Place {
         let write = || {
             let folder = path.parent().unwrap_or(Path::new("/"));
             std::fs::create_dir_all(folder)?;
-            let mut name = path.file_name().unwrap_or_default().to_owned();
-            name.push(".new");
-            let temporary = folder.join(name);
-            match std::fs::remove_file(&temporary) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let mut file = std::fs::File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
-            file.write_all(bytes)?;
-            // The mask of whoever calls does not decide.
-            file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, path)
+            component_base::files::write_durably(path, bytes, mode)
         };
         write().with_context(|| format!("write {}", path.display()))
     }

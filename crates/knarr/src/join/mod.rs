@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use component_base::tasks;
 use jiff::Timestamp;
 use kube_apiserver::pki::Pair;
 

@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use arc_swap::ArcSwap;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use component_base::tasks;
 use jiff::Timestamp;
 use kube_apiserver::pki::{Pair, write_private_file};
 use reconcile::Shutdown;

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
+use component_base::tasks;
 use reconcile::{Caches, Cluster, Shutdown};
 use serde_json::{Map, Value, json};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use component_base::tasks;
 use jiff::Timestamp;
 use kube_apiserver::pki::{Pair, ServingCertificate};
 use kubelet::node::addresses::Addresses;

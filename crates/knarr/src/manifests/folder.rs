@@ -1,13 +1,10 @@
 //! The folder itself: which files it holds, and when something there changes.
 
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use component_base::inotify::{Watcher, What};
 use serde_json::Value;
-use tokio::io::unix::AsyncFd;
 
 use super::plan::{self, Reference};
 use super::{digest, read};
@@ -79,14 +76,11 @@ fn text(path: &Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// The kernel tells when something changes; nothing polls.
-pub struct Watch(AsyncFd<OwnedFd>);
+pub struct Watch(Watcher);
 
 impl Watch {
     pub fn open() -> std::io::Result<Watch> {
-        // The newer way to make one is unsafe for the sake of types that may close their descriptor; an owned one does not.
-        #[allow(deprecated)]
-        let changes = AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?;
-        Ok(Watch(changes))
+        Ok(Watch(Watcher::new()?))
     }
 
     /// The folder and those below it; those that are watched already stay so.
@@ -97,17 +91,15 @@ impl Watch {
     }
 
     fn add_below(&self, folder: &Path, depth: usize) -> std::io::Result<()> {
-        let flags = WatchFlags::CLOSE_WRITE
-            | WatchFlags::CREATE
-            | WatchFlags::DELETE
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::MOVED_TO
-            | WatchFlags::DELETE_SELF
-            | WatchFlags::MOVE_SELF;
-        match inotify::add_watch(&self.0, folder, flags) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(()),
-            Err(error) => return Err(error.into()),
+        let what = What::CLOSE_WRITE
+            | What::CREATE
+            | What::DELETE
+            | What::MOVED_FROM
+            | What::MOVED_TO
+            | What::DELETE_SELF
+            | What::MOVE_SELF;
+        if !self.0.add_if_there(folder, what)? {
+            return Ok(());
         }
         if depth == DEPTH_MAX {
             return Ok(());
@@ -120,25 +112,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Until something happened; takes all that waits, since one reading serves it.
     pub async fn changed(&mut self) -> std::io::Result<()> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-            let mut reader = inotify::Reader::new(self.0.get_ref(), &mut buffer);
-            let mut some = false;
-            loop {
-                match reader.next() {
-                    Ok(_) => some = true,
-                    Err(rustix::io::Errno::AGAIN) => break ready.clear_ready(),
-                    Err(rustix::io::Errno::INTR) => {}
-                    Err(error) => return Err(error.into()),
-                }
-            }
-            if some {
-                return Ok(());
-            }
-        }
+        self.0.changed().await
     }
 }
 

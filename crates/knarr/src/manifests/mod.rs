@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use component_base::tasks;
 use reconcile::Shutdown;
 use reconcile::events::{EventType, Recorder};
 use sha2::{Digest, Sha256};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use component_base::tasks;
 use http::header::{HOST, HeaderName, HeaderValue, SEC_WEBSOCKET_PROTOCOL};
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
@@ -16,9 +17,9 @@ use serde_json::Value;
 
 use super::Remote;
 use crate::authn::User;
+use crate::outgoing::dial;
+use crate::outgoing::relay::Outgoing;
 use crate::pki::{Credentials, Error};
-use crate::subresources::kubelet::dial;
-use crate::subresources::kubelet::relay::Outgoing;
 
 /// How this server proves that it may speak for others, if it can.
 pub struct Identity(Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>);

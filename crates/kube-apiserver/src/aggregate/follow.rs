@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use component_base::tasks;
 use futures::StreamExt;
 use http::Request;
 use http::header::{ACCEPT, HeaderValue};
@@ -22,8 +23,8 @@ use super::{GROUP, Handler, PLURAL, Remote, Route, Way, connect, describe};
 use crate::app::App;
 use crate::authn::User;
 use crate::call::Call;
+use crate::outgoing::relay;
 use crate::resources::decode_stored;
-use crate::subresources::kubelet::relay;
 use crate::verbs::delete;
 use crate::write::{self, Owner, Part, Update};
 

@@ -8,8 +8,9 @@ use super::{Remote, Route, Way, connect};
 use crate::app::App;
 use crate::authn::User;
 use crate::body::Body;
+use crate::outgoing::relay;
 use crate::respond::{self, Reply};
-use crate::subresources::kubelet::{Caller, relay};
+use crate::subresources::kubelet::Caller;
 
 /// Answers what a foreign server answers. `headers` are the client's.
 pub async fn pass(app: &App, route: &Route, user: &User, headers: &HeaderMap, caller: Caller) -> Result<Reply, Status> {
@@ -63,7 +64,7 @@ async fn there(
         }
         return match connect::send(remote, request).await {
             Ok(response) if redirects(&response) => Ok(redirected()),
-            Ok(response) => relay::joined(caller, response, running),
+            Ok(response) => relay::joined(caller.upgrade, response, running),
             Err(error) => Ok(unreachable(app, route, &error)),
         };
     }

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use component_base::tasks;
 use machinery::status::Status;
 use serde_json::{Value, json};
 use store::{Change, Expect, Written};

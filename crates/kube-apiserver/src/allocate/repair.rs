@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use jiff::Timestamp;
 use machinery::object::Meta;
 use machinery::status::Status;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use component_base::tasks;
 use http::Request;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http_body_util::{BodyExt, Full};
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Batch;
 use super::kubeconfig::Place;
-use crate::subresources::kubelet::dial::{self, Connection};
+use crate::outgoing::dial::{self, Connection};
 
 /// Events that wait to be sent, as upstream; more are lost.
 const WAITING_MAX: usize = 10_000;

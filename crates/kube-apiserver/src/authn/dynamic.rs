@@ -112,8 +112,8 @@ impl Dynamic {
         Applied::Yes
     }
 
-    pub fn render(&self, out: &mut String, server: &str) {
-        self.metrics.render(out, server);
-        self.reloads.render(out, "authentication", server);
+    pub fn render(&self, page: &mut component_base::metrics::Page, server: &str) {
+        self.metrics.render(page, server);
+        self.reloads.render(page, "authentication", server);
     }
 }

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use machinery::cel::{Answer, Program};
+use machinery::duration;
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;
 use serde_json::{Value, json};
 
 use super::Mode;
 use super::webhook::{Conditions, FailurePolicy, Settings, Version};
-use crate::configuration::{Document, Error, Shape, duration, go_duration};
+use crate::configuration::{Document, Error, Shape};
 
 const TIMEOUT_MAX: Duration = Duration::from_secs(30);
 const CONDITIONS_MAX: usize = 64;
@@ -177,16 +178,16 @@ fn time(at: &Node, default: Option<Duration>, most: Option<Duration>, errors: &m
     let found = match (text, default) {
         ("", Some(default)) => Some(default),
         ("", None) => Some(Duration::ZERO),
-        (text, _) => duration(text),
+        (text, _) => duration::parse_positive(text).ok(),
     };
     let bound = match most {
-        Some(most) => format!("must be > 0s and <= {}", go_duration(most)),
+        Some(most) => format!("must be > 0s and <= {}", duration::written_positive(most)),
         None => "must be > 0s".to_owned(),
     };
     match found {
         Some(Duration::ZERO) => errors.required(at, ""),
         Some(time) if most.is_some_and(|most| time > most) => {
-            errors.invalid_value(&at.path, &Value::from(go_duration(time)), bound);
+            errors.invalid_value(&at.path, &Value::from(duration::written_positive(time)), bound);
         }
         Some(time) => return Some(time),
         None => errors.invalid(at, bound),

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use component_base::metrics::{Metric, Page};
 use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use tokio_util::sync::CancellationToken;
-
-use crate::metrics::render::{head, line};
 
 /// How often the file is looked at. Upstream is told by the kernel and looks once a minute beside; a look a second costs
 /// nothing, and works on every file system and for links that are replaced.
@@ -116,36 +115,37 @@ impl Reloads {
     }
 
     /// `what` is `authentication` or `authorization`, `server` the hash of this server's identity.
-    pub fn render(&self, out: &mut String, what: &str, server: &str) {
+    pub fn render(&self, page: &mut Page, what: &str, server: &str) {
         let config = self.hash.lock().clone();
         if config.is_empty() {
             return;
         }
+        let server = ("apiserver_id_hash", server);
+        let counted = [("failure", &self.failed, &self.last_failure), ("success", &self.succeeded, &self.last_success)];
+        let some = || counted.iter().filter(|(_, count, _)| count.load(Ordering::Relaxed) > 0);
         let name = format!("apiserver_{what}_config_controller_automatic_reloads_total");
         let help = format!(
             "Total number of automatic reloads of {what} configuration split by status and apiserver identity."
         );
-        head(out, &name, "counter", &help);
-        let counted = [("failure", &self.failed, &self.last_failure), ("success", &self.succeeded, &self.last_success)];
-        let labels = |status: &str| format!("apiserver_id_hash=\"{server}\",status=\"{status}\"");
-        let some = || counted.iter().filter(|(_, count, _)| count.load(Ordering::Relaxed) > 0);
+        let metric = Metric::counter(&name, &help);
+        let mut family = page.family(&metric);
         for (status, count, _) in some() {
-            line(out, &name, &labels(status), count.load(Ordering::Relaxed));
+            family.sample(&[server, ("status", status)], count.load(Ordering::Relaxed));
         }
         let name = format!("apiserver_{what}_config_controller_automatic_reload_last_timestamp_seconds");
         let help = format!(
             "Timestamp of the last automatic reload of {what} configuration split by status and apiserver identity."
         );
-        head(out, &name, "gauge", &help);
+        let metric = Metric::gauge(&name, &help);
+        let mut family = page.family(&metric);
         for (status, _, at) in some() {
-            line(out, &name, &labels(status), at.load(Ordering::Relaxed));
+            family.sample(&[server, ("status", status)], at.load(Ordering::Relaxed));
         }
         let name = format!("apiserver_{what}_config_controller_last_config_info");
         let help = format!(
             "Information about the last applied {what} configuration with hash as label, split by apiserver identity."
         );
-        head(out, &name, "gauge", &help);
-        line(out, &name, &format!("apiserver_id_hash=\"{server}\",hash=\"{config}\""), 1);
+        page.family(&Metric::gauge(&name, &help)).sample(&[server, ("hash", &config)], 1);
     }
 }
 

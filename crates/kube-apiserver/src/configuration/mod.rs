@@ -1,7 +1,6 @@
 //! Configuration files of the server: read strictly, so that every mistake is told with its line and field.
 //! What a kind of file holds and which values are good is its owner's business (`authn/oidc`, `authz/structured`).
 
-mod duration;
 mod follow;
 mod shape;
 
@@ -12,7 +11,6 @@ use machinery::codec;
 use machinery::field::Errors;
 use serde_json::Value;
 
-pub use duration::{duration, go_duration};
 pub use follow::{Applied, Follow, Reloads, follow, hash};
 pub use shape::Shape;
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::StreamExt;
 use machinery::object::Meta;
 use machinery::status::Status;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use component_base::tasks;
 use futures::StreamExt;
 use machinery::object::Meta;
 use machinery::status::Status;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::Value;

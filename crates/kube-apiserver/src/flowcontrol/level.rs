@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;

@@ -1,6 +1,5 @@
 //! `/metrics`, with upstream's names. Counting costs one short lock per request.
 
-pub(crate) mod durations;
 mod identity;
 pub(crate) mod render;
 
@@ -9,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use component_base::metrics::{Bounds, Histogram};
 use parking_lot::Mutex;
 
 use crate::target::Target;
 
 /// Upstream's buckets of request durations, in seconds.
-const BUCKETS: &[f64] = &[
+const SECONDS: Bounds = &[
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
     45.0, 60.0,
 ];
@@ -45,23 +45,6 @@ struct Labels<T> {
     resource: T,
     subresource: T,
     scope: &'static str,
-}
-
-#[derive(Default)]
-struct Histogram {
-    buckets: [u64; BUCKETS.len()],
-    count: u64,
-    sum: f64,
-}
-
-impl Histogram {
-    fn add(&mut self, seconds: f64) {
-        self.count += 1;
-        self.sum += seconds;
-        if let Some(bucket) = BUCKETS.iter().position(|bound| seconds <= *bound) {
-            self.buckets[bucket] += 1;
-        }
-    }
 }
 
 /// Counted while it lives.
@@ -101,13 +84,13 @@ impl Metrics {
             Ok(index) => index,
             Err(index) => {
                 let labels = labels.owned();
-                all.insert(index, Requests { labels, durations: Histogram::default(), ended: Vec::new() });
+                all.insert(index, Requests { labels, durations: Histogram::new(SECONDS), ended: Vec::new() });
                 index
             }
         };
         let requests = &mut all[index];
         if target.verb != "watch" {
-            requests.durations.add(took.as_secs_f64());
+            requests.durations.observe_time(took);
         }
         match requests.ended.iter_mut().find(|(how, _)| *how == (code, dry_run)) {
             Some((_, count)) => *count += 1,
@@ -145,11 +128,17 @@ impl Labels<String> {
         Labels { verb, group, version, resource, subresource, scope }
     }
 
-    fn render(&self) -> String {
+    fn written(&self) -> [(&str, &str); 7] {
         let Labels { verb, group, version, resource, subresource, scope } = self;
-        format!(
-            "component=\"apiserver\",group=\"{group}\",resource=\"{resource}\",scope=\"{scope}\",subresource=\"{subresource}\",verb=\"{verb}\",version=\"{version}\""
-        )
+        [
+            ("component", "apiserver"),
+            ("group", group),
+            ("resource", resource),
+            ("scope", scope),
+            ("subresource", subresource),
+            ("verb", verb),
+            ("version", version),
+        ]
     }
 }
 

@@ -1,11 +1,15 @@
-//! Requests to others whose address an operator gave in a file or flag: webhooks for identity and permission, providers of
-//! OpenID Connect. One request, one answer of bounded size, within a time; connections are kept for the next.
+//! HTTP to others: webhooks, audit, foreign API servers, providers of OpenID Connect. `dial.rs` connects, `relay.rs` carries what
+//! is passed on, and this file asks those whose address an operator gave in a file or flag: one request, one answer of bounded
+//! size, within a time; connections are kept for the next.
 
+pub(crate) mod dial;
+pub(crate) mod relay;
 mod bounded;
 
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use component_base::tasks;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -15,7 +19,8 @@ use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 
 use crate::audit::kubeconfig::Place;
-use crate::subresources::kubelet::dial::{self, Connection};
+
+use dial::Connection;
 
 pub use bounded::Bounded;
 

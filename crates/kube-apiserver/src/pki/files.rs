@@ -1,8 +1,8 @@
 //! Reading and writing the files of the folder: whole or not at all, and keys for their owner's eyes only.
 
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 use super::Error;
@@ -32,23 +32,7 @@ pub(super) fn write_public(path: &Path, text: &str) -> Result<(), Error> {
 
 /// A crash leaves the old file or the new one: the text is on disk before the name points to it.
 pub fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    let temporary = Path::new(&temporary);
-    let put = || {
-        // A leftover of a crash may have any mode; the mode of a new file is certain.
-        match fs::remove_file(temporary) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(temporary, path)?;
-        let parent = path.parent().unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()
-    };
-    put().map_err(file_error("write", path))
+    component_base::files::write_durably(path, text, mode).map_err(file_error("write", path))
 }
 
 fn file_error(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {

@@ -12,7 +12,7 @@ use rustls::pki_types::ServerName;
 use tokio::time::Instant;
 
 use super::Hook;
-use crate::subresources::kubelet::dial;
+use crate::outgoing::dial;
 
 /// Kept to one place; more are closed when their answer has been read.
 const IDLE_PER_PLACE_MAX: usize = 16;

@@ -122,29 +122,12 @@ fn macro_of(text: &str) -> Result<When, ScheduleError> {
         "@hourly" => "0 * * * *",
         _ => {
             let delay = text.strip_prefix("@every ").ok_or_else(|| ScheduleError::Descriptor(text.into()))?;
-            let seconds = go_duration(delay.trim()).ok_or_else(|| ScheduleError::Duration(text.into()))?;
+            let seconds =
+                machinery::duration::parse(delay.trim()).map_err(|_| ScheduleError::Duration(text.into()))?.as_secs();
             return Ok(When::Every(SignedDuration::from_secs(seconds.max(1))));
         }
     };
     Ok(When::Fields(Box::new(Fields::parse(fields)?)))
-}
-
-/// Whole seconds of a duration such as `1h30m` or `90.5s`.
-fn go_duration(text: &str) -> Option<i64> {
-    const UNITS: &[(&str, f64)] =
-        &[("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let mut rest = text;
-    let mut total = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        let unit_end =
-            rest[digits..].find(|c: char| c.is_ascii_digit() || c == '.').map_or(rest.len(), |at| digits + at);
-        let unit = &rest[digits..unit_end];
-        total += number * UNITS.iter().find(|(name, _)| *name == unit)?.1;
-        rest = &rest[unit_end..];
-    }
-    (!text.is_empty()).then_some(total as i64)
 }
 
 impl Fields {

@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

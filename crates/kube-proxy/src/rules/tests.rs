@@ -305,7 +305,7 @@ fn internal_traffic_policy_local() {
          outside -> 192.0.2.1:30084: dropped",
     );
     let outcome = read("service far ip=10.43.0.2 internal-policy=Local\nendpoint 10.42.2.3 node=n2").outcome(0);
-    assert!(outcome.lacks_internal_local && !outcome.lacks_external_local);
+    assert_eq!((outcome.lacks_internal_local, outcome.lacks_external_local), ([Family::V4].into(), [].into()));
 }
 
 #[test]

@@ -191,9 +191,7 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         linux::file::make_private_folder(folder)?;
     }
-    let unfinished = path.with_extension("tmp");
-    linux::file::write(&unfinished, content, 0o600)?;
-    std::fs::rename(&unfinished, path)
+    component_base::files::write_whole(path, content, 0o600)
 }
 
 #[cfg(test)]

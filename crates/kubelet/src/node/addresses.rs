@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use ipnet::IpNet;
 use reconcile::Shutdown;
 use tokio::sync::watch;

@@ -26,6 +26,7 @@ pub(crate) use status::about;
 
 use std::sync::Arc;
 
+use component_base::tasks;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use reconcile::Watching;

@@ -1,16 +1,14 @@
 //! Static pods: manifests in a folder, read again whenever the kernel says that something there has changed.
 
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::inotify::{Watcher, What};
+use component_base::tasks;
 use k8s_openapi::api::core::v1::Pod;
 use reconcile::{Clock, Shutdown};
-use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
-use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -50,9 +48,7 @@ impl StaticPods {
 }
 
 async fn follow(path: &Path, node: &str, clock: &Clock, pods: &watch::Sender<Vec<Arc<Pod>>>) -> std::io::Result<()> {
-    // The newer way to make one is unsafe for the sake of types that may close their descriptor; an owned one does not.
-    #[allow(deprecated)]
-    let changes = AsyncFd::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?)?;
+    let changes = Watcher::new()?;
     loop {
         // Watching comes before reading, so that no change falls between the two.
         add_watches(&changes, path)?;
@@ -63,60 +59,30 @@ async fn follow(path: &Path, node: &str, clock: &Clock, pods: &watch::Sender<Vec
             *old = read;
             changed
         });
-        changed(&changes).await?;
+        changes.changed().await?;
         tokio::time::sleep(SETTLE).await;
     }
 }
 
 /// The path itself, and the folder above it: the path may be a file, or a folder that is yet to be made.
-fn add_watches(changes: &AsyncFd<OwnedFd>, path: &Path) -> std::io::Result<()> {
-    let content = WatchFlags::CLOSE_WRITE
-        | WatchFlags::CREATE
-        | WatchFlags::DELETE
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::MOVED_TO
-        | WatchFlags::ATTRIB
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF;
-    match inotify::add_watch(changes.get_ref(), path, content) {
-        Ok(_) | Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let above = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF;
-    let mut parent = path.parent();
-    while let Some(folder) = parent {
-        match inotify::add_watch(
-            changes.get_ref(),
-            if folder == Path::new("") { Path::new(".") } else { folder },
-            above,
-        ) {
-            Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::NOENT) => parent = folder.parent(),
-            Err(error) => return Err(error.into()),
+fn add_watches(changes: &Watcher, path: &Path) -> std::io::Result<()> {
+    let content = What::CLOSE_WRITE
+        | What::CREATE
+        | What::DELETE
+        | What::MOVED_FROM
+        | What::MOVED_TO
+        | What::ATTRIB
+        | What::DELETE_SELF
+        | What::MOVE_SELF;
+    changes.add_if_there(path, content)?;
+    let above = What::CREATE | What::MOVED_TO | What::DELETE_SELF;
+    for folder in path.ancestors().skip(1) {
+        let folder = if folder == Path::new("") { Path::new(".") } else { folder };
+        if changes.add_if_there(folder, above)? {
+            break;
         }
     }
     Ok(())
-}
-
-/// Until something happened; takes all that waits, since one reading serves it.
-async fn changed(changes: &AsyncFd<OwnedFd>) -> std::io::Result<()> {
-    loop {
-        let mut ready = changes.readable().await?;
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut reader = inotify::Reader::new(changes.get_ref(), &mut buffer);
-        let mut some = false;
-        loop {
-            match reader.next() {
-                Ok(_) => some = true,
-                Err(rustix::io::Errno::AGAIN) => break ready.clear_ready(),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if some {
-            return Ok(());
-        }
-    }
 }
 
 /// Every manifest that can be read. A pod that is known already stays the object it was, with the time it was first seen.

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use parking_lot::Mutex;

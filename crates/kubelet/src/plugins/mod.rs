@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::inotify::Watcher;
+use component_base::tasks;
 use csi::Registration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::drivers::{Drivers, Registrant};
 use crate::node::Seen;
-use folder::Changes;
 use sockets::Identity;
 
 /// The folder's name below the kubelet's root.
@@ -46,14 +47,14 @@ pub async fn run(root: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen>
 }
 
 async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen>) -> std::io::Result<()> {
-    let changes = Changes::new()?;
+    let changes = Watcher::new()?;
     let mut known: BTreeMap<PathBuf, Known> = BTreeMap::new();
     let mut tasks = tokio::task::JoinSet::new();
     let mut number = 0;
     loop {
         let path = folder.to_owned();
         // Watching comes before reading, so that no change falls between the two.
-        let found = sockets::find(&path, |folder| changes.watch(folder));
+        let found = sockets::find(&path, |folder| folder::watch(&changes, folder));
         known.retain(|socket, entry| {
             let stays = found.get(socket) == Some(&entry.identity);
             if !stays {
@@ -77,7 +78,7 @@ async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen
                 tracing::error!(%error, "registration of a plugin failed");
             }
         }
-        changes.next().await?;
+        changes.changed().await?;
         tokio::time::sleep(SETTLE).await;
     }
 }

@@ -46,16 +46,6 @@ impl Backoffs {
     }
 }
 
-/// As Go writes a duration of whole seconds: `10s`, `1m20s`, `5m0s`.
-pub fn go_duration(duration: SignedDuration) -> String {
-    let seconds = duration.as_secs();
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}s"),
-        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
-        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,11 +70,5 @@ mod tests {
         assert!(backoffs.wait("c", at(132 + 601), at(132 + 601)).is_none(), "ten minutes of running are forgiven");
         backoffs.next("c", at(133 + 601), at(133 + 601));
         assert_eq!(backoffs.wait("c", at(740), at(740)).map(|(_, wait)| wait), Some(INITIAL));
-    }
-
-    #[test]
-    fn durations_as_go_writes_them() {
-        let text = [10, 80, 300, 3700].map(|seconds| go_duration(SignedDuration::from_secs(seconds)));
-        assert_eq!(text, ["10s", "1m20s", "5m0s", "1h1m40s"]);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use cri::v1;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};

@@ -24,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use component_base::tasks;
 use futures::future::BoxFuture;
 use reconcile::Shutdown;
 use serde_json::{Value, json};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use component_base::tasks;
 use http::StatusCode;
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;

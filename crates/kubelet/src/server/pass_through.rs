@@ -2,6 +2,7 @@
 //! upgrade bytes go both ways untouched.
 
 use bytes::Bytes;
+use component_base::tasks;
 use http::request::Parts;
 use http::{HeaderValue, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use component_base::tasks;
 use cri::streams::{Reader, TerminalSize, Writer};
 use cri::{Attached, Session};
 use serde_json::json;

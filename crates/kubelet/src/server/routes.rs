@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use component_helpers::slis::Slis;
+use component_base::metrics::Slis;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use component_base::tasks;
 use cri::{Attached, Session, Streaming, v1};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};

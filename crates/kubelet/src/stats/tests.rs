@@ -149,3 +149,66 @@ async fn a_runtime_that_fails_is_said() {
     *fixture.runtime.stats_fail.lock() = true;
     assert!(Stats::default().summary(&fixture.kubelet, &Pods::default()).await.is_err());
 }
+
+fn counted(time: &str) -> Summary {
+    let cpu = || CpuStats { time: time.into(), usage_core_nano_seconds: Some(2_500_000_000), ..Default::default() };
+    let memory = || MemoryStats {
+        time: time.into(),
+        usage_bytes: Some(6000),
+        working_set_bytes: Some(5000),
+        rss_bytes: Some(4000),
+        page_faults: Some(30),
+        major_page_faults: Some(2),
+        ..Default::default()
+    };
+    let swap = || SwapStats { time: time.into(), swap_usage_bytes: Some(70), ..Default::default() };
+    let container = ContainerStats {
+        name: "c".into(),
+        id: "id1".into(),
+        image: "web:1".into(),
+        start_time: "2027-01-15T08:00:00.5Z".into(),
+        cpu: cpu(),
+        memory: memory(),
+        swap: swap(),
+        rootfs: FsStats { capacity_bytes: Some(900), used_bytes: Some(800), inodes: Some(9), ..Default::default() },
+        ..Default::default()
+    };
+    let unknown = ContainerStats { name: "quo\"ted".into(), id: "id2".into(), ..Default::default() };
+    let interface = InterfaceStats { name: "eth0".into(), rx_bytes: 11, rx_errors: 12, tx_bytes: 13, tx_errors: 14 };
+    let pod = PodStats {
+        pod_ref: PodReference { name: "p".into(), namespace: "a".into(), uid: "u1".into() },
+        containers: vec![container, unknown],
+        cpu: cpu(),
+        memory: memory(),
+        swap: swap(),
+        network: Some(NetworkStats { time: time.into(), interfaces: vec![interface], ..Default::default() }),
+        process_stats: Some(ProcessStats { count: 4 }),
+        ..Default::default()
+    };
+    let node = NodeStats { cpu: cpu(), memory: memory(), swap: swap(), ..Default::default() };
+    Summary { node, pods: vec![pod] }
+}
+
+/// Every family, with its help and type. The texts are compared as a whole, since dashboards and alerts read them.
+#[test]
+fn the_whole_texts_are_known() {
+    let summary = counted("2027-01-15T08:00:10Z");
+    let machine = Machine { cpus: 2, memory_bytes: 3, boot_id: "b".into(), ..Machine::default() };
+    let counters = metrics::Counters::default();
+    counters.evictions.lock().insert("memory.available".into(), 2);
+    let amount = crate::volumes::Amount { total: 10, used: 4, available: 6 };
+    let claims = [
+        ("a".to_owned(), "data".to_owned(), crate::volumes::Amounts { bytes: Some(amount), inodes: None }),
+        ("a".to_owned(), "more".to_owned(), crate::volumes::Amounts { bytes: Some(amount), inodes: Some(amount) }),
+    ];
+    let own = metrics::kubelet("n1", &[], &counters, &claims);
+    // What is measured of this process stands at the end.
+    let own = own.split_once("# HELP process_").unwrap().0;
+    let text = format!(
+        "{}---\n{}---\n{}---\n{own}",
+        metrics::resource(None),
+        metrics::resource(Some(&summary)),
+        metrics::cadvisor(&summary, &machine)
+    );
+    assert_eq!(text, include_str!("testdata/metrics.txt"));
+}

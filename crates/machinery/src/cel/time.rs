@@ -8,46 +8,7 @@ use super::value::Val;
 
 /// A duration as Go reads it: `1h30m`, `-1.5s`, `100ms`.
 pub fn duration(text: &str) -> Option<SignedDuration> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut nanos: i128 = 0;
-    while !rest.is_empty() {
-        let length = rest.find(|sign: char| !(sign.is_ascii_digit() || sign == '.'))?;
-        let (number, behind) = rest.split_at(length);
-        const UNITS: &[(&str, i128)] = &[
-            ("ns", 1),
-            ("us", 1_000),
-            ("µs", 1_000),
-            ("μs", 1_000),
-            ("ms", 1_000_000),
-            ("s", 1_000_000_000),
-            ("m", 60_000_000_000),
-            ("h", 3_600_000_000_000),
-        ];
-        let end = behind.find(|sign: char| sign.is_ascii_digit() || sign == '.').unwrap_or(behind.len());
-        let unit = UNITS.iter().find(|(name, _)| *name == &behind[..end])?.1;
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
-        }
-        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        nanos = nanos.checked_add(whole.checked_mul(unit)?)?;
-        if !fraction.is_empty() {
-            let digits = &fraction[..fraction.len().min(18)];
-            nanos += digits.parse::<i128>().ok()? * unit / 10_i128.checked_pow(digits.len() as u32)?;
-        }
-        rest = &behind[end..];
-    }
-    let nanos = i64::try_from(if negative { -nanos } else { nanos }).ok()?;
-    Some(SignedDuration::from_nanos(nanos))
+    crate::duration::parse(text).ok()
 }
 
 /// A duration as it is turned into text: seconds.

@@ -10,12 +10,13 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use component_base::tasks;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Client;
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
+use component_base::Clock;
 
 /// Events that wait to be written; upstream's broadcaster keeps as many.
 const WAITING_MAX: usize = 1000;

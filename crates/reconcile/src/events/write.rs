@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::correlate::{Correlator, Decision, EventKey};
-use crate::clock::Clock;
+use component_base::Clock;
 
 /// As upstream: twelve tries, ten seconds apart, so about two minutes of an API that is away are bridged.
 const TRIES_MAX: u32 = 12;

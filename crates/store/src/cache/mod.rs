@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use component_base::tasks;
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use component_base::files::sync_folder;
 use rustix::fs::FlockOperation;
 
 use crate::{Revision, StoreError};
@@ -75,7 +76,7 @@ pub(super) fn create_dir(dir: &Path) -> Result<(), StoreError> {
         std::fs::DirBuilder::new()
             .mode(0o700)
             .create(dir)
-            .and_then(|()| sync_dir(dir.parent().unwrap_or(dir)))
+            .and_then(|()| sync_folder(dir.parent().unwrap_or(dir)))
             .map_err(|error| failed("create", dir, &error))?;
     }
     Ok(())
@@ -98,7 +99,7 @@ pub(super) fn create_whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Resu
         fill(&mut file)?;
         file.sync_all()?;
         std::fs::rename(&unfinished, path)?;
-        sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+        sync_folder(path.parent().unwrap_or(Path::new(".")))?;
         Ok(file)
     })();
     if made.is_err() {
@@ -106,11 +107,6 @@ pub(super) fn create_whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Resu
         let _ = std::fs::remove_file(&unfinished);
     }
     made
-}
-
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir)?.sync_all()
 }
 
 pub(super) fn failed(step: &str, path: &Path, error: &io::Error) -> StoreError {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use component_base::tasks;
 use futures::stream::BoxStream;
 use tokio::task::JoinHandle;
 

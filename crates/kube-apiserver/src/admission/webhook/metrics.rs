@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use component_base::metrics::{Bounds, Histogram, Metric, Page};
 use parking_lot::Mutex;
 
-use crate::metrics::render::{head, line};
-
 /// Upstream's, in seconds.
-const BUCKETS: &[f64] = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
+const SECONDS: Bounds = &[0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 10.0, 25.0];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
@@ -36,14 +35,24 @@ pub struct Webhooks {
 /// The name of a webhook, how it is asked, and about which operation.
 type Labels = (String, Kind, &'static str);
 
-#[derive(Default)]
 struct Counted {
-    /// By whether the request was refused: buckets, count and sum.
-    durations: [([u64; BUCKETS.len()], u64, f64); 2],
+    /// By whether the request was refused.
+    durations: [Histogram; 2],
     /// By code and whether the request was refused.
     requests: BTreeMap<(u16, bool), u64>,
     rejections: BTreeMap<(&'static str, u16), u64>,
     open: u64,
+}
+
+impl Default for Counted {
+    fn default() -> Counted {
+        Counted {
+            durations: [Histogram::new(SECONDS), Histogram::new(SECONDS)],
+            requests: BTreeMap::new(),
+            rejections: BTreeMap::new(),
+            open: 0,
+        }
+    }
 }
 
 impl Webhooks {
@@ -57,13 +66,7 @@ impl Webhooks {
         };
         let mut all = self.counted.lock();
         let counted = all.entry((name.to_string(), kind, operation)).or_default();
-        let (buckets, count, sum) = &mut counted.durations[usize::from(rejected)];
-        let seconds = took.as_secs_f64();
-        if let Some(place) = BUCKETS.iter().position(|bound| seconds <= *bound) {
-            buckets[place] += 1;
-        }
-        *count += 1;
-        *sum += seconds;
+        counted.durations[usize::from(rejected)].observe_time(took);
         *counted.requests.entry((code, rejected)).or_default() += 1;
         if let Some(how) = rejection {
             *counted.rejections.entry(how).or_default() += 1;
@@ -71,74 +74,72 @@ impl Webhooks {
         counted.open += u64::from(matches!(outcome, Outcome::FailedOpen(_)));
     }
 
-    pub fn render(&self, out: &mut String) {
+    pub fn render(&self, page: &mut Page) {
         let all = self.counted.lock();
         if all.is_empty() {
             return;
         }
-        let labels = |(name, kind, operation): &Labels| {
-            (format!("name=\"{name}\",operation=\"{operation}\""), format!("type=\"{}\"", kind.name()))
-        };
-        let name = "apiserver_admission_webhook_admission_duration_seconds";
-        let help = "[STABLE] Admission webhook latency histogram in seconds, identified by name and broken out for \
-                    each operation and API resource and type (validate or admit).";
-        head(out, name, "histogram", help);
+        let labels = |(name, kind, operation): &Labels| (name.clone(), *operation, kind.name());
+        let mut family = page.family(&DURATIONS);
         for (key, counted) in all.iter() {
-            for (rejected, (buckets, count, total)) in [false, true].into_iter().zip(&counted.durations) {
-                if *count == 0 {
-                    continue;
-                }
-                let (first, last) = labels(key);
-                let labels = format!("{first},rejected=\"{rejected}\",{last}");
-                let mut sum = 0;
-                for (bound, found) in BUCKETS.iter().zip(buckets) {
-                    sum += found;
-                    line(out, &format!("{name}_bucket"), &format!("{labels},le=\"{bound}\""), sum);
-                }
-                line(out, &format!("{name}_bucket"), &format!("{labels},le=\"+Inf\""), count);
-                line(out, &format!("{name}_sum"), &labels, total);
-                line(out, &format!("{name}_count"), &labels, count);
+            let (name, operation, kind) = labels(key);
+            for (rejected, times) in ["false", "true"].iter().zip(&counted.durations).filter(|(_, it)| it.count() > 0) {
+                let labels = [("name", &*name), ("operation", operation), ("rejected", rejected), ("type", kind)];
+                family.histogram(&labels, times);
             }
         }
-        let name = "apiserver_admission_webhook_fail_open_count";
-        let help = "Admission webhook fail open count, identified by name and broken out for each admission type \
-                    (validating or admit).";
-        head(out, name, "counter", help);
         let mut open: BTreeMap<(&str, Kind), u64> = BTreeMap::new();
         for ((webhook, kind, _), counted) in all.iter().filter(|(_, counted)| counted.open > 0) {
             *open.entry((webhook, *kind)).or_default() += counted.open;
         }
+        let mut family = page.family(&FAIL_OPEN);
         for ((webhook, kind), count) in open {
-            line(out, name, &format!("name=\"{webhook}\",type=\"{}\"", kind.name()), count);
+            family.sample(&[("name", webhook), ("type", kind.name())], count);
         }
-        let name = "apiserver_admission_webhook_rejection_count";
-        let help = "Admission webhook rejection count, identified by name and broken out for each admission type \
-                    (validating or admit) and operation. Additional labels specify an error type \
-                    (calling_webhook_error or apiserver_internal_error if an error occurred; no_error otherwise) and \
-                    optionally a non-zero rejection code if the webhook rejects the request with an HTTP status code \
-                    (honored by the apiserver when the code is greater or equal to 400). Codes greater than 600 are \
-                    truncated to 600, to keep the metrics cardinality bounded.";
-        head(out, name, "counter", help);
+        let mut family = page.family(&REJECTIONS);
         for (key, counted) in all.iter() {
+            let (name, operation, kind) = labels(key);
             for ((error, code), count) in &counted.rejections {
-                let (first, last) = labels(key);
-                line(out, name, &format!("error_type=\"{error}\",{first},rejection_code=\"{code}\",{last}"), count);
+                let code = code.to_string();
+                let labels = [("error_type", *error), ("name", &name), ("operation", operation)];
+                family.sample(&[&labels[..], &[("rejection_code", &code), ("type", kind)]].concat(), count);
             }
         }
-        let name = "apiserver_admission_webhook_request_total";
-        let help = "Admission webhook request total, identified by name and broken out for each admission type \
-                    (validating or mutating) and operation. Additional labels specify whether the request was rejected \
-                    or not and an HTTP status code. Codes greater than 600 are truncated to 600, to keep the metrics \
-                    cardinality bounded.";
-        head(out, name, "counter", help);
+        let mut family = page.family(&REQUESTS);
         for (key, counted) in all.iter() {
+            let (name, operation, kind) = labels(key);
             for ((code, rejected), count) in &counted.requests {
-                let (first, last) = labels(key);
-                line(out, name, &format!("code=\"{code}\",{first},rejected=\"{rejected}\",{last}"), count);
+                let (code, rejected) = (code.to_string(), rejected.to_string());
+                let labels = [("code", &*code), ("name", &name), ("operation", operation)];
+                family.sample(&[&labels[..], &[("rejected", &rejected), ("type", kind)]].concat(), count);
             }
         }
     }
 }
+
+const DURATIONS: Metric = Metric::histogram(
+    "apiserver_admission_webhook_admission_duration_seconds",
+    "[STABLE] Admission webhook latency histogram in seconds, identified by name and broken out for each operation and API \
+     resource and type (validate or admit).",
+);
+const FAIL_OPEN: Metric = Metric::counter(
+    "apiserver_admission_webhook_fail_open_count",
+    "Admission webhook fail open count, identified by name and broken out for each admission type (validating or admit).",
+);
+const REJECTIONS: Metric = Metric::counter(
+    "apiserver_admission_webhook_rejection_count",
+    "Admission webhook rejection count, identified by name and broken out for each admission type (validating or admit) \
+     and operation. Additional labels specify an error type (calling_webhook_error or apiserver_internal_error if an error \
+     occurred; no_error otherwise) and optionally a non-zero rejection code if the webhook rejects the request with an HTTP \
+     status code (honored by the apiserver when the code is greater or equal to 400). Codes greater than 600 are truncated \
+     to 600, to keep the metrics cardinality bounded.",
+);
+const REQUESTS: Metric = Metric::counter(
+    "apiserver_admission_webhook_request_total",
+    "Admission webhook request total, identified by name and broken out for each admission type (validating or mutating) \
+     and operation. Additional labels specify whether the request was rejected or not and an HTTP status code. Codes \
+     greater than 600 are truncated to 600, to keep the metrics cardinality bounded.",
+);
 
 impl Kind {
     fn name(self) -> &'static str {
@@ -146,5 +147,28 @@ impl Kind {
             Kind::Admit => "admit",
             Kind::Validating => "validating",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let webhooks = Webhooks::default();
+        let mut page = Page::default();
+        webhooks.render(&mut page);
+        assert_eq!(page.text(), "");
+        webhooks.count("a.example", Kind::Admit, "CREATE", Outcome::Allowed, Duration::from_millis(250));
+        webhooks.count("a.example", Kind::Admit, "UPDATE", Outcome::FailedOpen(500), Duration::from_secs(32));
+        webhooks.count("b.example", Kind::Validating, "CREATE", Outcome::Denied(403), Duration::from_millis(500));
+        webhooks.count("b.example", Kind::Validating, "CREATE", Outcome::Failed(500), Duration::from_millis(125));
+        webhooks.count("b.example", Kind::Validating, "CREATE", Outcome::Internal, Duration::ZERO);
+        let mut page = Page::default();
+        webhooks.render(&mut page);
+        let text = page.text();
+        assert_eq!(text, include_str!("../../metrics/testdata/webhooks.txt"));
     }
 }

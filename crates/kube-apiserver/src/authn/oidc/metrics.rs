@@ -4,28 +4,33 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use component_base::metrics::{Bounds, Histogram, Metric, Page};
 use parking_lot::Mutex;
 
 use crate::configuration::hash;
-use crate::metrics::durations::{Buckets, Durations};
-use crate::metrics::render::{head, line};
 
 /// Upstream's buckets.
-const SECONDS: Buckets = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+const SECONDS: Bounds = &[0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 #[derive(Default)]
 pub struct Metrics {
     issuers: Mutex<BTreeMap<String, Issuer>>,
 }
 
-#[derive(Default)]
 struct Issuer {
-    succeeded: Durations,
-    failed: Durations,
+    succeeded: Histogram,
+    failed: Histogram,
     last_success: i64,
     last_failure: i64,
     /// The hash of the key set.
     keys: String,
+}
+
+impl Default for Issuer {
+    fn default() -> Issuer {
+        let (succeeded, failed) = (Histogram::new(SECONDS), Histogram::new(SECONDS));
+        Issuer { succeeded, failed, last_success: 0, last_failure: 0, keys: String::new() }
+    }
 }
 
 impl Metrics {
@@ -33,7 +38,7 @@ impl Metrics {
         let mut all = self.issuers.lock();
         let counted = all.entry(hash(issuer)).or_default();
         let times = if good { &counted.succeeded } else { &counted.failed };
-        times.add_to(SECONDS, took);
+        times.observe_time(took);
     }
 
     /// `keys` is none where they could not be fetched.
@@ -56,43 +61,66 @@ impl Metrics {
         self.issuers.lock().retain(|issuer, _| kept.contains(issuer));
     }
 
-    pub fn render(&self, out: &mut String, server: &str) {
+    pub fn render(&self, page: &mut Page, server: &str) {
         let all = self.issuers.lock();
         if all.is_empty() {
             return;
         }
-        let name = "apiserver_authentication_jwt_authenticator_latency_seconds";
-        let help = "Latency of jwt authentication operations in seconds. This is the time spent authenticating a token \
-                    for cache miss only (i.e. when the token is not found in the cache).";
-        head(out, name, "histogram", help);
+        let mut latency = page.family(&LATENCY);
         for (issuer, counted) in all.iter() {
             for (result, times) in [("failure", &counted.failed), ("success", &counted.succeeded)] {
                 if times.count() > 0 {
-                    times.render(out, name, &format!("jwt_issuer_hash=\"{issuer}\",result=\"{result}\""), SECONDS);
+                    latency.histogram(&[("jwt_issuer_hash", issuer), ("result", result)], times);
                 }
             }
         }
-        let name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds";
-        let help = "Timestamp of the last successful or failed JWKS fetch split by result, api server identity and jwt \
-                    issuer for the JWT authenticator.";
-        head(out, name, "gauge", help);
+        let server = ("apiserver_id_hash", server);
+        let mut fetched = page.family(&FETCHED);
         for (issuer, counted) in all.iter() {
             for (result, at) in [("failure", counted.last_failure), ("success", counted.last_success)] {
                 if at > 0 {
-                    let labels =
-                        format!("apiserver_id_hash=\"{server}\",jwt_issuer_hash=\"{issuer}\",result=\"{result}\"");
-                    line(out, name, &labels, at);
+                    fetched.sample(&[server, ("jwt_issuer_hash", issuer), ("result", result)], at);
                 }
             }
         }
-        let name = "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info";
-        let help = "Information about the last JWKS fetched by the JWT authenticator with hash as label, split by api \
-                    server identity and jwt issuer.";
-        head(out, name, "gauge", help);
+        let mut keys = page.family(&KEYS);
         for (issuer, counted) in all.iter().filter(|(_, counted)| !counted.keys.is_empty()) {
-            let keys = &counted.keys;
-            let labels = format!("apiserver_id_hash=\"{server}\",hash=\"{keys}\",jwt_issuer_hash=\"{issuer}\"");
-            line(out, name, &labels, 1);
+            keys.sample(&[server, ("hash", &counted.keys), ("jwt_issuer_hash", issuer)], 1);
         }
+    }
+}
+
+const LATENCY: Metric = Metric::histogram(
+    "apiserver_authentication_jwt_authenticator_latency_seconds",
+    "Latency of jwt authentication operations in seconds. This is the time spent authenticating a token for cache miss only \
+     (i.e. when the token is not found in the cache).",
+);
+const FETCHED: Metric = Metric::gauge(
+    "apiserver_authentication_jwt_authenticator_jwks_fetch_last_timestamp_seconds",
+    "Timestamp of the last successful or failed JWKS fetch split by result, api server identity and jwt issuer for the JWT \
+     authenticator.",
+);
+const KEYS: Metric = Metric::gauge(
+    "apiserver_authentication_jwt_authenticator_jwks_fetch_last_key_set_info",
+    "Information about the last JWKS fetched by the JWT authenticator with hash as label, split by api server identity and \
+     jwt issuer.",
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
+    #[test]
+    fn the_whole_text_is_known() {
+        let metrics = Metrics::default();
+        metrics.verified("https://issuer.example", true, Duration::from_millis(250));
+        metrics.verified("https://issuer.example", false, Duration::from_secs(32));
+        metrics.fetched("https://issuer.example", Some(b"{}"));
+        metrics.issuers.lock().values_mut().for_each(|issuer| issuer.last_success = 1_800_000_000);
+        let mut page = Page::default();
+        metrics.render(&mut page, "sha256:1");
+        let text = page.text();
+        assert_eq!(text, include_str!("../../metrics/testdata/oidc.txt"));
     }
 }

@@ -13,6 +13,7 @@ mod validate;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use component_base::tasks;
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio_util::sync::{CancellationToken, DropGuard};

@@ -1,16 +1,16 @@
 //! What only a node or a pod can answer: logs, exec, attach and port-forward go to the kubelet's server, proxies to nodes,
 //! pods and the endpoints of Services.
 
-pub mod dial;
 mod html;
+mod nodes;
 mod options;
 mod page;
 mod proxy;
-pub mod relay;
+mod requests;
 mod service;
 mod websocket;
 
-pub use dial::Nodes;
+pub use nodes::Nodes;
 
 use http::{Method, Uri};
 use hyper::upgrade::OnUpgrade;
@@ -22,9 +22,10 @@ use crate::admission;
 use crate::authz::{Attributes, forbidden};
 use crate::body::Sent;
 use crate::call::Call;
+use crate::outgoing::relay::{self, Running};
 use crate::respond::{self, Reply};
 use crate::write::store_status;
-use dial::{Place, Running};
+use nodes::Place;
 
 /// The part of a request that other verbs have no use for.
 pub struct Caller {
@@ -117,7 +118,7 @@ async fn log(call: &Call, caller: Caller, running: Running) -> Result<Reply, Sta
         place = place.unverified();
     }
     let path = format!("/containerLogs/{}/{}/{container}{options}", call.target.namespace, pod.name());
-    let body = relay::log(call, &place, &path).await?;
+    let body = requests::log(call, &place, &path).await?;
     match asked {
         Some(asked) => websocket::tell(asked, caller.upgrade, relay::bytes_of(body, running)),
         None => Ok(respond::reply(200, "text/plain", relay::pieces(body, running))),
@@ -146,7 +147,7 @@ async fn stream(call: &Call, caller: Caller, running: Running) -> Result<Reply, 
         return Err(Status::bad_request("Upgrade request required"));
     }
     let place = kubelet_of(call, node)?;
-    relay::upgrade(call, caller, &place, &path, running).await
+    requests::upgrade(call, caller, &place, &path, running).await
 }
 
 /// A WebSocket begins with a GET, but starting a command is no reading: both ways need the permission to create.

@@ -13,9 +13,9 @@ use http::response::Parts;
 use hyper::body::Incoming;
 use machinery::status::Status;
 
-use super::dial::Running;
-use super::{html, relay};
+use super::html;
 use crate::body::Body;
+use crate::outgoing::relay::{self, Running};
 use crate::respond::Reply;
 
 /// Pages up to this size, packed and unpacked, have their links rewritten; a larger one is passed on as it is.

@@ -8,10 +8,11 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use machinery::status::Status;
 use serde_json::Value;
 
-use super::dial::{Place, Running, Security};
-use super::{Caller, kubelet_of, page, pod_of, relay, service as services};
+use super::nodes::{Place, Security};
+use super::{Caller, kubelet_of, page, pod_of, requests, service as services};
 use crate::body::Body;
 use crate::call::Call;
+use crate::outgoing::relay::{self, Running};
 use crate::respond::Reply;
 
 /// `name`, `name:port` or `scheme:name:port`.
@@ -144,11 +145,11 @@ async fn pass(call: &Call, caller: Caller, place: Place, running: Running) -> Re
     *request.uri_mut() = path.into();
     *request.headers_mut() = headers(call, &prefix, &rest, upgrades);
     if upgrades {
-        let sent = relay::send(call, &place, request).await.map_err(unreachable)?;
-        return relay::joined(caller, sent, running);
+        let sent = requests::send(call, &place, request).await.map_err(unreachable)?;
+        return relay::joined(caller.upgrade, sent, running);
     }
     let request = request.map(|_| relay::of_sent(caller.body));
-    let response = relay::send(call, &place, request).await.map_err(unreachable)?;
+    let response = requests::send(call, &place, request).await.map_err(unreachable)?;
     let (mut head, body) = response.into_parts();
     clean(&mut head.headers);
     let host = call.headers.get(http::header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");

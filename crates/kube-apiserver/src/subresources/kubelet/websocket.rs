@@ -4,6 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{BufMut, Bytes, BytesMut};
+use component_base::tasks;
 use futures::{Stream, StreamExt};
 use http::header::{CONNECTION, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
 use http::{HeaderMap, StatusCode};
@@ -12,8 +13,8 @@ use hyper_util::rt::TokioIo;
 use machinery::status::Status;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::relay;
 use crate::body::Body;
+use crate::outgoing::relay;
 use crate::respond::Reply;
 
 /// How pieces are written, by the subprotocol's name.

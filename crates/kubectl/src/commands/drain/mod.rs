@@ -64,7 +64,11 @@ async fn drain_in_time(session: &Session, node: &Info, dry: DryRun) -> Result<()
         return draining.await;
     }
     let limited = tokio::time::timeout(Duration::from_secs_f64(seconds), draining).await;
-    limited.unwrap_or_else(|_| Err(Failure::message(format!("global timeout reached: {}", go_duration(seconds)))))
+    limited.unwrap_or_else(|_| Err(Failure::message(format!("global timeout reached: {}", timeout_text(seconds)))))
+}
+
+fn timeout_text(seconds: f64) -> String {
+    machinery::duration::written_positive(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
 }
 
 /// Tells of the nodes that are left.
@@ -77,16 +81,6 @@ fn give_up(failure: Failure, left: &[Info]) -> Failure {
     terminal::errln("There are pending nodes to be drained:");
     left.iter().for_each(|node| terminal::errln(&format!(" {}", node.name)));
     Failure::Plain(why)
-}
-
-fn go_duration(seconds: f64) -> String {
-    let whole = seconds as i64;
-    match whole {
-        _ if seconds.fract() != 0.0 => format!("{seconds}s"),
-        whole if whole >= 3600 => format!("{}h{}m{}s", whole / 3600, whole % 3600 / 60, whole % 60),
-        whole if whole >= 60 => format!("{}m{}s", whole / 60, whole % 60),
-        whole => format!("{whole}s"),
-    }
 }
 
 async fn drain(session: &Session, node: &Info, dry: DryRun) -> Result<()> {
@@ -270,8 +264,8 @@ mod tests {
 
     #[test]
     fn durations_are_written_as_gos() {
-        for (seconds, text) in [(5.0, "5s"), (0.5, "0.5s"), (90.0, "1m30s"), (3600.0, "1h0m0s")] {
-            assert_eq!(go_duration(seconds), text);
+        for (seconds, text) in [(5.0, "5s"), (0.5, "500ms"), (90.0, "1m30s"), (3600.0, "1h0m0s")] {
+            assert_eq!(timeout_text(seconds), text);
         }
     }
 }

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::backoff::go_duration;
 use super::memory::{Memory, Waiting};
 use super::observed::{self, Observed, State};
 use super::spec::{self, Kind};
@@ -236,7 +235,7 @@ fn turn(input: &Input, kind: Kind, container: &Container, last: Option<&observed
     plan.wake(until);
     let message = format!(
         "back-off {} restarting failed container={} pod={}",
-        go_duration(wait),
+        machinery::duration::written(wait),
         container.name,
         spec::full_name(input.pod)
     );

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use component_base::tasks;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, Preconditions};
 

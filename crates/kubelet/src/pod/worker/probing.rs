@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use component_base::tasks;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use reconcile::events::EventType;
 use tokio::sync::mpsc;

@@ -1,14 +1,12 @@
 //! Following a log: the kernel says when it grows or is rotated (inotify); the runtime says when the container has ended.
 
 use std::io::Result;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use component_base::inotify::{Watcher, What};
 use futures::future::BoxFuture;
-use rustix::fs::inotify;
-use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 
 use super::files::{Reading, read_on};
@@ -17,43 +15,17 @@ use super::files::{Reading, read_on};
 pub type Ended = BoxFuture<'static, ()>;
 
 /// Wakes when something happens in the folder of a log.
-pub struct Watch(AsyncFd<OwnedFd>);
-
-impl Watch {
-    pub fn new(log: &Path) -> Result<Watch> {
-        let folder = log.parent().unwrap_or(Path::new("/"));
-        let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
-        let what = inotify::WatchFlags::MODIFY
-            | inotify::WatchFlags::CREATE
-            | inotify::WatchFlags::MOVED_TO
-            | inotify::WatchFlags::MOVED_FROM
-            | inotify::WatchFlags::DELETE
-            | inotify::WatchFlags::DELETE_SELF;
-        inotify::add_watch(&watch, folder, what)?;
-        // What is wrong with this function are types that close or change their descriptor; an `OwnedFd` does neither.
-        #[allow(deprecated)]
-        Ok(Watch(AsyncFd::new(watch)?))
-    }
-
-    /// Several events at once are one.
-    async fn changed(&self) -> Result<()> {
-        loop {
-            let mut ready = self.0.readable().await?;
-            let mut events = [0u8; 4096];
-            let read = ready.try_io(|watch| Ok(rustix::io::read(watch.get_ref(), &mut events)?));
-            match read {
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) => return Err(error),
-                Err(_would_block) => continue,
-            }
-        }
-    }
+pub fn watch(log: &Path) -> Result<Watcher> {
+    let what = What::MODIFY | What::CREATE | What::MOVED_TO | What::MOVED_FROM | What::DELETE | What::DELETE_SELF;
+    let watcher = Watcher::new()?;
+    watcher.add(log.parent().unwrap_or(Path::new("/")), what)?;
+    Ok(watcher)
 }
 
 pub async fn follow(
     path: PathBuf,
     mut reading: Reading,
-    watch: Watch,
+    watch: Watcher,
     mut ended: Ended,
     pieces: mpsc::Sender<Result<Bytes>>,
 ) -> Result<()> {

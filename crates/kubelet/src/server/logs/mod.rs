@@ -10,6 +10,7 @@ mod tests;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use component_base::tasks;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
@@ -50,7 +51,7 @@ async fn read_into(
 ) -> std::io::Result<()> {
     let watch = match options.follow {
         // Before the first byte is read, or a line written meanwhile would be seen only with the next one.
-        true => Some(follow::Watch::new(&path)?),
+        true => Some(follow::watch(&path)?),
         false => None,
     };
     let (history, sender) = (path.clone(), pieces.clone());

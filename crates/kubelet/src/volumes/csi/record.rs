@@ -2,11 +2,12 @@
 //! say how far the last step came.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 const FILE: &str = "vol_data.json";
-const UNFINISHED: &str = ".vol_data.json.new";
+/// What a crash within [`component_base::files::write_durably`] leaves, and what earlier versions left.
+const UNFINISHED: [&str; 2] = ["vol_data.json.new", ".vol_data.json.new"];
 /// A handle may be long, but not without end.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -128,16 +129,11 @@ impl Record {
     /// On disk before anything is asked of a driver; a crash leaves the file as it was, or as it is to be.
     pub fn save(&self, folder: &Path) -> io::Result<()> {
         let text = serde_json::to_vec(&self.0).map_err(io::Error::other)?;
-        let unfinished = folder.join(UNFINISHED);
-        let mut file = linux::file::create(&unfinished, 0o640)?;
-        file.write_all(&text)?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, folder.join(FILE))?;
-        std::fs::File::open(folder)?.sync_all()
+        component_base::files::write_durably(&folder.join(FILE), text, 0o640)
     }
 
     pub fn remove(folder: &Path) -> io::Result<()> {
-        for name in [UNFINISHED, FILE] {
+        for name in UNFINISHED.into_iter().chain([FILE]) {
             match std::fs::remove_file(folder.join(name)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use component_base::tasks;
 use csi::v1::{VolumeUsage, volume_usage};
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
@@ -325,7 +325,7 @@ fn duration(bytes: &[u8], name: &str) -> Result<Value, DecodeError> {
             _ => reader.skip(tag)?,
         }
     }
-    crate::schema::time::duration(&format!("{nanos}ns")).map(Value::String).map_err(|why| problem(name, &why))
+    Ok(crate::duration::written(SignedDuration::from_nanos(nanos)).into())
 }
 
 fn raw_json(bytes: &[u8], name: &str) -> Result<Value, DecodeError> {

@@ -256,9 +256,9 @@ pub(super) fn scalar_value(scalar: Scalar, name: &str, number: u32, value: Plain
             })?;
         }
         Scalar::Duration => {
-            let nanos = time::duration_nanos(text()?).ok_or_else(|| problem(name, "not a duration"))?;
+            let duration = crate::duration::parse(text()?).map_err(|_| problem(name, "not a duration"))?;
             put_message(out, number, |out| {
-                put_number(out, 1, nanos as u64);
+                put_number(out, 1, duration.as_nanos() as u64);
                 Ok(())
             })?;
         }

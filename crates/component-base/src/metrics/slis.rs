@@ -1,8 +1,10 @@
 //! How health checks went, one by one, as every component tells at `/metrics/slis` in upstream's words.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
+
+use super::{Metric, Page};
 
 /// The results of one check at one endpoint.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,50 +23,47 @@ pub struct Slis {
 
 impl Slis {
     pub fn observe(&self, check: &'static str, endpoint: &'static str, passed: bool) {
-        let mut checks = self.checks();
+        let mut checks = self.checks.lock();
         let results = checks.entry((check, endpoint)).or_default();
         results.is_good = passed;
-        match passed {
-            true => results.passed += 1,
-            false => results.failed += 1,
+        if passed {
+            results.passed += 1;
+        } else {
+            results.failed += 1;
         }
     }
 
     /// What a `DELETE` of the page does.
     pub fn reset(&self) {
-        self.checks().clear();
+        self.checks.lock().clear();
     }
 
     pub fn text(&self) -> String {
-        let checks = self.checks();
-        let (mut gauges, mut counters) = (String::new(), String::new());
+        let mut page = Page::default();
+        self.write(&mut page);
+        page.text()
+    }
+
+    /// Nothing where no check has run yet.
+    pub fn write(&self, page: &mut Page) {
+        let checks = self.checks.lock();
         for ((name, endpoint), results) in &*checks {
-            let labels = format!("name=\"{name}\",type=\"{endpoint}\"");
-            // Writing to a text cannot fail.
-            let _ = writeln!(gauges, "kubernetes_healthcheck{{{labels}}} {}", u8::from(results.is_good));
+            page.family(&HEALTHCHECK).sample(&[("name", name), ("type", endpoint)], u8::from(results.is_good));
+        }
+        for ((name, endpoint), results) in &*checks {
             for (status, count) in [("error", results.failed), ("success", results.passed)] {
                 if count > 0 {
-                    let labels = format!("name=\"{name}\",status=\"{status}\",type=\"{endpoint}\"");
-                    let _ = writeln!(counters, "kubernetes_healthchecks_total{{{labels}}} {count}");
+                    page.family(&HEALTHCHECKS).sample(&[("name", name), ("status", status), ("type", endpoint)], count);
                 }
             }
         }
-        if checks.is_empty() {
-            return String::new();
-        }
-        format!(
-            "# HELP kubernetes_healthcheck [STABLE] This metric records the result of a single healthcheck.\n\
-             # TYPE kubernetes_healthcheck gauge\n{gauges}\
-             # HELP kubernetes_healthchecks_total [STABLE] This metric records the results of all healthcheck.\n\
-             # TYPE kubernetes_healthchecks_total counter\n{counters}"
-        )
-    }
-
-    fn checks(&self) -> MutexGuard<'_, BTreeMap<(&'static str, &'static str), Results>> {
-        // Counters are whole after every step, so those of a panicked thread are good.
-        self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+const HEALTHCHECK: Metric =
+    Metric::gauge("kubernetes_healthcheck", "[STABLE] This metric records the result of a single healthcheck.");
+const HEALTHCHECKS: Metric =
+    Metric::counter("kubernetes_healthchecks_total", "[STABLE] This metric records the results of all healthcheck.");
 
 #[cfg(test)]
 mod tests {
@@ -86,6 +85,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
+        let heads = text.lines().filter(|line| line.starts_with("# TYPE ")).count();
+        assert_eq!(heads, 2, "{text}");
         slis.reset();
         assert_eq!(slis.text(), "");
     }

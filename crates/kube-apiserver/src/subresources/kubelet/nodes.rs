@@ -1,8 +1,7 @@
-//! Connections from this server outward: to kubelets with the server's own certificate, to pods and nodes for proxies.
+//! Which nodes, pods and Services this server connects to, and how: to kubelets with its own certificate, to the others for proxies.
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use machinery::status::Status;
@@ -11,15 +10,13 @@ use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsConnector;
+use tokio::sync::Semaphore;
 
+use crate::outgoing::dial::{self, Connection};
+use crate::outgoing::relay::Running;
 use crate::pki::{Credentials, Error};
 
-/// How long the other side gets to take the connection.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Logs, streams and proxied requests that run at once.
 const RUNNING_MAX: usize = 8192;
 
@@ -37,9 +34,6 @@ pub struct Nodes {
     anyone: Arc<ClientConfig>,
     running: Arc<Semaphore>,
 }
-
-/// Held as long as bytes go outward or come back.
-pub type Running = OwnedSemaphorePermit;
 
 /// What is asked of the other side's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,18 +68,14 @@ impl Place {
         Place { security: Security::KubeletUnverified, ..self }
     }
 
-    /// As it stands in an address: IPv6 in brackets.
     pub fn authority(&self) -> String {
-        authority(&self.host, self.port)
+        dial::authority(&self.host, self.port)
     }
 
     pub fn scheme(&self) -> &'static str {
         if self.security == Security::Plain { "http" } else { "https" }
     }
 }
-
-pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Nodes {
     pub fn new(credentials: &Credentials, local: bool) -> Result<Nodes, Error> {
@@ -123,7 +113,7 @@ impl Nodes {
         };
         let name = ServerName::try_from(place.host.clone());
         let name = name.map_err(|error| format!("dial tcp {}: {error}", place.authority()))?;
-        handshake(stream, &place.authority(), config, name).await
+        dial::handshake(stream, &place.authority(), config, name).await
     }
 
     /// A connection to where a node or pod says that it is. A name may lead to this machine as an address may, so what counts
@@ -133,7 +123,7 @@ impl Nodes {
         let found = looked_up.map_err(|error| format!("dial tcp: lookup {}: {error}", place.host))?;
         let (allowed, refused): (Vec<_>, Vec<_>) = found.partition(|address| self.may_reach(address.ip()));
         match allowed.first() {
-            Some(address) => to_address(*address, &place.authority()).await,
+            Some(address) => dial::to_address(*address, &place.authority()).await,
             None if refused.is_empty() => Err(format!("dial tcp: lookup {}: no such host", place.host)),
             None => Err(format!("dial tcp {}: address not allowed", place.authority())),
         }
@@ -153,63 +143,6 @@ impl Nodes {
         config.resumption = Resumption::disabled();
         config.dangerous().set_certificate_verifier(trust::kubelet_verifier(place.node.clone(), verifier));
         Arc::new(config)
-    }
-}
-
-pub async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
-    to_address((host, port), &authority(host, port)).await
-}
-
-async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, String> {
-    let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(to)).await {
-        Err(_) => return Err(format!("dial tcp {shown}: i/o timeout")),
-        Ok(Err(error)) => return Err(format!("dial tcp {shown}: {}", in_go_words(&error))),
-        Ok(Ok(stream)) => stream,
-    };
-    // Keystrokes must not wait for more of them; a socket that cannot do this still works.
-    let _ = stream.set_nodelay(true);
-    Ok(stream)
-}
-
-/// A connection to someone who proves to have that name.
-pub async fn secured(
-    host: &str,
-    port: u16,
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
-) -> Result<Box<dyn Connection>, String> {
-    handshake(plain(host, port).await?, &authority(host, port), config, name).await
-}
-
-async fn handshake(
-    stream: TcpStream,
-    shown: &str,
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
-) -> Result<Box<dyn Connection>, String> {
-    let handshake = TlsConnector::from(config).connect(name, stream);
-    match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
-        Err(_) => Err(format!("dial tcp {shown}: TLS handshake timeout")),
-        Ok(Err(error)) => Err(format!("tls: failed to verify certificate: {error}")),
-        Ok(Ok(stream)) => Ok(Box::new(stream)),
-    }
-}
-
-fn authority(host: &str, port: u16) -> String {
-    match host.parse::<IpAddr>() {
-        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
-        _ => format!("{host}:{port}"),
-    }
-}
-
-fn in_go_words(error: &std::io::Error) -> String {
-    use std::io::ErrorKind;
-    match error.kind() {
-        ErrorKind::ConnectionRefused => "connect: connection refused".into(),
-        ErrorKind::HostUnreachable => "connect: no route to host".into(),
-        ErrorKind::NetworkUnreachable => "connect: network is unreachable".into(),
-        ErrorKind::TimedOut => "connect: connection timed out".into(),
-        _ => error.to_string(),
     }
 }
 

@@ -1,0 +1,75 @@
+//! Connections from this server outward. What goes wrong is told in the words of Go's dialer, which users know.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long the other side gets to take the connection.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+pub async fn plain(host: &str, port: u16) -> Result<TcpStream, String> {
+    to_address((host, port), &authority(host, port)).await
+}
+
+pub async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Result<TcpStream, String> {
+    let stream = match tokio::time::timeout(DIAL_TIMEOUT, TcpStream::connect(to)).await {
+        Err(_) => return Err(format!("dial tcp {shown}: i/o timeout")),
+        Ok(Err(error)) => return Err(format!("dial tcp {shown}: {}", in_go_words(&error))),
+        Ok(Ok(stream)) => stream,
+    };
+    // Keystrokes must not wait for more of them; a socket that cannot do this still works.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
+}
+
+/// A connection to someone who proves to have that name.
+pub async fn secured(
+    host: &str,
+    port: u16,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<Box<dyn Connection>, String> {
+    handshake(plain(host, port).await?, &authority(host, port), config, name).await
+}
+
+pub async fn handshake(
+    stream: TcpStream,
+    shown: &str,
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+) -> Result<Box<dyn Connection>, String> {
+    let handshake = TlsConnector::from(config).connect(name, stream);
+    match tokio::time::timeout(DIAL_TIMEOUT, handshake).await {
+        Err(_) => Err(format!("dial tcp {shown}: TLS handshake timeout")),
+        Ok(Err(error)) => Err(format!("tls: failed to verify certificate: {error}")),
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+    }
+}
+
+/// As it stands in an address: IPv6 in brackets.
+pub fn authority(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+fn in_go_words(error: &std::io::Error) -> String {
+    use std::io::ErrorKind;
+    match error.kind() {
+        ErrorKind::ConnectionRefused => "connect: connection refused".into(),
+        ErrorKind::HostUnreachable => "connect: no route to host".into(),
+        ErrorKind::NetworkUnreachable => "connect: network is unreachable".into(),
+        ErrorKind::TimedOut => "connect: connection timed out".into(),
+        _ => error.to_string(),
+    }
+}
