@@ -91,6 +91,11 @@ async fn prepare(
         dev_shm: sandbox.shm(),
     };
     let mut spec = spec::spec(&input)?;
+    let named: Vec<String> = bound.cdi_devices.iter().map(|device| device.name.clone()).collect();
+    // To start without would leave the pod without the device it waits for.
+    crate::cdi::inject(&mut spec, &named).map_err(|error| {
+        cri::Error::new(cri::Code::InvalidArgument, format!("CDI device injection failed: {error}"))
+    })?;
     let process = take_process(&mut spec, inner)?;
     // It holds what the environment holds; what is written over keeps its mode.
     linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
