@@ -17,7 +17,6 @@ pub mod user_ranges;
 mod conditions;
 mod container;
 mod container_logs;
-mod devices;
 mod hooks;
 mod kill;
 mod observe;
@@ -36,6 +35,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use reconcile::events::{EventType, reference};
 
+use crate::claims::Claims;
+use crate::device_plugins::DevicePlugins;
 use crate::images::Images;
 use crate::pods::Pods;
 use crate::volumes::Volumes;
@@ -46,6 +47,8 @@ pub struct Shared {
     pub kubelet: Arc<Kubelet>,
     pub pods: Arc<Pods>,
     pub volumes: Arc<Volumes>,
+    pub device_plugins: Arc<DevicePlugins>,
+    pub claims: Arc<Claims>,
     pub images: Arc<Images>,
     pub users: user_ranges::UserRanges,
     /// The scheme of container ids.
@@ -58,7 +61,13 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub async fn new(kubelet: Arc<Kubelet>, pods: Arc<Pods>, volumes: Arc<Volumes>) -> Result<Shared, crate::Error> {
+    pub async fn new(
+        kubelet: Arc<Kubelet>,
+        pods: Arc<Pods>,
+        volumes: Arc<Volumes>,
+        device_plugins: Arc<DevicePlugins>,
+        claims: Arc<Claims>,
+    ) -> Result<Shared, crate::Error> {
         let version = kubelet.runtime.version().await;
         let version =
             version.map_err(|source| crate::Error::Runtime { step: "ask for the runtime's version".into(), source })?;
@@ -80,6 +89,8 @@ impl Shared {
             runtime_name: version.runtime_name,
             pods,
             volumes,
+            device_plugins,
+            claims,
             node,
             cgroups,
             allocatable,
