@@ -91,11 +91,7 @@ async fn prepare(
         dev_shm: sandbox.shm(),
     };
     let mut spec = spec::spec(&input)?;
-    let named: Vec<String> = bound.cdi_devices.iter().map(|device| device.name.clone()).collect();
-    // To start without would leave the pod without the device it waits for.
-    crate::cdi::inject(&mut spec, &named).map_err(|error| {
-        cri::Error::new(cri::Code::InvalidArgument, format!("CDI device injection failed: {error}"))
-    })?;
+    give_devices(&mut spec, &bound)?;
     let process = take_process(&mut spec, inner)?;
     // It holds what the environment holds; what is written over keeps its mode.
     linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
@@ -195,6 +191,13 @@ async fn image_mounts(
         images.push(ImageMount { snapshot, target, sub_path });
     }
     Ok((config, images))
+}
+
+/// Devices by name. To start without would leave the pod without what it waits for.
+fn give_devices(spec: &mut Spec, config: &v1::ContainerConfig) -> cri::Result<()> {
+    let named: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
+    crate::cdi::inject(spec, &named)
+        .map_err(|error| cri::Error::new(cri::Code::InvalidArgument, format!("CDI device injection failed: {error}")))
 }
 
 /// What libcontainer leaves to us is taken out of the specification.
