@@ -91,6 +91,7 @@ async fn prepare(
         dev_shm: sandbox.shm(),
     };
     let mut spec = spec::spec(&input)?;
+    give_devices(&mut spec, &bound)?;
     let process = take_process(&mut spec, inner)?;
     // It holds what the environment holds; what is written over keeps its mode.
     linux::file::create(&folder.join(CONFIG), 0o600).map_err(failed)?;
@@ -190,6 +191,13 @@ async fn image_mounts(
         images.push(ImageMount { snapshot, target, sub_path });
     }
     Ok((config, images))
+}
+
+/// Devices by name. To start without would leave the pod without what it waits for.
+fn give_devices(spec: &mut Spec, config: &v1::ContainerConfig) -> cri::Result<()> {
+    let named: Vec<String> = config.cdi_devices.iter().map(|device| device.name.clone()).collect();
+    crate::cdi::inject(spec, &named)
+        .map_err(|error| cri::Error::new(cri::Code::InvalidArgument, format!("CDI device injection failed: {error}")))
 }
 
 /// What libcontainer leaves to us is taken out of the specification.

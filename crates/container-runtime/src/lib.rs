@@ -11,6 +11,7 @@ pub mod spec;
 pub mod shim;
 pub mod usage;
 
+mod cdi;
 mod client;
 mod compress;
 mod container;

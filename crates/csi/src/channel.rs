@@ -11,7 +11,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use crate::{Error, Result};
 
 /// A channel that connects with its first call. One is made for each operation, so that a driver that has been replaced meanwhile is found.
-pub(crate) fn channel(socket: &Path) -> Channel {
+pub fn channel(socket: &Path) -> Channel {
     let path = socket.to_owned();
     let connector = tower::service_fn(move |_: Uri| {
         let path = path.clone();
@@ -22,7 +22,7 @@ pub(crate) fn channel(socket: &Path) -> Channel {
 }
 
 /// The answer of a call, or that there was none in time.
-pub(crate) async fn within<T>(
+pub async fn within<T>(
     timeout: Duration,
     call: impl Future<Output = std::result::Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T> {

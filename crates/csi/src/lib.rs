@@ -3,7 +3,7 @@
 //! The messages are those of the Container Storage Interface v1 and of plugin registration v1 (`proto/`, from which `generated/` is made).
 //! [`Registration`] and [`Driver`] are the clients that a kubelet uses; every call ends within a named time, whatever the other side does.
 
-mod channel;
+pub mod channel;
 pub mod registration;
 pub mod driver;
 

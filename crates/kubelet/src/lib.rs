@@ -12,12 +12,16 @@ pub mod objects;
 pub mod tokens;
 pub mod plugins;
 pub mod drivers;
+pub mod device_plugins;
+pub mod claims;
+pub mod pod_resources;
 pub mod volumes;
 pub mod probe;
 pub mod images;
 pub mod resources;
 pub mod server;
 pub mod hollow;
+mod checkpoint;
 mod run;
 #[cfg(test)]
 mod fake_api;

@@ -11,11 +11,14 @@ use reconcile::events::Recorder;
 use reconcile::{Clock, Cluster, Shutdown};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::claims::Claims;
+use crate::device_plugins::DevicePlugins;
 use crate::drivers::Drivers;
 use crate::eviction::Eviction;
 use crate::node::{self, Health, NodeWatch, StaticPods, machine, mirror};
 use crate::objects::Objects;
 use crate::pod::{Shared, source};
+use crate::pod_resources::PodResourcesServer;
 use crate::pods::Pods;
 use crate::server::{self, Server, Settings, Statistic, Statistics};
 use crate::stats::metrics::Counters;
@@ -58,7 +61,17 @@ pub async fn run(
     let drivers = Arc::new(Drivers::new(client.clone(), &kubelet.config.node_name));
     let volumes = Arc::new(Volumes::new(kubelet.clone(), drivers.clone(), health.clone()));
     stats.follow_volumes(volumes.clone());
-    let shared = Arc::new(Shared::new(kubelet.clone(), pods.clone(), volumes.clone(), counters.clone()).await?);
+    let device_plugins = Arc::new(DevicePlugins::new(&kubelet.config.root_dir, health.clone()));
+    let claims = Arc::new(Claims::new(client.clone(), &kubelet.config.root_dir, &kubelet.config.node_name));
+    let shared = Shared::new(
+        kubelet.clone(),
+        pods.clone(),
+        volumes.clone(),
+        counters.clone(),
+        device_plugins.clone(),
+        claims.clone(),
+    );
+    let shared = Arc::new(shared.await?);
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());
     let files = StaticPods::start(
@@ -86,7 +99,15 @@ pub async fn run(
     start(async move { ending.run(&ending_pods, &ending_health).await }.boxed());
     start(node::run(kubelet.clone(), health.clone(), seen.clone()).boxed());
     let (root, node_seen) = (kubelet.config.root_dir.clone(), seen.seen());
-    start(async move { plugins::run(&root, drivers, node_seen).await }.boxed());
+    let resources =
+        PodResourcesServer { pods: pods.clone(), device_plugins: device_plugins.clone(), claims: claims.clone() };
+    let handlers = plugins::Handlers { drivers, device_plugins: device_plugins.clone(), claims: claims.clone() };
+    start(async move { plugins::run(&root, handlers, node_seen).await }.boxed());
+    let root = kubelet.config.root_dir.clone();
+    start(async move { resources.run(&root).await }.boxed());
+    start(device_plugins.run().boxed());
+    let node_seen = seen.seen();
+    start(async move { claims.wipe(node_seen).await }.boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
     start(expand::follow(volumes, pods.clone()).boxed());

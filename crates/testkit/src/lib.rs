@@ -7,6 +7,7 @@ pub mod component;
 pub mod containerd;
 pub mod csi;
 pub mod debian;
+pub mod devices;
 pub mod etcd;
 pub mod fake_api;
 pub mod hub;

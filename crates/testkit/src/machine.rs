@@ -29,6 +29,8 @@ if [ -n "$ALONE" ]; then
 fi
 mkdir -p /run/knarr
 mount -t tmpfs knarr-test /run/knarr
+mkdir -p /run/cdi
+mount -t tmpfs knarr-test /run/cdi
 mkdir -p /var/log/pods /var/log/containers
 mount -t tmpfs knarr-test /var/log/pods
 mount -t tmpfs knarr-test /var/log/containers

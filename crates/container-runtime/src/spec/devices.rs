@@ -18,11 +18,6 @@ const FOLDER: &str = "/dev";
 
 /// Made in the container beside `/dev/null` and its kin, which libcontainer always makes.
 pub(super) fn devices(input: &Input, security: &v1::LinuxContainerSecurityContext) -> cri::Result<Vec<LinuxDevice>> {
-    if !input.config.cdi_devices.is_empty() {
-        // There is no registry of them here; to start without would leave the pod without the device it waits for.
-        let names: Vec<&str> = input.config.cdi_devices.iter().map(|device| device.name.as_str()).collect();
-        return Err(invalid(format!("CDI device injection failed: unresolvable CDI devices {}", names.join(", "))));
-    }
     let mut devices = if security.privileged { input.host.devices.clone() } else { Vec::new() };
     for device in asked(input)?.into_iter().filter(|asked| asked.device.path().starts_with(FOLDER)) {
         devices.retain(|other: &LinuxDevice| other.path() != device.device.path());

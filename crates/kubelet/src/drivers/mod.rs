@@ -184,22 +184,26 @@ impl Drivers {
     }
 }
 
-fn endpoint(info: &PluginInfo, socket: &Path) -> PathBuf {
+pub(crate) fn endpoint(info: &PluginInfo, socket: &Path) -> PathBuf {
     match info.endpoint.as_str() {
         "" => socket.to_owned(),
         endpoint => PathBuf::from(endpoint.strip_prefix("unix://").unwrap_or(endpoint)),
     }
 }
 
-/// Names stand in paths, so nothing that leads elsewhere is one.
 fn check_name(name: &str) -> Result<(), String> {
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric();
-    let is_inner = |byte: u8| is_letter(byte) || matches!(byte, b'-' | b'.');
-    let ends = name.bytes().next().is_some_and(is_letter) && name.bytes().last().is_some_and(is_letter);
-    match ends && name.len() <= NAME_MAX && name.bytes().all(is_inner) && !name.contains("..") {
+    match is_name(name) {
         true => Ok(()),
         false => Err(format!("driver name {name:?} is not a DNS name of at most {NAME_MAX} characters")),
     }
+}
+
+/// Names stand in paths, so nothing that leads elsewhere is one.
+pub(crate) fn is_name(name: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric();
+    let is_inner = |byte: u8| is_letter(byte) || matches!(byte, b'-' | b'.');
+    let ends = name.bytes().next().is_some_and(is_letter) && name.bytes().last().is_some_and(is_letter);
+    ends && name.len() <= NAME_MAX && name.bytes().all(is_inner) && !name.contains("..")
 }
 
 #[cfg(test)]

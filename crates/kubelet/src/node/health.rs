@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::conditions::Pressure;
+use crate::device_plugins::Count;
 
 /// A runtime that has not answered for so long counts as down.
 const RUNTIME_SILENT_MAX: Duration = Duration::from_secs(30);
@@ -25,6 +26,8 @@ struct State {
     /// Why the node is not ready, by who says so.
     problems: BTreeMap<&'static str, String>,
     volumes_in_use: Vec<String>,
+    /// Extended resources that device plugins offer.
+    devices: BTreeMap<String, Count>,
     port: u16,
     runtime: Option<RuntimeSeen>,
     shutting_down: bool,
@@ -74,6 +77,14 @@ impl Health {
 
     pub fn volumes_in_use(&self) -> Vec<String> {
         self.state.lock().volumes_in_use.clone()
+    }
+
+    pub fn set_devices(&self, devices: BTreeMap<String, Count>) {
+        self.change(|state| std::mem::replace(&mut state.devices, devices.clone()) != devices);
+    }
+
+    pub fn devices(&self) -> BTreeMap<String, Count> {
+        self.state.lock().devices.clone()
     }
 
     /// Where the server really listens, when a free port was asked for.

@@ -1,5 +1,6 @@
 //! The Node object: as it registers, as its status is worked out, and the patch from one status to the next. Pure.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use component_helpers::host_ports;
@@ -9,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
     NodeRuntimeHandlerFeatures, NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Map, Value, json};
 
@@ -16,6 +18,7 @@ use super::capacity::{Resources, allocatable, as_api, capacity};
 use super::conditions::{Pressure, conditions, same};
 use super::machine::Machine;
 use crate::Config;
+use crate::device_plugins::Count;
 
 /// The release whose behaviour this kubelet has.
 pub const KUBELET_VERSION: &str = "v1.36.4";
@@ -39,6 +42,8 @@ pub struct Facts {
     pub runtime_features: Option<v1::RuntimeFeatures>,
     pub images: Vec<v1::Image>,
     pub volumes_in_use: Vec<String>,
+    /// Extended resources that device plugins offer.
+    pub devices: BTreeMap<String, Count>,
     pub port: u16,
     /// What the machine listens at, at the node's addresses.
     pub ports_in_use: host_ports::Ports,
@@ -96,10 +101,11 @@ pub fn ports_patch(node: &Node, in_use: &host_ports::Ports) -> Option<Value> {
 pub fn status(config: &Config, facts: &Facts, old: &NodeStatus, now: Timestamp) -> NodeStatus {
     let capacity = capacity(&facts.machine, facts.storage_bytes, config.pods_max);
     let allocatable = allocatable(&capacity, config);
+    let (capacity, allocatable) = with_extended(as_api(&capacity), as_api(&allocatable), old, &facts.devices);
     NodeStatus {
         addresses: Some(addresses(config, &facts.addresses)),
-        allocatable: Some(with_extended(as_api(&allocatable), old.allocatable.as_ref())),
-        capacity: Some(with_extended(as_api(&capacity), old.capacity.as_ref())),
+        allocatable: Some(allocatable),
+        capacity: Some(capacity),
         conditions: Some(conditions(old.conditions.as_deref().unwrap_or(&[]), &facts.pressures, &facts.problems, now)),
         daemon_endpoints: Some(NodeDaemonEndpoints {
             kubelet_endpoint: Some(DaemonEndpoint { port: i32::from(facts.port) }),
@@ -178,12 +184,23 @@ fn addresses(config: &Config, ips: &[IpAddr]) -> Vec<NodeAddress> {
     internal.chain(external).chain([address("Hostname", config.node_name.clone())]).collect()
 }
 
-/// Resources with a domain in their name, which device plugins and administrators set, are not the kubelet's to remove.
-fn with_extended(mut new: Resources, old: Option<&Resources>) -> Resources {
-    for (name, amount) in old.into_iter().flatten().filter(|(name, _)| name.contains('/')) {
-        new.entry(name.clone()).or_insert_with(|| amount.clone());
+/// Resources with a domain in their name are not the kubelet's to remove: administrators set them too. All of what there is may be used,
+/// unless the plugin that offers it says otherwise.
+fn with_extended(
+    mut capacity: Resources,
+    mut allocatable: Resources,
+    old: &NodeStatus,
+    devices: &BTreeMap<String, Count>,
+) -> (Resources, Resources) {
+    for (name, amount) in old.capacity.iter().flatten().filter(|(name, _)| name.contains('/')) {
+        capacity.entry(name.clone()).or_insert_with(|| amount.clone());
+        allocatable.entry(name.clone()).or_insert_with(|| amount.clone());
     }
-    new
+    for (name, count) in devices {
+        capacity.insert(name.clone(), Quantity(count.capacity.to_string()));
+        allocatable.insert(name.clone(), Quantity(count.allocatable.to_string()));
+    }
+    (capacity, allocatable)
 }
 
 /// The largest, since these are the ones worth scheduling for.

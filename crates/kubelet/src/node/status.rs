@@ -215,6 +215,7 @@ impl StatusLoop {
             runtime_features: self.runtime.features,
             images: self.images.clone(),
             volumes_in_use: self.health.volumes_in_use(),
+            devices: self.health.devices(),
             port: self.health.port(),
             ports_in_use: self.ports_in_use.clone(),
             pressures: self.health.pressures(),

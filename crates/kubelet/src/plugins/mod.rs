@@ -12,10 +12,13 @@ use std::time::Duration;
 use component_base::inotify::Watcher;
 use component_base::tasks;
 use csi::Registration;
+use csi::pluginregistration::PluginInfo;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::drivers::{Drivers, Registrant};
+use crate::claims::{self, Claims};
+use crate::device_plugins::{self, DevicePlugins};
+use crate::drivers::{self, Drivers, Registrant};
 use crate::node::Seen;
 use sockets::Identity;
 
@@ -34,19 +37,51 @@ struct Known {
     gone: CancellationToken,
 }
 
+/// The parts of the kubelet that know a type of plugins each.
+#[derive(Clone)]
+pub struct Handlers {
+    pub drivers: Arc<Drivers>,
+    pub device_plugins: Arc<DevicePlugins>,
+    pub claims: Arc<Claims>,
+}
+
+/// A plugin as the part that took it in knows it.
+enum Taken {
+    Storage { name: String },
+    Devices { resource: String, number: u64 },
+    Claims { name: String },
+}
+
+/// Why a plugin is not registered, in upstream's words.
+#[derive(Debug, thiserror::Error)]
+enum RegisterError {
+    #[error("RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {socket}, err: {source}")]
+    Info { socket: String, source: csi::Error },
+    #[error("RegisterPlugin error -- no handler registered for plugin type: {kind} at socket {socket}")]
+    NoHandler { kind: String, socket: String },
+    #[error("{0}")]
+    Storage(String),
+    #[error("RegisterPlugin error -- plugin registration failed with err: {0}")]
+    Devices(#[from] device_plugins::RegisterError),
+    #[error("RegisterPlugin error -- plugin registration failed with err: {0}")]
+    Claims(#[from] claims::RegisterError),
+    #[error("RegisterPlugin error -- failed to send registration status at socket {socket}, err: {source}")]
+    Notify { socket: String, source: csi::Error },
+}
+
 /// Registers plugins until it is dropped.
-pub async fn run(root: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen>) {
+pub async fn run(root: &Path, handlers: Handlers, node: watch::Receiver<Seen>) {
     let folder = root.join(FOLDER);
     if let Err(error) = linux::file::make_private_folder(&folder) {
         tracing::error!(%error, folder = %folder.display(), "cannot make the folder of plugins; no plugin can register");
         return;
     }
-    if let Err(error) = follow(&folder, drivers, node).await {
+    if let Err(error) = follow(&folder, handlers, node).await {
         tracing::error!(%error, folder = %folder.display(), "cannot watch the folder of plugins; no plugin can register any more");
     }
 }
 
-async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen>) -> std::io::Result<()> {
+async fn follow(folder: &Path, handlers: Handlers, node: watch::Receiver<Seen>) -> std::io::Result<()> {
     let changes = Watcher::new()?;
     let mut known: BTreeMap<PathBuf, Known> = BTreeMap::new();
     let mut tasks = tokio::task::JoinSet::new();
@@ -69,7 +104,7 @@ async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen
             let gone = CancellationToken::new();
             number += 1;
             let by = Registrant { socket: socket.clone(), number };
-            let plugin = Plugin { by, drivers: drivers.clone(), node: node.clone(), gone: gone.clone() };
+            let plugin = Plugin { by, handlers: handlers.clone(), node: node.clone(), gone: gone.clone() };
             tasks.spawn(tasks::boxed(plugin.look_after()));
             known.insert(socket, Known { identity, gone });
         }
@@ -85,7 +120,7 @@ async fn follow(folder: &Path, drivers: Arc<Drivers>, node: watch::Receiver<Seen
 
 struct Plugin {
     by: Registrant,
-    drivers: Arc<Drivers>,
+    handlers: Handlers,
     node: watch::Receiver<Seen>,
     gone: CancellationToken,
 }
@@ -93,33 +128,45 @@ struct Plugin {
 impl Plugin {
     /// From the socket's appearance until it is gone.
     async fn look_after(self) {
-        let Some(name) = self.registered().await else { return };
-        tokio::select! {
-            () = self.gone.cancelled() => {}
-            () = self.drivers.keep_announced(&name, self.node.clone()) => {}
+        let Some(taken) = self.registered().await else { return };
+        match &taken {
+            Taken::Storage { name } => tokio::select! {
+                () = self.gone.cancelled() => {}
+                () = self.handlers.drivers.keep_announced(name, self.node.clone()) => {}
+            },
+            Taken::Devices { .. } | Taken::Claims { .. } => self.gone.cancelled().await,
         }
-        tracing::info!(plugin = name, socket = %self.by.socket.display(), "plugin's socket is gone; unregistering it");
-        self.drivers.unregister(&name, &self.by).await;
+        tracing::info!(plugin = taken.name(), socket = %self.by.socket.display(), "plugin's socket is gone; unregistering it");
+        self.give_up(&taken).await;
     }
 
-    /// The plugin's name once it is registered; nothing when it went before.
-    async fn registered(&self) -> Option<String> {
+    async fn give_up(&self, taken: &Taken) {
+        match taken {
+            Taken::Storage { name } => self.handlers.drivers.unregister(name, &self.by).await,
+            Taken::Devices { resource, number } => self.handlers.device_plugins.disconnected(resource, *number),
+            Taken::Claims { name } => self.handlers.claims.unregister(name, &self.by),
+        }
+    }
+
+    /// The plugin once it is registered; nothing when it went before.
+    async fn registered(&self) -> Option<Taken> {
         let mut wait = RETRY;
         loop {
             let tried = tokio::select! {
                 () = self.gone.cancelled() => {
                     // It may have been noted before the rest was done.
-                    self.drivers.unregister_all(&self.by).await;
+                    self.handlers.drivers.unregister_all(&self.by).await;
+                    self.handlers.claims.unregister_all(&self.by);
                     return None;
                 }
                 tried = self.register() => tried,
             };
             match tried {
-                Ok(name) => {
-                    tracing::info!(plugin = name, socket = %self.by.socket.display(), "registered plugin");
-                    return Some(name);
+                Ok(taken) => {
+                    tracing::info!(plugin = taken.name(), socket = %self.by.socket.display(), "registered plugin");
+                    return Some(taken);
                 }
-                Err(error) => tracing::warn!(error, socket = %self.by.socket.display(), "cannot register plugin"),
+                Err(error) => tracing::warn!(%error, socket = %self.by.socket.display(), "cannot register plugin"),
             }
             tokio::select! {
                 () = self.gone.cancelled() => return None,
@@ -128,29 +175,56 @@ impl Plugin {
         }
     }
 
-    /// One try; the plugin hears how it went, in upstream's words.
-    async fn register(&self) -> Result<String, String> {
-        let socket = self.by.socket.display();
+    /// One try; the plugin hears how it went.
+    async fn register(&self) -> Result<Taken, RegisterError> {
+        let socket = || self.by.socket.display().to_string();
         let plugin = Registration::new(&self.by.socket);
-        let info = plugin.info().await;
-        let info = info.map_err(|error| {
-            format!(
-                "RegisterPlugin error -- failed to get plugin info using RPC GetInfo at socket {socket}, err: {error}"
-            )
-        })?;
-        let outcome = match info.r#type.as_str() {
-            "CSIPlugin" => self.drivers.register(&info, &self.by).await,
-            other => Err(format!(
-                "RegisterPlugin error -- no handler registered for plugin type: {other} at socket {socket}"
-            )),
-        };
-        let told = plugin.notify(outcome.as_ref().map(drop).map_err(String::as_str)).await;
-        if let Err(error) = told {
-            self.drivers.unregister(&info.name, &self.by).await;
-            return Err(format!(
-                "RegisterPlugin error -- failed to send registration status at socket {socket}, err: {error}"
-            ));
+        let info = plugin.info().await.map_err(|source| RegisterError::Info { socket: socket(), source })?;
+        let outcome = self.take(&info).await;
+        let words = outcome.as_ref().err().map(ToString::to_string);
+        let told = plugin.notify(words.as_deref().map_or(Ok(()), Err)).await;
+        if let Err(source) = told {
+            if let Ok(taken) = &outcome {
+                self.give_up(taken).await;
+            }
+            return Err(RegisterError::Notify { socket: socket(), source });
         }
-        outcome.map(|()| info.name)
+        outcome
+    }
+
+    async fn take(&self, info: &PluginInfo) -> Result<Taken, RegisterError> {
+        let handlers = &self.handlers;
+        match info.r#type.as_str() {
+            "CSIPlugin" => {
+                let name = info.name.clone();
+                let registered = handlers.drivers.register(info, &self.by).await;
+                registered.map(|()| Taken::Storage { name }).map_err(RegisterError::Storage)
+            }
+            "DevicePlugin" => {
+                let resource = info.name.clone();
+                let socket = drivers::endpoint(info, &self.by.socket);
+                let number = handlers.device_plugins.register(&resource, &info.supported_versions, &socket).await?;
+                Ok(Taken::Devices { resource, number })
+            }
+            "DRAPlugin" => {
+                let name = info.name.clone();
+                let socket = drivers::endpoint(info, &self.by.socket);
+                handlers.claims.register(&name, &info.supported_versions, &socket, &self.by)?;
+                Ok(Taken::Claims { name })
+            }
+            other => {
+                let socket = self.by.socket.display().to_string();
+                Err(RegisterError::NoHandler { kind: other.to_owned(), socket })
+            }
+        }
+    }
+}
+
+impl Taken {
+    fn name(&self) -> &str {
+        match self {
+            Taken::Storage { name } | Taken::Claims { name } => name,
+            Taken::Devices { resource, .. } => resource,
+        }
     }
 }

@@ -4,7 +4,7 @@
 mod affinity;
 pub mod preemption;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 
@@ -27,6 +27,8 @@ pub struct NodeView {
     pub allocatable: Amounts,
     pub allowed_unsafe_sysctls: Vec<String>,
     pub taints: Vec<Taint>,
+    /// Resources that device plugins give, which are counted by them.
+    pub of_plugins: BTreeSet<String>,
     /// Whether the kernel has AppArmor and uses it.
     pub apparmor: bool,
 }
@@ -40,6 +42,7 @@ impl NodeView {
             allocatable: totals::milli(allocatable),
             allowed_unsafe_sysctls: shared.kubelet.config.allowed_unsafe_sysctls.clone(),
             taints: node.and_then(|node| node.spec.as_ref()?.taints.clone()).unwrap_or_default(),
+            of_plugins: shared.device_plugins.resources(),
             apparmor: security::apparmor_enabled(),
         }
     }
@@ -211,7 +214,11 @@ fn resources(node: &NodeView, pod: &Pod, others: &[&Pod]) -> Result<(), Refusal>
         }
     }
     for (name, requested) in totals::requests(pod) {
-        if requested == 0 || node.allocatable.is_empty() {
+        if requested == 0 || node.allocatable.is_empty() || node.of_plugins.contains(&name) {
+            continue;
+        }
+        // What the node does not have at all is somebody else's in the cluster, not this node's to refuse, as upstream.
+        if name.contains('/') && !node.allocatable.contains_key(&name) {
             continue;
         }
         let capacity = node.allocatable.get(&name).copied().unwrap_or(0);
@@ -268,6 +275,7 @@ pub(in crate::pod) mod tests {
                 serde_json::from_value(serde_json::json!({"key": "gone", "effect": "NoExecute"})).expect("a taint"),
                 serde_json::from_value(serde_json::json!({"key": "full", "effect": "NoSchedule"})).expect("a taint"),
             ],
+            of_plugins: BTreeSet::from(["x.test/plugged".to_owned()]),
             apparmor: false,
         }
     }
@@ -314,6 +322,10 @@ pub(in crate::pod) mod tests {
     fn what_does_not_fit_is_refused_in_upstreams_words() {
         let cpu = |amount: &str| serde_json::json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": amount}}}]});
         check(cpu("2"), &[], Ok(()));
+        let device =
+            |name: &str| serde_json::json!({"containers": [{"name": "c", "resources": {"requests": {name: "1"}}}]});
+        check(device("x.test/plugged"), &[], Ok(()));
+        check(device("x.test/of-the-cluster"), &[], Ok(()));
         check(
             cpu("1500m"),
             &[cpu("1")],

@@ -20,8 +20,11 @@ pub struct Parts<'a> {
     pub environment: Vec<(String, String)>,
     /// Volumes, hosts file and termination log.
     pub mounts: Vec<v1::Mount>,
-    /// Volumes that are raw devices.
+    /// Of plugins and claims, and volumes that are raw devices.
     pub devices: Vec<v1::Device>,
+    pub cdi_devices: Vec<String>,
+    /// What device plugins want runtimes to know.
+    pub annotations: std::collections::BTreeMap<String, String>,
     /// The container whose processes an ephemeral one sees.
     pub target: Option<String>,
     pub users: Option<UserRange>,
@@ -54,8 +57,9 @@ pub fn config(parts: Parts) -> v1::ContainerConfig {
         envs: environment.into_iter().map(|(key, value)| v1::KeyValue { key, value }).collect(),
         mounts: parts.mounts,
         devices: parts.devices,
+        cdi_devices: parts.cdi_devices.into_iter().map(|name| v1::CdiDevice { name }).collect(),
         labels: marks(pod, container),
-        annotations: notes(pod, container, attempt),
+        annotations: parts.annotations.into_iter().chain(notes(pod, container, attempt)).collect(),
         log_path: format!("{}/{attempt}.log", container.name),
         stdin: container.stdin == Some(true),
         stdin_once: container.stdin_once == Some(true),

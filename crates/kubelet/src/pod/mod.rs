@@ -18,7 +18,6 @@ pub mod user_ranges;
 mod conditions;
 mod container;
 mod container_logs;
-mod devices;
 mod hooks;
 mod kill;
 mod observe;
@@ -37,6 +36,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use reconcile::events::{EventType, reference};
 
+use crate::claims::Claims;
+use crate::device_plugins::DevicePlugins;
 use crate::images::Images;
 use crate::pods::Pods;
 use crate::stats::metrics::Counters;
@@ -48,6 +49,8 @@ pub struct Shared {
     pub kubelet: Arc<Kubelet>,
     pub pods: Arc<Pods>,
     pub volumes: Arc<Volumes>,
+    pub device_plugins: Arc<DevicePlugins>,
+    pub claims: Arc<Claims>,
     pub images: Arc<Images>,
     pub users: user_ranges::UserRanges,
     /// The scheme of container ids.
@@ -66,6 +69,8 @@ impl Shared {
         pods: Arc<Pods>,
         volumes: Arc<Volumes>,
         counters: Arc<Counters>,
+        device_plugins: Arc<DevicePlugins>,
+        claims: Arc<Claims>,
     ) -> Result<Shared, crate::Error> {
         let version = kubelet.runtime.version().await;
         let version =
@@ -88,6 +93,8 @@ impl Shared {
             runtime_name: version.runtime_name,
             pods,
             volumes,
+            device_plugins,
+            claims,
             node,
             cgroups,
             allocatable,

@@ -16,6 +16,7 @@ use super::admission::{self, NodeView};
 use super::memory::Failed;
 use super::worker::{self, Handle, Wish};
 use super::{Shared, labels, spec};
+use crate::device_plugins::AllocateError;
 use crate::eviction;
 use crate::node::Health;
 use crate::pods::{EvictionCondition, Order};
@@ -43,6 +44,7 @@ pub async fn run(
     let listening = tasks::spawn(listen(shared.clone(), woken_tx));
     let mut objects = shared.kubelet.objects.changes();
 
+    let (admitted_tx, mut admitted) = mpsc::channel(CHANGES_MAX);
     let mut workers = Workers {
         shared,
         health,
@@ -51,6 +53,8 @@ pub async fn run(
         api_seen: false,
         over: Arc::new(Notify::new()),
         waiting: HashMap::new(),
+        admitting: HashMap::new(),
+        admitted: admitted_tx,
     };
     let over = workers.over.clone();
     let pods = static_pods.borrow_and_update().clone();
@@ -72,6 +76,7 @@ pub async fn run(
                 Err(_) => files = false,
             },
             () = over.notified() => workers.one_is_over().await,
+            Some((uid, outcome)) = admitted.recv() => workers.is_admitted(&uid, outcome),
             uid = woken.recv() => match uid {
                 Some(Woken::Pod(uid)) => workers.tell(&uid, Handle::look),
                 Some(Woken::All) => workers.by_uid.values().for_each(Handle::look),
@@ -146,6 +151,9 @@ struct Workers {
     over: Arc<Notify>,
     /// Static pods that wait until an earlier one of the same name has ended, by uid.
     waiting: HashMap<String, Wish>,
+    /// Pods whose devices are being allocated: neither taken nor refused yet.
+    admitting: HashMap<String, Wish>,
+    admitted: mpsc::Sender<(String, Result<(), AllocateError>)>,
 }
 
 impl Workers {
@@ -210,7 +218,7 @@ impl Workers {
             }
         }
         // The new version of a static pod has its mirror before the old version has ended.
-        for wish in self.waiting.values_mut() {
+        for wish in self.waiting.values_mut().chain(self.admitting.values_mut()) {
             if spec::name(&wish.pod) == spec::name(of) && spec::namespace(&wish.pod) == spec::namespace(of) {
                 wish.mirror = mirror.clone();
             }
@@ -219,10 +227,12 @@ impl Workers {
 
     async fn static_pods(&mut self, pods: &[Arc<Pod>]) {
         let uids: HashSet<&str> = pods.iter().map(|pod| spec::uid(pod)).collect();
+        let admitting = self.admitting.values().cloned();
         let missing: Vec<Arc<Pod>> = self
             .by_uid
             .values()
             .map(|worker| worker.wish())
+            .chain(admitting)
             .filter(|wish| spec::is_static(&wish.pod) && !wish.gone && !uids.contains(spec::uid(&wish.pod)))
             .map(|wish| wish.pod)
             .collect();
@@ -238,8 +248,11 @@ impl Workers {
     }
 
     fn end(&mut self, uid: &str, last: &Arc<Pod>) {
+        let wish = Wish { pod: last.clone(), mirror: None, gone: true };
         if let Some(worker) = self.by_uid.get(uid) {
-            worker.set(Wish { pod: last.clone(), mirror: None, gone: true });
+            worker.set(wish);
+        } else if let Some(admitting) = self.admitting.get_mut(uid) {
+            *admitting = wish;
         }
     }
 
@@ -250,14 +263,56 @@ impl Workers {
             worker.set(wish);
             return;
         }
+        if let Some(admitting) = self.admitting.get_mut(&uid) {
+            *admitting = wish;
+            return;
+        }
         if self.name_is_taken(&wish.pod) {
             self.waiting.insert(uid, wish);
             return;
         }
         let refused = self.judge(&wish.pod).await;
+        if refused.is_none() && !is_known(&wish.pod) && self.shared.device_plugins.concern(&wish.pod) {
+            self.begin_admission(uid, wish);
+            return;
+        }
+        self.start(uid, wish, refused);
+    }
+
+    fn start(&mut self, uid: String, wish: Wish, refused: Option<Failed>) {
         let worker = worker::start(self.shared.clone(), wish, refused, self.over.clone());
         self.by_uid.insert(uid, worker);
         self.weigh();
+    }
+
+    /// Device plugins are asked beside everything else: one that does not answer keeps no other pod waiting.
+    fn begin_admission(&mut self, uid: String, wish: Wish) {
+        let pod = wish.pod.clone();
+        self.admitting.insert(uid.clone(), wish);
+        let active = self.api_seen.then(|| self.active());
+        let (shared, admitted) = (self.shared.clone(), self.admitted.clone());
+        tasks::spawn(async move {
+            let outcome = shared.device_plugins.allocate(&pod, active.as_ref()).await;
+            // Nobody waits for it once the kubelet ends.
+            let _ = admitted.send((uid, outcome)).await;
+        });
+    }
+
+    fn is_admitted(&mut self, uid: &str, outcome: Result<(), AllocateError>) {
+        let Some(wish) = self.admitting.remove(uid) else { return };
+        let refused = outcome.err().map(|error| {
+            self.shared.device_plugins.forget(uid);
+            let message = format!("Allocate failed due to {error}, which is unexpected");
+            self.refused(&wish.pod, admission::Refusal { reason: "UnexpectedAdmissionError".into(), message })
+        });
+        self.start(uid.to_owned(), wish, refused);
+    }
+
+    /// Pods that may hold devices.
+    fn active(&self) -> HashSet<String> {
+        let workers = self.by_uid.iter().filter(|(_, worker)| !worker.is_finished());
+        let taken = workers.filter(|(_, worker)| counts(&self.shared, &worker.wish().pod)).map(|(uid, _)| uid);
+        taken.chain(self.admitting.keys()).cloned().collect()
     }
 
     /// The classes' control groups weigh what their pods request together.
@@ -271,12 +326,11 @@ impl Workers {
 
     /// A pod that was taken once is not judged again.
     async fn judge(&self, pod: &Pod) -> Option<Failed> {
-        let status = pod.status.as_ref();
-        let known = status.is_some_and(|status| status.start_time.is_some());
-        if known || pod.metadata.deletion_timestamp.is_some() {
+        if is_known(pod) {
             return None;
         }
-        let states: Vec<_> = self.by_uid.values().filter(|worker| !worker.is_finished()).map(Handle::wish).collect();
+        let workers = self.by_uid.values().filter(|worker| !worker.is_finished());
+        let states: Vec<_> = workers.map(Handle::wish).chain(self.admitting.values().cloned()).collect();
         let others: Vec<&Pod> =
             states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
         let under_pressure = eviction::refuses(&self.health.pressures(), pod);
@@ -287,14 +341,18 @@ impl Workers {
         if refusal.reason.starts_with("OutOf") && eviction::rank::is_critical(pod) {
             refusal = self.make_room(pod, &others).await.err()?;
         }
+        Some(self.refused(pod, refusal))
+    }
+
+    fn refused(&self, pod: &Pod, refusal: admission::Refusal) -> Failed {
         self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
-        Some(Failed {
+        Failed {
             reason: refusal.reason,
             message: format!("Pod was rejected: {}", refusal.message),
             condition: None,
             grace_seconds: None,
             refused: true,
-        })
+        }
     }
 
     async fn admit(&self, pod: &Pod, others: &[&Pod]) -> Result<(), admission::Refusal> {
@@ -386,6 +444,10 @@ impl Workers {
             })
     }
 
+    fn is_here(&self, uid: &str) -> bool {
+        self.by_uid.contains_key(uid) || self.admitting.contains_key(uid)
+    }
+
     /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
     async fn end_orphans(&mut self) {
         super::container_logs::remove_dead_links(&self.shared.kubelet.config.log_dir);
@@ -399,7 +461,7 @@ impl Workers {
         let containers = self.shared.kubelet.runtime.list_containers(None).await.unwrap_or_default();
         for sandbox in &sandboxes {
             let Some(uid) = sandbox.labels.get(labels::POD_UID) else { continue };
-            if self.by_uid.contains_key(uid) {
+            if self.is_here(uid) {
                 continue;
             }
             let pod = Arc::new(orphan(sandbox, &containers));
@@ -408,8 +470,9 @@ impl Workers {
                 worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
             self.by_uid.insert(uid.clone(), worker);
         }
-        let left: Vec<String> =
-            self.shared.volumes.uids().into_iter().filter(|uid| !self.by_uid.contains_key(uid)).collect();
+        let left: Vec<String> = self.shared.volumes.uids().into_iter().filter(|uid| !self.is_here(uid)).collect();
+        let claimed: Vec<String> = self.shared.claims.uids().into_iter().filter(|uid| !self.is_here(uid)).collect();
+        let left = Orphans { volumes: left, claims: claimed };
         if !left.is_empty() {
             // A task of its own: drivers may take their time, or come only later.
             tasks::spawn(take_down_orphans(self.shared.clone(), left));
@@ -417,19 +480,37 @@ impl Workers {
     }
 }
 
-/// Volumes of pods that are gone, until none is left.
-async fn take_down_orphans(shared: Arc<Shared>, mut uids: Vec<String>) {
+/// Uids of pods that are gone, of which something is left.
+struct Orphans {
+    volumes: Vec<String>,
+    claims: Vec<String>,
+}
+
+impl Orphans {
+    fn is_empty(&self) -> bool {
+        self.volumes.is_empty() && self.claims.is_empty()
+    }
+}
+
+/// Volumes and claimed devices of pods that are gone, until none is left.
+async fn take_down_orphans(shared: Arc<Shared>, mut orphans: Orphans) {
     let mut wait = ORPHANS_RETRY;
     loop {
-        let mut left = Vec::new();
-        for uid in uids {
-            if let Err(error) = shared.volumes.unmount(&uid).await {
-                tracing::warn!(uid, %error, "cannot take down volumes of a pod that is gone");
-                left.push(uid);
+        let mut left = Orphans { volumes: Vec::new(), claims: Vec::new() };
+        for uid in orphans.claims {
+            if let Err(error) = shared.claims.unprepare(&uid).await {
+                tracing::warn!(uid, %error, "cannot unprepare claimed devices of a pod that is gone");
+                left.claims.push(uid);
             }
         }
-        uids = left;
-        if uids.is_empty() {
+        for uid in orphans.volumes {
+            if let Err(error) = shared.volumes.unmount(&uid).await {
+                tracing::warn!(uid, %error, "cannot take down volumes of a pod that is gone");
+                left.volumes.push(uid);
+            }
+        }
+        orphans = left;
+        if orphans.is_empty() {
             return;
         }
         tokio::select! {
@@ -437,6 +518,12 @@ async fn take_down_orphans(shared: Arc<Shared>, mut uids: Vec<String>) {
             () = tokio::time::sleep(wait) => wait = (wait * 2).min(ORPHANS_RETRY_MAX),
         }
     }
+}
+
+/// Whether the pod was taken before, or is not to be taken any more.
+fn is_known(pod: &Pod) -> bool {
+    let was_taken = pod.status.as_ref().is_some_and(|status| status.start_time.is_some());
+    was_taken || pod.metadata.deletion_timestamp.is_some()
 }
 
 /// Whether a pod takes room on the node.

@@ -14,7 +14,7 @@ use super::memory::Waiting;
 use super::plan::RETRY_SECONDS;
 use super::security::UserRange;
 use super::spec::{self, Kind};
-use super::{Shared, container, container_logs, devices, env, files, hooks, resize, sandbox, security};
+use super::{Shared, container, container_logs, env, files, hooks, resize, sandbox, security};
 use crate::images::NotThere;
 use crate::volumes::{Mounted, Volume};
 
@@ -123,19 +123,31 @@ async fn prepare(
     security::verify_non_root(pod, wished, &image).map_err(unconfigured)?;
 
     let addresses = env::Addresses { pod_ips: task.pod_ips.clone(), host_ips: shared.host_ips() };
+    let given = shared.device_plugins.container(pod, wished).await.map_err(|error| unconfigured(error.to_string()))?;
     let environment = env::environment(kubelet, pod, wished, &addresses, &task.mounted)
         .await
         .map_err(|error| unconfigured(error.to_string()))?;
     for warning in &environment.warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message.clone());
     }
-    let mut mounts = shared
+    let mut cdi_devices = given.cdi_devices;
+    cdi_devices.extend(shared.claims.cdi_of(pod, wished).map_err(|error| unconfigured(error.to_string()))?);
+    // What the pod says itself comes after what its devices bring, and wins.
+    let is_said = |name: &str| environment.variables.iter().any(|(said, _)| said == name);
+    let mut variables: Vec<(String, String)> =
+        given.environment.into_iter().filter(|(name, _)| !is_said(name)).collect();
+    variables.extend(environment.variables);
+    let volumes = shared
         .volumes
-        .container_mounts(pod, wished, &task.mounted, &environment.variables)
+        .container_mounts(pod, wished, &task.mounted, &variables)
         .await
         .map_err(|error| unconfigured(error.to_string()))?;
-    let devices =
-        shared.volumes.container_devices(wished, &task.mounted).map_err(|error| unconfigured(error.to_string()))?;
+    let mut mounts = given.mounts;
+    mounts.extend(volumes);
+    let mut devices = given.devices;
+    devices.extend(
+        shared.volumes.container_devices(wished, &task.mounted).map_err(|error| unconfigured(error.to_string()))?,
+    );
     own_files(task, wished, &mut mounts).map_err(|error| unconfigured(error.to_string()))?;
 
     let config = container::config(container::Parts {
@@ -144,9 +156,11 @@ async fn prepare(
         container: wished,
         attempt: task.attempt,
         image: &image,
-        environment: environment.variables,
+        environment: variables,
         mounts,
         devices,
+        cdi_devices,
+        annotations: given.annotations,
         target: task.target.clone(),
         users,
         resources: resize::linux(pod, wished, &task.granted, &shared.node),
@@ -211,8 +225,11 @@ pub struct NoSandbox {
 
 /// Makes the pod's sandbox, after what must be there before it.
 pub async fn sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String, NoSandbox> {
-    let prepared = devices::prepare(&shared.kubelet.client, pod).await;
-    prepared.map_err(|message| NoSandbox { reason: "FailedPrepareDynamicResources", message })?;
+    let prepared = shared.claims.prepare(pod).await;
+    prepared.map_err(|error| NoSandbox {
+        reason: "FailedPrepareDynamicResources",
+        message: format!("Failed to prepare dynamic resources: prepare dynamic resources: {error}"),
+    })?;
     let made = make_sandbox(shared, pod, attempt).await;
     made.map_err(|message| NoSandbox { reason: "FailedCreatePodSandBox", message })
 }

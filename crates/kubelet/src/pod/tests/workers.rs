@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use testkit::fake_api::FakeApi;
 use tokio::sync::watch;
 
+use crate::claims::Claims;
+use crate::device_plugins::DevicePlugins;
 use crate::drivers::Drivers;
 use crate::images::Images;
 use crate::node::Health;
@@ -107,6 +109,8 @@ impl Node {
         let shared = Arc::new(Shared {
             pods: Arc::new(Pods::default()),
             volumes: Arc::new(Volumes::new(kubelet.clone(), drivers, Arc::new(Health::new(0)))),
+            device_plugins: Arc::new(DevicePlugins::new(&kubelet.config.root_dir, Arc::new(Health::new(0)))),
+            claims: Arc::new(Claims::new(kubelet.client.clone(), &kubelet.config.root_dir, "n1")),
             images: Arc::new(Images::new(kubelet.clone())),
             users: user_ranges::UserRanges::load(&kubelet.config.root_dir),
             runtime_name: "fake".to_owned(),

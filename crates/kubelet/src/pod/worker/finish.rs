@@ -14,6 +14,8 @@ use crate::pod::{Shared, container, spec};
 /// In this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
+    /// Devices that the pod has claimed.
+    Claims,
     Volumes,
     Object,
     Runtime,
@@ -21,6 +23,7 @@ pub(super) enum Step {
 
 #[derive(Default)]
 pub(super) struct Finish {
+    claims: bool,
     volumes: bool,
     object: bool,
     runtime: bool,
@@ -36,6 +39,7 @@ impl Finish {
         self.busy = false;
         match result {
             Ok(()) => match step {
+                Step::Claims => self.claims = true,
                 Step::Volumes => self.volumes = true,
                 Step::Object => self.object = true,
                 Step::Runtime => self.runtime = true,
@@ -53,7 +57,12 @@ impl Worker {
         let uid = spec::uid(&self.wish.pod).to_owned();
         let shared = self.shared.clone();
         let pod = self.wish.pod.clone();
-        if !self.finish.volumes {
+        if !self.finish.claims {
+            self.step_of(Step::Claims, async move {
+                let unprepared = shared.claims.unprepare(&uid).await;
+                unprepared.map_err(|error| format!("unprepare dynamic resources: {error}"))
+            });
+        } else if !self.finish.volumes {
             self.step_of(Step::Volumes, async move {
                 shared.volumes.unmount(&uid).await.map_err(|error| error.to_string())
             });

@@ -207,7 +207,9 @@ impl Worker {
         // Written before the plan's new reasons to wait are taken over, so that users see how a container ended before they
         // see that it waits.
         let untold_until = self.untold_until(now);
-        if untold_until.is_none() {
+        // Whoever hears that a pod has ended may give its devices away: their drivers hear of it first.
+        let is_held = self.progress == Progress::Ended && self.shared.claims.holds(spec::uid(&pod));
+        if untold_until.is_none() && !is_held {
             self.publish();
         }
         if self.progress == Progress::Active && is_over(&self.status) {

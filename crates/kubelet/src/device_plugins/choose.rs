@@ -1,0 +1,162 @@
+//! Which devices a container gets. Pure; the words are upstream's.
+
+use super::state::{Ids, State};
+
+/// Why a container gets no devices.
+#[derive(Debug, thiserror::Error)]
+pub enum AllocateError {
+    #[error("pod {uid:?} container {container:?} changed request for resource {resource:?} from {before} to {now}")]
+    Changed { uid: String, container: String, resource: String, before: usize, now: usize },
+    #[error("cannot allocate unregistered device {0}")]
+    Unregistered(String),
+    #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
+    Unhealthy(String),
+    #[error("previously allocated devices are no longer healthy; cannot allocate unhealthy devices {0}")]
+    NoLongerHealthy(String),
+    #[error("requested number of devices unavailable for {resource}. Requested: {requested}, Available: {available}")]
+    Unavailable { resource: String, requested: usize, available: usize },
+    #[error("unknown Device Plugin {0}")]
+    UnknownPlugin(String),
+    #[error("device plugin GetPreferredAllocation rpc failed with err: {0}")]
+    Preferred(#[source] devices::Error),
+    #[error("{0}")]
+    Allocate(#[source] devices::Error),
+    #[error("no containers return in allocation response of {0}")]
+    Empty(String),
+    #[error("no devices found allocated in local cache for pod {uid}, container {container}, resource {resource}")]
+    NoneAllocated { uid: String, container: String, resource: String },
+    #[error("device plugin PreStartContainer rpc failed with err: {0}")]
+    PreStart(#[source] devices::Error),
+    #[error("failed to write checkpoint file \"kubelet_internal_checkpoint\": {0}")]
+    Checkpoint(#[source] std::io::Error),
+}
+
+/// Who wants how many of what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub uid: &'a str,
+    pub container: &'a str,
+    pub resource: &'a str,
+    pub count: usize,
+}
+
+/// What is left to be decided.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The container has its devices.
+    Nothing,
+    /// These it gets in any case, because init containers had them; as many more come from those that are available.
+    From { taken: Ids, available: Ids },
+}
+
+pub(super) fn look(state: &State, wanted: Wanted, reusable: &Ids) -> Result<Choice, AllocateError> {
+    let Wanted { uid, container, resource, count } = wanted;
+    let name = || resource.to_owned();
+    let had = state.ids(uid, container, resource);
+    if let Some(had) = had.as_ref().filter(|had| had.len() != count) {
+        return Err(AllocateError::Changed {
+            uid: uid.to_owned(),
+            container: container.to_owned(),
+            resource: name(),
+            before: had.len(),
+            now: count,
+        });
+    }
+    let entry = state.resources.get(resource);
+    // It was taken in before this kubelet started, and its plugin has not come back yet: it keeps what it has.
+    if had.is_some() && entry.is_none_or(|entry| !entry.was_connected) {
+        return Ok(Choice::Nothing);
+    }
+    let healthy = entry.ok_or_else(|| AllocateError::Unregistered(name()))?.healthy();
+    if healthy.is_empty() {
+        return Err(AllocateError::Unhealthy(name()));
+    }
+    if let Some(had) = had {
+        return match had.is_subset(&healthy) {
+            true => Ok(Choice::Nothing),
+            false => Err(AllocateError::NoLongerHealthy(name())),
+        };
+    }
+    let taken: Ids = reusable.iter().take(count).cloned().collect();
+    let available: Ids = healthy.difference(&state.in_use(resource)).cloned().collect();
+    if available.len() < count - taken.len() {
+        let requested = count - taken.len();
+        return Err(AllocateError::Unavailable { resource: name(), requested, available: available.len() });
+    }
+    Ok(Choice::From { taken, available })
+}
+
+/// Takes what the plugin prefers, then the others in order. What it prefers beyond what is available does not count.
+pub(super) fn fill(mut taken: Ids, available: &Ids, preferred: &[String], count: usize) -> Ids {
+    let preferred = preferred.iter().filter(|id| available.contains(*id));
+    for id in preferred.chain(available) {
+        if taken.len() >= count {
+            break;
+        }
+        taken.insert(id.clone());
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use devices::v1beta1::ContainerAllocateResponse;
+    use tokio::time::Instant;
+
+    use super::super::state::tests::{connected, device};
+    use super::*;
+
+    fn ids(names: &[&str]) -> Ids {
+        names.iter().map(|name| name.to_string()).collect()
+    }
+
+    fn wanted(uid: &'static str, count: usize) -> Wanted<'static> {
+        Wanted { uid, container: "c", resource: "x.test/r", count }
+    }
+
+    fn check(state: &State, wanted: Wanted, expected: Result<Choice, &str>) {
+        let found = look(state, wanted, &Ids::new()).map_err(|error| error.to_string());
+        assert_eq!(found, expected.map_err(str::to_owned));
+    }
+
+    #[tokio::test]
+    async fn devices_are_given_once() {
+        let now = Instant::now();
+        let mut state = State::default();
+        check(&state, wanted("u", 1), Err("cannot allocate unregistered device x.test/r"));
+        state.connect("x.test/r", connected(1), now);
+        state.list("x.test/r", 1, vec![device("a", false)]);
+        let unhealthy = "no healthy devices present; cannot allocate unhealthy devices x.test/r";
+        check(&state, wanted("u", 1), Err(unhealthy));
+        state.list("x.test/r", 1, vec![device("a", true), device("b", true), device("c", true)]);
+        check(&state, wanted("u", 1), Ok(Choice::From { taken: ids(&[]), available: ids(&["a", "b", "c"]) }));
+        state.reserve("x.test/r", &ids(&["b"]));
+        state.commit("u", "c", "x.test/r", &ids(&["a"]), ContainerAllocateResponse::default());
+        check(&state, wanted("v", 1), Ok(Choice::From { taken: ids(&[]), available: ids(&["c"]) }));
+        let short = "requested number of devices unavailable for x.test/r. Requested: 2, Available: 1";
+        check(&state, wanted("v", 2), Err(short));
+        check(&state, wanted("u", 1), Ok(Choice::Nothing));
+        let changed = "pod \"u\" container \"c\" changed request for resource \"x.test/r\" from 1 to 2";
+        check(&state, wanted("u", 2), Err(changed));
+        state.list("x.test/r", 1, vec![device("a", false), device("b", true)]);
+        let sick = "previously allocated devices are no longer healthy; cannot allocate unhealthy devices x.test/r";
+        check(&state, wanted("u", 1), Err(sick));
+        state.release("x.test/r", &ids(&["b"]));
+        let reused = look(&state, Wanted { container: "d", ..wanted("u", 2) }, &ids(&["a"])).unwrap();
+        assert_eq!(reused, Choice::From { taken: ids(&["a"]), available: ids(&["b"]) });
+
+        // After a restart it keeps what it has, whether or not the plugin is back.
+        let restored = State::restored(state.pods.clone(), vec!["x.test/r".into()], now);
+        check(&restored, wanted("u", 1), Ok(Choice::Nothing));
+        check(&restored, wanted("v", 1), Err(unhealthy));
+    }
+
+    #[test]
+    fn what_a_plugin_prefers_comes_first() {
+        let available = ids(&["a", "b", "c"]);
+        let preferred = ["c".to_owned(), "stolen".to_owned()];
+        assert_eq!(fill(ids(&["r"]), &available, &preferred, 3), ids(&["r", "c", "a"]));
+        assert_eq!(fill(ids(&[]), &available, &preferred, 1), ids(&["c"]));
+        assert_eq!(fill(ids(&["r"]), &available, &preferred, 1), ids(&["r"]));
+    }
+}

@@ -1,0 +1,38 @@
+//! What others are told of devices.
+
+use devices::podresources::{ContainerDevices, NumaNode, TopologyInfo};
+
+use super::DevicePlugins;
+
+impl DevicePlugins {
+    /// One entry for each device, as upstream lists them.
+    pub(crate) fn of_container(&self, uid: &str, container: &str) -> Vec<ContainerDevices> {
+        let state = self.state.lock();
+        let resources = state.of_container(uid, container).into_iter().flatten();
+        let devices = resources.flat_map(|(resource, allocation)| {
+            allocation.ids().into_iter().map(|id| {
+                let near = allocation.devices.iter().filter(|(node, ids)| **node >= 0 && ids.contains(&id));
+                entry(resource, &id, near.map(|(node, _)| *node).collect())
+            })
+        });
+        devices.collect()
+    }
+
+    pub(crate) fn allocatable(&self) -> Vec<ContainerDevices> {
+        let state = self.state.lock();
+        let devices = state.resources.iter().flat_map(|(resource, known)| {
+            let healthy = known.devices.iter().filter(|(_, device)| device.healthy);
+            healthy.map(|(id, device)| entry(resource, id, device.nodes.clone()))
+        });
+        devices.collect()
+    }
+}
+
+fn entry(resource: &str, id: &str, nodes: Vec<i64>) -> ContainerDevices {
+    let nodes: Vec<NumaNode> = nodes.into_iter().map(|id| NumaNode { id }).collect();
+    ContainerDevices {
+        resource_name: resource.to_owned(),
+        device_ids: vec![id.to_owned()],
+        topology: (!nodes.is_empty()).then_some(TopologyInfo { nodes }),
+    }
+}
