@@ -19,7 +19,7 @@ mod watch;
 #[cfg(test)]
 mod nulls;
 
-pub use cache::{Cache, Caches, Kind};
+pub use cache::{Cache, Caches, Index, Kind};
 pub use clock::Clock;
 pub use cluster::{Cluster, Connect, Identity};
 pub use controller::{Context, Controller, On, Rule, Wake, Work};
