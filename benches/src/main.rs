@@ -5,6 +5,7 @@
 
 mod api;
 mod cluster;
+mod cluster_size;
 mod controllers;
 mod dashboard;
 mod dns;
@@ -79,6 +80,16 @@ enum Command {
     },
     /// `knarr cluster create` with three nodes, until pods on all of them answer on their Service's address. Needs root.
     Cluster,
+    /// Deployments to all pods Ready on hollow nodes at several sizes, what a pod costs at each, and how fast that grows.
+    ClusterSize {
+        /// How many pods; may be given several times.
+        #[arg(long, default_values_t = cluster_size::PODS)]
+        pods: Vec<usize>,
+        #[arg(long, default_value_t = cluster_size::NODES)]
+        nodes: usize,
+        #[arg(long, default_value_t = cluster_size::DEPLOYMENTS)]
+        deployments: usize,
+    },
     /// What a cluster of one node with ten pods costs while nothing happens. Needs root.
     Idle {
         #[arg(long, default_value_t = idle::SECONDS)]
@@ -105,6 +116,7 @@ fn main() -> anyhow::Result<()> {
                 api::run(&[]).await?;
                 controllers::run().await?;
                 scheduler::run(&[1000, 5000], &[]).await?;
+                cluster_size::run(&cluster_size::PODS, cluster_size::NODES, cluster_size::DEPLOYMENTS).await?;
                 dns::run().await?;
                 ingress::run().await?;
                 kubectl::run().await?;
@@ -123,6 +135,7 @@ fn main() -> anyhow::Result<()> {
             Command::Ingress => ingress::run().await,
             Command::Kubectl => kubectl::run().await,
             Command::Dashboard { pods, seconds } => dashboard::run(pods, seconds).await,
+            Command::ClusterSize { pods, nodes, deployments } => cluster_size::run(&pods, nodes, deployments).await,
             Command::Cluster => local_cluster::run().await,
             Command::Idle { seconds } => idle::run(seconds).await,
             Command::Node { at_once } => node::run(at_once).await,

@@ -40,7 +40,7 @@ fn amount(value: f64, unit: &str) -> String {
     }
 }
 
-fn load_average() -> String {
+pub fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_string()
 }

@@ -72,6 +72,16 @@ impl Filter {
         WatchScope { key_prefix: Some(self.key.clone().unwrap_or_else(|| self.prefix.clone())), field }
     }
 
+    /// The field by whose value the objects are found without looking at all of them: the node of pods, of which every kubelet
+    /// asks for its own.
+    pub fn indexed(&self, resource: &Resource) -> Option<(usize, &str)> {
+        let at = resource.selectable("spec.nodeName").filter(|_| !self.is_late() && self.key.is_none())?;
+        let rule = self.fields.iter().find(|rule| rule.equal && matches!(rule.field, Field::Selectable(one) if one == at))?;
+        // Watchers are chosen by the first such field; both must mean the same one.
+        let first = self.scope().field.is_some_and(|(first, _)| first == at);
+        first.then_some((at, &rule.value))
+    }
+
     /// The one key that can match, if the selector names it.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()

@@ -418,7 +418,7 @@ fn views(table: &resources::Table) -> views::Views {
     for (group, plural) in READ {
         let resource = table.get(group, "v1", plural).expect("a built-in kind is in the table");
         let state = resource.state.clone().expect("a kind that is read is stored");
-        views.add(plural, resource.kind.storage, resource.kind.namespaced(), state);
+        views.add(plural, &resource.kind, state);
     }
     views
 }

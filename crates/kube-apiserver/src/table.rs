@@ -59,17 +59,36 @@ fn definition(column: &Column) -> Value {
 }
 
 pub fn row(resource: &Resource, object: &Value, include: Include, version: &str, now: Timestamp) -> Value {
-    let cells = match &resource.custom {
-        Some(custom) => custom.cells(object, now),
-        None => (resource.kind.row)(object, now),
+    let shown = match include {
+        Include::None => Value::Null,
+        Include::Object => object.clone(),
+        Include::Metadata => metadata_of(object, version),
     };
-    let mut row = json!({"cells": cells});
-    match include {
-        Include::None => row["object"] = Value::Null,
-        Include::Object => row["object"] = object.clone(),
-        Include::Metadata => row["object"] = metadata_of(object, version),
+    json!({"cells": cells(resource, object, now), "object": shown})
+}
+
+/// The same of an object that nobody needs any more: in long lists copies of its metadata would be much of the work.
+pub fn row_of(resource: &Resource, mut object: Value, include: Include, version: &str, now: Timestamp) -> Value {
+    let cells = cells(resource, &object, now);
+    let shown = match include {
+        Include::None => Value::Null,
+        Include::Object => object,
+        Include::Metadata => {
+            let metadata = object.get_mut("metadata").map(Value::take);
+            with_metadata(metadata.unwrap_or_else(|| Value::Object(Map::new())), version)
+        }
+    };
+    let mut row = Map::new();
+    row.insert("cells".into(), cells);
+    row.insert("object".into(), shown);
+    Value::Object(row)
+}
+
+fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Value {
+    match &resource.custom {
+        Some(custom) => Value::Array(custom.cells(object, now)),
+        None => Value::Array((resource.kind.row)(object, now)),
     }
-    row
 }
 
 /// The object's metadata as an object of its own.
@@ -82,6 +101,13 @@ pub fn partial_metadata(object: Value, version: &str) -> Value {
 }
 
 fn metadata_of(object: &Value, version: &str) -> Value {
-    let metadata = object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    json!({"kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata})
+    with_metadata(object.get("metadata").cloned().unwrap_or_else(|| Value::Object(Map::new())), version)
+}
+
+fn with_metadata(metadata: Value, version: &str) -> Value {
+    let mut shown = Map::new();
+    shown.insert("kind".into(), "PartialObjectMetadata".into());
+    shown.insert("apiVersion".into(), format!("meta.k8s.io/{version}").into());
+    shown.insert("metadata".into(), metadata);
+    Value::Object(shown)
 }

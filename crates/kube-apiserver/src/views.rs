@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use machinery::kind::Kind;
 use parking_lot::Mutex;
 use serde_json::Value;
 use store::Revision;
@@ -21,6 +22,8 @@ struct View {
     resource: Arc<cache::Resource>,
     prefix: String,
     namespaced: bool,
+    /// Where descriptions of its objects say which node they are on.
+    node_field: Option<usize>,
     decoded: Mutex<Decoded>,
     /// Single objects that were asked for lately.
     often: Mutex<HashMap<Arc<str>, Revised>>,
@@ -32,6 +35,13 @@ type Revised = (Revision, Arc<Value>);
 /// Every write looks at its namespace, every pod at its service account.
 const OFTEN_READ: &[&str] = &["namespaces", "serviceaccounts"];
 const OFTEN_READ_MAX: usize = 1024;
+/// Very many that change all the time: kept decoded they would take most of the memory, and each look at a few of them would bring all
+/// up to date. Who asks for these gets what it asked for decoded, and it is forgotten.
+const NEVER_KEPT: &[&str] = &["pods"];
+
+fn decoded(item: &cache::Item) -> Option<Arc<Value>> {
+    decode_stored(&item.value, item.revision.0).ok().map(Arc::new)
+}
 
 #[derive(Default)]
 struct Decoded {
@@ -40,11 +50,12 @@ struct Decoded {
 }
 
 impl Views {
-    pub fn add(&mut self, plural: &'static str, storage: &str, namespaced: bool, resource: Arc<cache::Resource>) {
+    pub fn add(&mut self, plural: &'static str, kind: &Kind, resource: Arc<cache::Resource>) {
         let view = View {
             resource,
-            prefix: format!("/registry/{storage}/"),
-            namespaced,
+            prefix: format!("/registry/{}/", kind.storage),
+            namespaced: kind.namespaced(),
+            node_field: kind.selectable.iter().position(|entry| entry.field == "spec.nodeName"),
             decoded: Mutex::default(),
             often: Mutex::default(),
         };
@@ -56,7 +67,7 @@ impl Views {
         let view = self.views.get(plural)?;
         let item = view.resource.get(&view.key(namespace, name))?;
         if !OFTEN_READ.contains(&plural) {
-            return decode_stored(&item.value, item.revision.0).ok().map(Arc::new);
+            return decoded(&item);
         }
         let mut often = view.often.lock();
         if let Some((_, object)) = often.get(&item.key).filter(|(revision, _)| *revision == item.revision) {
@@ -83,9 +94,14 @@ impl Views {
             "" => view.prefix.clone(),
             _ => format!("{}{namespace}/", view.prefix),
         };
+        let from: Arc<str> = prefix.as_str().into();
+        if NEVER_KEPT.contains(&plural) {
+            let snapshot = view.resource.snapshot();
+            let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
+            return range.filter_map(|(_, item)| decoded(item)).collect();
+        }
         let mut decoded = view.decoded.lock();
         view.refresh(&mut decoded);
-        let from: Arc<str> = prefix.as_str().into();
         let range = decoded.objects.range(from..).take_while(|(key, _)| key.starts_with(&prefix));
         range.map(|(_, (_, object))| object.clone()).collect()
     }
@@ -125,6 +141,17 @@ impl Objects for Views {
 
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>> {
         self.all(resource, namespace)
+    }
+
+    fn pods_on(&self, node: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let Some(view) = self.views.get("pods") else { return Vec::new() };
+        let Some(at) = view.node_field else { return Vec::new() };
+        let prefix = match namespace {
+            "" => view.prefix.clone(),
+            _ => format!("{}{namespace}/", view.prefix),
+        };
+        let (_, pods) = view.resource.having(at, node, &prefix);
+        pods.iter().filter_map(|item| decoded(item)).collect()
     }
 
     fn last_changed(&self, resource: &str) -> u64 {

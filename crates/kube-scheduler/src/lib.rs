@@ -4,6 +4,7 @@
 //! binding be written beside it.
 
 pub mod pod_info;
+pub mod alike;
 pub mod snapshot;
 pub mod objects;
 pub mod framework;

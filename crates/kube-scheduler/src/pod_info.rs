@@ -27,6 +27,8 @@ pub struct PodInfo {
     pub anti_affinity: Vec<AffinityTerm>,
     pub preferred_affinity: Vec<(i64, AffinityTerm)>,
     pub preferred_anti_affinity: Vec<(i64, AffinityTerm)>,
+    /// The four lists above as one text, if they have any terms: the same for pods that wish the same.
+    pub wishes: Option<Arc<str>>,
 }
 
 /// A port the pod wants on the node itself.
@@ -61,12 +63,17 @@ impl AffinityTerm {
     /// Whether the term speaks of that pod. The labels are those of the pod's namespace.
     pub fn matches(&self, pod: &Pod, namespace_labels: Option<&Labels>) -> bool {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        self.speaks_of(namespace, pod.metadata.labels.as_ref(), namespace_labels)
+    }
+
+    /// Whether the term speaks of pods with these labels in that namespace, which has those labels.
+    pub fn speaks_of(&self, namespace: &str, labels: Option<&Labels>, namespace_labels: Option<&Labels>) -> bool {
         let in_namespace = self.namespaces.contains(namespace)
             || self.namespace_selector.as_ref().is_some_and(|selector| match namespace_labels {
                 Some(labels) => selector.matches(|key| labels.get(key).map(String::as_str)),
                 None => selector.matches_everything(),
             });
-        in_namespace && self.selector.as_ref().is_some_and(|selector| selects(selector, pod.metadata.labels.as_ref()))
+        in_namespace && self.selector.as_ref().is_some_and(|selector| selects(selector, labels))
     }
 }
 
@@ -79,7 +86,7 @@ impl PodInfo {
         let affinity = spec.affinity.as_ref();
         let with = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
         let against = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-        PodInfo {
+        let mut info = PodInfo {
             key: Key::of(&pod.metadata),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             priority: spec.priority.unwrap_or(0),
@@ -102,8 +109,15 @@ impl PodInfo {
                 .and_then(|against| against.preferred_during_scheduling_ignored_during_execution.as_ref())
                 .map(|terms| terms.iter().map(|each| (each.weight.into(), term(&each.pod_affinity_term))).collect())
                 .unwrap_or_default(),
+            wishes: None,
             pod,
+        };
+        if info.has_affinity() {
+            let lists =
+                (&info.affinity, &info.anti_affinity, &info.preferred_affinity, &info.preferred_anti_affinity);
+            info.wishes = Some(format!("{lists:?}").into());
         }
+        info
     }
 
     pub fn spec(&self) -> &PodSpec {

@@ -1,12 +1,14 @@
 //! What a decision sees: the nodes with the pods that are, or are assumed to be, on them. Only the scheduling loop changes it,
 //! between decisions, so that a decision sees it frozen without a copy.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use component_helpers::resources::Resources;
 use k8s_openapi::api::core::v1::{Node, Taint};
+use machinery::selector::LabelSelector;
 
+use crate::alike::Alike;
 use crate::pod_info::{Labels, PodInfo};
 
 /// Where a node stands in the snapshot. It stays the same as long as the node exists.
@@ -27,9 +29,6 @@ pub struct NodeInfo {
     /// With the assumed least; used in scores only.
     pub assumed: Resources,
     pub pods: Vec<Arc<PodInfo>>,
-    /// Places in `pods` are not kept: those with any affinity, and those with required anti-affinity, again.
-    pub pods_with_affinity: Vec<Arc<PodInfo>>,
-    pub pods_with_anti_affinity: Vec<Arc<PodInfo>>,
     /// Sizes of the images that are there, by each of their names.
     pub images: HashMap<String, i64>,
 }
@@ -38,24 +37,36 @@ impl NodeInfo {
     pub fn add(&mut self, pod: Arc<PodInfo>) {
         self.requested.add(&pod.requests);
         self.assumed.add(&pod.assumed);
-        if pod.has_affinity() {
-            self.pods_with_affinity.push(pod.clone());
-        }
-        if !pod.anti_affinity.is_empty() {
-            self.pods_with_anti_affinity.push(pod.clone());
-        }
         self.pods.push(pod);
     }
 
-    pub fn remove(&mut self, uid: &str) {
-        let Some(place) = self.pods.iter().position(|pod| pod.uid == uid) else { return };
+    pub fn remove(&mut self, uid: &str) -> Option<Arc<PodInfo>> {
+        let place = self.pods.iter().position(|pod| pod.uid == uid)?;
         let pod = self.pods.swap_remove(place);
         self.requested.subtract(&pod.requests);
         self.assumed.subtract(&pod.assumed);
-        self.pods_with_affinity.retain(|other| other.uid != uid);
-        self.pods_with_anti_affinity.retain(|other| other.uid != uid);
+        Some(pod)
     }
 }
+
+/// The places that one label divides the nodes into that can be chosen: its values, numbered.
+pub struct Domains {
+    pub values: Vec<String>,
+    /// The number of a node's value, by the node's index.
+    of: Vec<Option<u32>>,
+    /// Whether every node has the label.
+    pub everywhere: bool,
+}
+
+impl Domains {
+    /// The number of the place that a node is in.
+    pub fn of(&self, node: NodeIndex) -> Option<usize> {
+        self.of.get(node.0 as usize).copied().flatten().map(|number| number as usize)
+    }
+}
+
+/// So many labels' places are remembered at a time. Pods may name any label.
+const DOMAINS_MAX: usize = 16;
 
 #[derive(Default)]
 pub struct Snapshot {
@@ -67,14 +78,15 @@ pub struct Snapshot {
     order_is_old: bool,
     /// Where each known pod is.
     placed: HashMap<String, NodeIndex>,
-    /// Nodes that have pods with affinity, or with required anti-affinity: most have none.
-    pub with_affinity: BTreeSet<NodeIndex>,
-    pub with_anti_affinity: BTreeSet<NodeIndex>,
     /// On how many nodes an image is.
     pub image_nodes: HashMap<String, usize>,
     pub namespaces: HashMap<String, Labels>,
     /// Pods that were promised a node and wait for others to leave it.
     pub nominated: Nominated,
+    /// The pods again, counted by what selectors see of them.
+    pub alike: Alike,
+    /// Places by label, until a node comes, goes or has other labels.
+    domains: RwLock<HashMap<String, Arc<Domains>>>,
 }
 
 /// Who was promised which node.
@@ -153,6 +165,42 @@ impl Snapshot {
         self.placed.contains_key(uid)
     }
 
+    /// The places that a label divides the nodes into.
+    pub fn domains(&self, key: &str) -> Arc<Domains> {
+        if let Some(known) = self.domains.read().unwrap_or_else(PoisonError::into_inner).get(key) {
+            return known.clone();
+        }
+        let mut numbers: HashMap<&str, u32> = HashMap::new();
+        let mut domains = Domains { values: Vec::new(), of: vec![None; self.slots.len()], everywhere: true };
+        for node in self.nodes() {
+            let Some(value) = node.labels.get(key) else {
+                domains.everywhere = false;
+                continue;
+            };
+            let number = *numbers.entry(value).or_insert_with(|| {
+                domains.values.push(value.clone());
+                domains.values.len() as u32 - 1
+            });
+            domains.of[node.index.0 as usize] = Some(number);
+        }
+        let domains = Arc::new(domains);
+        let mut all = self.domains.write().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= DOMAINS_MAX {
+            all.clear();
+        }
+        all.insert(key.to_owned(), domains.clone());
+        domains
+    }
+
+    /// How many pods of a namespace that a selector takes, and that are not about to end, are on each node, by its index.
+    pub fn staying(&self, namespace: &str, selector: &LabelSelector) -> Vec<u32> {
+        let mut counts = vec![0; self.slots.len()];
+        for (node, count) in self.alike.selected(namespace, selector).flat_map(|group| group.nodes()) {
+            counts[node.0 as usize] += count.staying;
+        }
+        counts
+    }
+
     pub fn set_node(&mut self, node: Arc<Node>) {
         let name = node.metadata.name.clone().unwrap_or_default();
         let index = self.index_of(&name);
@@ -164,6 +212,9 @@ impl Snapshot {
         let info = self.slots[index.0 as usize].as_mut().expect("just made");
         let labels = node.metadata.labels.clone().unwrap_or_default();
         self.order_is_old |= info.node.is_none() || zone(&info.labels) != zone(&labels);
+        if info.node.is_none() || info.labels != labels {
+            self.domains.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
+        }
         info.labels = labels;
         info.taints = spec.and_then(|spec| spec.taints.clone()).unwrap_or_default();
         info.unschedulable = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
@@ -181,6 +232,7 @@ impl Snapshot {
         info.node = None;
         let images = std::mem::take(&mut info.images);
         self.order_is_old = true;
+        self.domains.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         self.count_images(images.into_keys(), std::iter::empty());
         self.drop_if_unused(index);
     }
@@ -190,24 +242,16 @@ impl Snapshot {
         self.remove_pod(&pod.uid);
         let index = self.index_of(node);
         self.placed.insert(pod.uid.clone(), index);
-        if pod.has_affinity() {
-            self.with_affinity.insert(index);
-        }
-        if !pod.anti_affinity.is_empty() {
-            self.with_anti_affinity.insert(index);
-        }
+        self.alike.add(&pod, index);
         self.slots[index.0 as usize].as_mut().expect("just made").add(pod);
     }
 
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(index) = self.placed.remove(uid) else { return };
         let info = self.slots[index.0 as usize].as_mut().expect("a placed pod has a node");
-        info.remove(uid);
-        if info.pods_with_affinity.is_empty() {
-            self.with_affinity.remove(&index);
-        }
-        if info.pods_with_anti_affinity.is_empty() {
-            self.with_anti_affinity.remove(&index);
+        let removed = info.remove(uid);
+        if let Some(pod) = removed {
+            self.alike.remove(&pod, index);
         }
         self.drop_if_unused(index);
     }
@@ -224,6 +268,7 @@ impl Snapshot {
         let longest = zones.values().map(Vec::len).max().unwrap_or(0);
         self.order =
             (0..longest).flat_map(|turn| zones.values().filter_map(move |zone| zone.get(turn).copied())).collect();
+        self.domains.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     fn index_of(&mut self, name: &str) -> NodeIndex {
@@ -246,8 +291,6 @@ impl Snapshot {
             requested: Resources::default(),
             assumed: Resources::default(),
             pods: Vec::new(),
-            pods_with_affinity: Vec::new(),
-            pods_with_anti_affinity: Vec::new(),
             images: HashMap::new(),
         });
         self.by_name.insert(name.to_owned(), index);

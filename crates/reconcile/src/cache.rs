@@ -1,7 +1,9 @@
 //! Read-only copies of kinds, kept up to date by one watch each and shared by every component of the process.
 
+mod waiting;
+
 use std::any::{Any, TypeId};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -109,18 +111,40 @@ pub struct Cache<K> {
     listeners: Mutex<Vec<Listener<K>>>,
     /// The newest revision seen; 0 until the first list is complete.
     revision: tokio::sync::watch::Sender<u64>,
+    waiting: waiting::Waiting,
 }
 
 struct State<K> {
     objects: BTreeMap<Key, Arc<K>>,
-    /// Keys by the uid of any of their owners.
-    owned: HashMap<String, BTreeSet<Key>>,
+    /// Objects by the uid of any of their owners.
+    owned: Groups<K>,
+    /// Objects by what indexes find them by, each made when it is first asked.
+    indexes: Vec<(Index<K>, Groups<K>)>,
 }
+
+type Groups<K> = BTreeMap<String, BTreeMap<Key, Arc<K>>>;
+
+/// A way to find objects without looking at all of them.
+pub struct Index<K> {
+    /// No two indexes of a kind have the same name.
+    pub name: &'static str,
+    /// What an object is found by.
+    pub of: fn(&K) -> Vec<String>,
+}
+
+impl<K> Clone for Index<K> {
+    fn clone(&self) -> Index<K> {
+        *self
+    }
+}
+
+impl<K> Copy for Index<K> {}
 
 impl<K> Default for Cache<K> {
     fn default() -> Cache<K> {
-        let state = State { objects: BTreeMap::new(), owned: HashMap::new() };
-        Cache { state: RwLock::new(state), listeners: Mutex::default(), revision: tokio::sync::watch::Sender::new(0) }
+        let state = State { objects: BTreeMap::new(), owned: Groups::new(), indexes: Vec::new() };
+        let (listeners, waiting) = Default::default();
+        Cache { state: RwLock::new(state), listeners, revision: tokio::sync::watch::Sender::new(0), waiting }
     }
 }
 
@@ -153,9 +177,40 @@ impl<K: Kind> Cache<K> {
 
     /// The objects that name this uid among their owners.
     pub fn owned_by(&self, uid: &str) -> Vec<Arc<K>> {
-        let state = self.state.read();
-        let keys = state.owned.get(uid).into_iter().flatten();
-        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        self.state.read().owned.get(uid).map(|owned| owned.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The objects that an index finds by a value. The first call makes the index; changes keep it.
+    pub fn found_by(&self, index: Index<K>, value: &str) -> Vec<Arc<K>> {
+        self.ask(index, |groups| groups.get(value).map(|found| found.values().cloned().collect()).unwrap_or_default())
+    }
+
+    /// The objects of all values of an index that begin so, if one of those that share a value passes: the others are then like it.
+    /// They come in the order of their keys.
+    pub fn found_like(&self, index: Index<K>, prefix: &str, passes: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        self.ask(index, |groups| {
+            let groups = groups.range(prefix.to_owned()..).take_while(|(value, _)| value.starts_with(prefix));
+            let passes = |group: &&BTreeMap<Key, Arc<K>>| group.values().next().is_some_and(|one| passes(one));
+            let groups: Vec<_> = groups.map(|(_, group)| group).filter(passes).collect();
+            let mut found: Vec<(&Key, &Arc<K>)> = groups.iter().copied().flatten().collect();
+            if groups.len() > 1 {
+                found.sort_unstable_by_key(|(key, _)| *key);
+            }
+            found.into_iter().map(|(_, object)| object.clone()).collect()
+        })
+    }
+
+    fn ask(&self, index: Index<K>, question: impl Fn(&Groups<K>) -> Vec<Arc<K>>) -> Vec<Arc<K>> {
+        if let Some(groups) = self.state.read().index(index.name) {
+            return question(groups);
+        }
+        let mut state = self.state.write();
+        if state.index(index.name).is_none() {
+            let mut groups = Groups::new();
+            state.objects.iter().for_each(|(key, object)| regroup(&mut groups, key, &[], &(index.of)(object), object));
+            state.indexes.push((index, groups));
+        }
+        state.index(index.name).map(question).unwrap_or_default()
     }
 
     /// The objects of a namespace that no controller manages.
@@ -175,23 +230,38 @@ impl<K: Kind> Cache<K> {
 
     /// Until the watch has brought this revision, or a while has passed: then it lags, and waiting longer helps nobody.
     pub(crate) async fn seen_revision(&self, revision: u64) {
-        let seen = self.seen(|cache| *cache.revision.borrow() >= revision);
-        if tokio::time::timeout(SEEN_TIMEOUT, seen).await.is_err() {
+        // Asked before looking: a revision that comes in between wakes us.
+        let reached = self.waiting.for_revision(revision);
+        if *self.revision.borrow() >= revision {
+            return;
+        }
+        if tokio::time::timeout(SEEN_TIMEOUT, reached).await.is_err() {
             tracing::warn!(kind = K::KIND, revision, "a cache has not seen a write in time");
         }
     }
 
     /// Until the object is gone, another one, or marked for deletion.
     pub(crate) async fn seen_deletion(&self, key: &Key, uid: &str) {
-        let seen = self.seen(|cache| {
-            cache.get(key).is_none_or(|object| {
+        let is_seen = || {
+            self.get(key).is_none_or(|object| {
                 let metadata = object.metadata();
                 metadata.deletion_timestamp.is_some() || metadata.uid.as_deref() != Some(uid)
             })
-        });
+        };
+        let seen = async {
+            loop {
+                let changed = self.waiting.for_change(key);
+                if is_seen() {
+                    break;
+                }
+                // The sender is dropped only after it has told.
+                let _ = changed.await;
+            }
+        };
         if tokio::time::timeout(SEEN_TIMEOUT, seen).await.is_err() {
             tracing::warn!(kind = K::KIND, %key, "a cache has not seen a deletion in time");
         }
+        self.waiting.forget(key);
     }
 
     async fn seen(&self, reached: impl Fn(&Cache<K>) -> bool) {
@@ -250,40 +320,60 @@ impl<K: Kind> Cache<K> {
 
     fn tell(&self, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
         self.listeners.lock().retain(|listener| listener(old, new));
+        if let Some(object) = new.or(old) {
+            self.waiting.changed(&Key::of(object.metadata()));
+        }
     }
 
     fn advance(&self, revision: u64) {
         // Waiters also look at objects, so they are woken even where the number stays.
         self.revision.send_modify(|seen| *seen = (*seen).max(revision));
+        self.waiting.reached(revision);
     }
 }
 
 impl<K: Kind> State<K> {
+    fn index(&self, name: &str) -> Option<&Groups<K>> {
+        self.indexes.iter().find(|(index, _)| index.name == name).map(|(_, groups)| groups)
+    }
+
     fn put(&mut self, key: Key, object: Arc<K>) -> Option<Arc<K>> {
         let old = self.objects.insert(key.clone(), object.clone());
-        if let Some(old) = &old {
-            self.disown(&key, old);
-        }
-        for owner in owners(object.metadata()) {
-            self.owned.entry(owner).or_default().insert(key.clone());
+        let owners_before = old.as_ref().map(|old| owners(old.metadata())).unwrap_or_default();
+        regroup(&mut self.owned, &key, &owners_before, &owners(object.metadata()), &object);
+        for (index, groups) in &mut self.indexes {
+            let before = old.as_ref().map(|old| (index.of)(old)).unwrap_or_default();
+            regroup(groups, &key, &before, &(index.of)(&object), &object);
         }
         old
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
         let old = self.objects.remove(key)?;
-        self.disown(key, &old);
+        regroup(&mut self.owned, key, &owners(old.metadata()), &[], &old);
+        for (index, groups) in &mut self.indexes {
+            regroup(groups, key, &(index.of)(&old), &[], &old);
+        }
         Some(old)
     }
+}
 
-    fn disown(&mut self, key: &Key, object: &K) {
-        for owner in owners(object.metadata()) {
-            if let Some(keys) = self.owned.get_mut(&owner) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.owned.remove(&owner);
-                }
+/// Moves one object from the groups it was in to those that it is in now.
+fn regroup<K>(groups: &mut Groups<K>, key: &Key, before: &[String], now: &[String], object: &Arc<K>) {
+    for name in before.iter().filter(|name| !now.contains(name)) {
+        if let Some(group) = groups.get_mut(name) {
+            group.remove(key);
+            if group.is_empty() {
+                groups.remove(name);
             }
+        }
+    }
+    for name in now {
+        if !groups.contains_key(name) {
+            groups.insert(name.clone(), BTreeMap::new());
+        }
+        if let Some(group) = groups.get_mut(name) {
+            group.insert(key.clone(), object.clone());
         }
     }
 }
@@ -399,6 +489,45 @@ mod tests {
         assert_eq!(names(&cache.owned_by("1")), ["ab/x"]);
         assert_eq!(names(&cache.owned_by("2")), ["a/x", "a/y"]);
         assert!(cache.get(&Key::new("b", "z")).is_none());
+    }
+
+    #[test]
+    fn an_index_follows_its_objects() {
+        const BY_OWNER: Index<ConfigMap> = Index {
+            name: "owner",
+            of: |map| map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
+        };
+        let cache = Cache::<ConfigMap>::default();
+        cache.put(object("a", "x", "1", "1"));
+        assert_eq!(names(&cache.found_by(BY_OWNER, "1")), ["a/x"]);
+        cache.put(object("a", "y", "2", "1"));
+        cache.put(object("a", "x", "3", "2"));
+        assert_eq!(names(&cache.found_by(BY_OWNER, "1")), ["a/y"]);
+        assert_eq!(cache.found_by(BY_OWNER, "2")[0].metadata.resource_version.as_deref(), Some("3"));
+        cache.remove(&Key::new("a", "y"));
+        assert!(cache.found_by(BY_OWNER, "1").is_empty());
+        assert_eq!(cache.state.read().indexes.len(), 1);
+    }
+
+    #[test]
+    fn of_objects_that_are_alike_one_is_asked() {
+        const BY_OWNER: Index<ConfigMap> = Index {
+            name: "owner",
+            of: |map| map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
+        };
+        for count in [10, 100] {
+            let cache = Cache::<ConfigMap>::default();
+            for number in 0..count {
+                cache.put(object("a", &format!("{number:03}"), "1", ["a/x", "a/y", "b/x"][number % 3]));
+            }
+            let asked = Mutex::new(0);
+            let found = cache.found_like(BY_OWNER, "a/", |_| {
+                *asked.lock() += 1;
+                true
+            });
+            assert!(found.is_sorted_by_key(|one| one.metadata.name.clone()));
+            assert_eq!((found.len(), *asked.lock()), (count - count / 3, 2));
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::future::Future;
 use std::hash::Hash;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use component_base::tasks;
@@ -29,6 +31,53 @@ pub enum Next {
     After(Duration),
     /// Later and later; the text says why, for the log.
     Retry(String),
+}
+
+/// What becomes of a key, and for how long it is left alone before.
+#[derive(Debug)]
+pub struct Worked {
+    next: Next,
+    rest: Duration,
+}
+
+impl From<Next> for Worked {
+    fn from(next: Next) -> Worked {
+        Worked { next, rest: Duration::ZERO }
+    }
+}
+
+/// A look at an object may be a look at all that belongs to it, which are many where it is a large one, and each of them wakes
+/// it. So a key is left alone after the work on it, the longer the more the look has cost: all changes in the meantime are
+/// looked at together, and one large object takes no more than its share of a processor.
+fn rest_after(cost: Duration) -> Duration {
+    match cost < REST_FROM {
+        true => Duration::ZERO,
+        false => cost.saturating_mul(REST_FACTOR).min(REST_MAX),
+    }
+}
+
+/// Looks that cost less are not worth a wait.
+const REST_FROM: Duration = Duration::from_millis(1);
+/// One look takes a tenth of a processor at most.
+const REST_FACTOR: u32 = 9;
+/// Nobody waits longer for the next look, whatever it costs.
+const REST_MAX: Duration = Duration::from_millis(500);
+
+/// Adds up how long work was worked on, without the times at which it waited.
+struct Timed<'a, F> {
+    work: F,
+    cost: &'a mut Duration,
+}
+
+impl<F: Future + Unpin> Future for Timed<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<F::Output> {
+        let began = Instant::now();
+        let outcome = Pin::new(&mut self.work).poll(cx);
+        *self.cost += began.elapsed();
+        outcome
+    }
 }
 
 /// Runs one controller until it is told to stop.
@@ -72,15 +121,17 @@ pub async fn run_with<S: Send + Sync + 'static>(
     work(controller.name, &queue, cx.workers(workers_max), &shutdown, move |key: Key| {
         let cx = cx.clone();
         async move {
+            let mut cost = Duration::ZERO;
             let outcome = async {
-                let plan = reconcile(&cx, &key).await?;
+                let plan = Timed { work: reconcile(&cx, &key), cost: &mut cost }.await?;
                 perform(&cx, plan).await
             };
-            match outcome.await {
+            let next = match outcome.await {
                 Ok(None) => Next::Done,
                 Ok(Some(delay)) => Next::After(delay),
                 Err(error) => Next::Retry(error.to_string()),
-            }
+            };
+            Worked { next, rest: rest_after(cost) }
         }
     })
     .await;
@@ -88,7 +139,7 @@ pub async fn run_with<S: Send + Sync + 'static>(
 }
 
 /// Works off a queue, so many keys at the same time, until it is told to stop; then lets those at work end.
-pub async fn work<T, F>(
+pub async fn work<T, F, W>(
     name: &'static str,
     queue: &Queue<T>,
     workers_max: usize,
@@ -96,21 +147,22 @@ pub async fn work<T, F>(
     act: impl Fn(T) -> F,
 ) where
     T: Clone + Eq + Hash + std::fmt::Display + Send + 'static,
-    F: Future<Output = Next> + Send + 'static,
+    F: Future<Output = W> + Send + 'static,
+    W: Into<Worked> + Send + 'static,
 {
-    let mut running: JoinSet<(T, Next)> = JoinSet::new();
+    let mut running: JoinSet<(T, Worked)> = JoinSet::new();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             Some(ended) = running.join_next() => {
-                let (key, next) = ended.expect("the work catches its own panics and is not cancelled");
-                settle(name, queue, key, next);
+                let (key, worked) = ended.expect("the work catches its own panics and is not cancelled");
+                settle(name, queue, key, worked);
             }
             key = queue.next(), if running.len() < workers_max => {
                 let acting = AssertUnwindSafe(act(key.clone())).catch_unwind();
                 running.spawn(tasks::boxed(async move {
-                    let next = acting.await.unwrap_or_else(|_| Next::Retry("a panic; see the log".into()));
-                    (key, next)
+                    let worked = acting.await.map(Into::into);
+                    (key, worked.unwrap_or_else(|_| Next::Retry("a panic; see the log".into()).into()))
                 }));
             }
         }
@@ -118,8 +170,8 @@ pub async fn work<T, F>(
     while running.join_next().await.is_some() {}
 }
 
-fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &Queue<T>, key: T, next: Next) {
-    match next {
+fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &Queue<T>, key: T, worked: Worked) {
+    match worked.next {
         Next::Done => queue.forget(&key),
         Next::After(delay) => {
             queue.forget(&key);
@@ -131,7 +183,10 @@ fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &
             queue.retry(key.clone());
         }
     }
-    queue.done(&key);
+    match worked.rest.is_zero() {
+        true => queue.done(&key),
+        false => queue.done_after(key, worked.rest),
+    }
 }
 
 /// Does the writes in order. More of the same kind go out together, but the first ones alone: where one is refused, the
@@ -202,6 +257,44 @@ mod tests {
         for workers in [1, 3, 20] {
             assert_eq!(at_once(workers).await, workers);
         }
+    }
+
+    /// How often a large object is looked at while one change after the other wakes it, and each look costs so much.
+    async fn looks(changes: u32, cost: Duration) -> u32 {
+        let queue: Queue<&'static str> = Queue::new(Backoff::default());
+        let (shutdown, count) = (Shutdown::new(), Arc::new(Mutex::new(0)));
+        let (adding, stopping) = (queue.clone(), shutdown.clone());
+        tasks::spawn(async move {
+            for _ in 0..changes {
+                adding.add("large");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stopping.cancel();
+        });
+        let act = |_| {
+            let count = count.clone();
+            async move {
+                *count.lock() += 1;
+                Worked { next: Next::Done, rest: rest_after(cost) }
+            }
+        };
+        work("test", &queue, 5, &shutdown, act).await;
+        let looks = *count.lock();
+        looks
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn looks_at_a_large_object_gather_its_changes() {
+        // A small object is looked at whenever it changes.
+        assert_eq!(looks(1_000, Duration::from_micros(900)).await, 1_000);
+        // With ten times the pods a look costs ten times as much, and there is a tenth of the looks.
+        let (large, larger) = (looks(1_000, Duration::from_millis(2)).await, looks(1_000, Duration::from_millis(20)).await);
+        assert!((50..=60).contains(&large), "{large}");
+        assert!((5..=7).contains(&larger), "{larger}");
+        // Whatever it costs, it does not wait for long, and the last change is not forgotten.
+        assert!((2..=4).contains(&looks(1_000, Duration::from_secs(60)).await));
+        assert_eq!(looks(1, Duration::from_secs(60)).await, 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ mod watch;
 #[cfg(test)]
 mod nulls;
 
-pub use cache::{Cache, Caches, Kind};
+pub use cache::{Cache, Caches, Index, Kind};
 pub use cluster::{Cluster, Connect, Identity};
 pub use component_base::Clock;
 pub use controller::{Context, Controller, On, Rule, Wake, Work};

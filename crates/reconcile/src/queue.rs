@@ -57,6 +57,8 @@ struct State<T> {
     later: BTreeMap<(Instant, u64), T>,
     due: HashMap<T, (Instant, u64)>,
     failures: HashMap<T, u32>,
+    /// Keys whose work has ended but that are left alone for a while, as if they were still worked on.
+    resting: BTreeMap<(Instant, u64), T>,
     /// Tells apart what is due at the same instant.
     count: u64,
 }
@@ -70,6 +72,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
             later: BTreeMap::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
+            resting: BTreeMap::new(),
             count: 0,
         };
         Queue { inner: Arc::new(Inner { state: Mutex::new(state), changed: Notify::new(), backoff }) }
@@ -114,7 +117,8 @@ impl<T: Clone + Eq + Hash> Queue<T> {
                     state.running.insert(key.clone());
                     return key;
                 }
-                state.later.keys().next().map(|(due, _)| *due)
+                let first = |keys: &BTreeMap<(Instant, u64), T>| keys.keys().next().map(|(due, _)| *due);
+                first(&state.later).into_iter().chain(first(&state.resting)).min()
             };
             match due {
                 None => self.inner.changed.notified().await,
@@ -128,12 +132,20 @@ impl<T: Clone + Eq + Hash> Queue<T> {
 
     pub fn done(&self, key: &T) {
         let mut state = self.inner.state.lock();
-        state.running.remove(key);
-        if state.wanted.contains(key) {
-            state.ready.push_back(key.clone());
+        if state.done(key) {
             drop(state);
             self.inner.changed.notify_one();
         }
+    }
+
+    /// The same, but the key does not come again before a while has passed, however often it is added.
+    pub fn done_after(&self, key: T, rest: Duration) {
+        let mut state = self.inner.state.lock();
+        state.count += 1;
+        let at = (after(rest), state.count);
+        state.resting.insert(at, key);
+        drop(state);
+        self.inner.changed.notify_one();
     }
 }
 
@@ -152,6 +164,16 @@ impl<T: Clone + Eq + Hash> State<T> {
         true
     }
 
+    /// Whether the key is to be worked on again.
+    fn done(&mut self, key: &T) -> bool {
+        self.running.remove(key);
+        let again = self.wanted.contains(key);
+        if again {
+            self.ready.push_back(key.clone());
+        }
+        again
+    }
+
     fn add_at(&mut self, key: T, at: Instant) {
         if let Some(earlier) = self.due.get(&key) {
             if earlier.0 <= at {
@@ -165,6 +187,10 @@ impl<T: Clone + Eq + Hash> State<T> {
     }
 
     fn ripen(&mut self, now: Instant) {
+        while let Some(entry) = self.resting.first_entry().filter(|entry| entry.key().0 <= now) {
+            let key = entry.remove();
+            self.done(&key);
+        }
         while let Some(entry) = self.later.first_entry() {
             if entry.key().0 > now {
                 return;

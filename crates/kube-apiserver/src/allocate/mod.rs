@@ -91,7 +91,7 @@ pub async fn release(app: &Arc<App>, resource: &Resource, old: &Value) {
     }
 }
 
-fn is_service(resource: &Resource) -> bool {
+pub(crate) fn is_service(resource: &Resource) -> bool {
     resource.kind.group.is_empty() && resource.kind.plural == "services"
 }
 

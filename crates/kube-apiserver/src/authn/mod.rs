@@ -61,6 +61,11 @@ pub trait Objects: Send + Sync {
     fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Arc<Value>>;
     /// An empty namespace lists all of them.
     fn list(&self, resource: &str, namespace: &str) -> Vec<Arc<Value>>;
+    /// The pods that are bound to a node, of one namespace or of all.
+    fn pods_on(&self, node: &str, namespace: &str) -> Vec<Arc<Value>> {
+        let on_node = |pod: &Arc<Value>| pod.pointer("/spec/nodeName").and_then(Value::as_str) == Some(node);
+        self.list("pods", namespace).into_iter().filter(on_node).collect()
+    }
     /// A number that grows whenever an object of that resource changes.
     fn last_changed(&self, resource: &str) -> u64;
 }

@@ -1,7 +1,7 @@
 //! The node authorizer: a kubelet may read what the pods bound to its node use, and write what it reports about itself.
 //!
 //! Upstream keeps a graph of pods, volumes and secrets up to date with every pod event. Kubelets ask for such objects
-//! rarely compared to how often pods change, so the relation is found when asked, from the pods of one namespace.
+//! rarely compared to how often pods change, so the relation is found when asked, from the pods of the node.
 //! What a kubelet may write of an object is narrowed further by the admission plugin NodeRestriction.
 
 use std::sync::{Arc, LazyLock};
@@ -214,12 +214,9 @@ fn related(a: &Attributes, node: &str, objects: &dyn Objects) -> Result<(), Stri
 }
 
 /// The pods that bring rights to their node. A mirror pod is the kubelet's own writing and proves nothing.
-fn pods_on(node: &str, namespace: &str, objects: &dyn Objects) -> impl Iterator<Item = Arc<Value>> {
-    let pods = objects.list("pods", namespace);
-    pods.into_iter().filter(move |pod| {
-        pod.pointer("/spec/nodeName").and_then(Value::as_str) == Some(node)
-            && pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_none()
-    })
+fn pods_on(node: &str, namespace: &str, objects: &dyn Objects) -> impl Iterator<Item = Arc<Value>> + use<> {
+    let pods = objects.pods_on(node, namespace);
+    pods.into_iter().filter(|pod| pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_none())
 }
 
 /// pod, claim, volume, and the secret the volume's driver needs.

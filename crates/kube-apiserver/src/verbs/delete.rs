@@ -9,7 +9,7 @@ use machinery::object::Meta;
 use machinery::status::{GroupResource, Status};
 use serde_json::{Value, json};
 use store::cache::Item;
-use store::{Change, Expect, Written};
+use store::{Change, Expect, Revision, Written};
 
 use crate::admission;
 use crate::allocate;
@@ -22,8 +22,9 @@ use crate::verbs::list::list_item;
 use crate::write::{self, encode, store_status};
 
 const TRIES_MAX: usize = 32;
-/// How many objects of a collection are deleted at the same time.
-const COLLECTION_PARALLEL: usize = 16;
+/// How many objects of a collection are deleted at the same time: so many share a commit of the store. With more, others would
+/// wait for the work on all of them.
+const COLLECTION_PARALLEL: usize = 64;
 
 /// DeleteOptions, from the body or the query.
 #[derive(Clone, Debug, Default)]
@@ -73,14 +74,21 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
             let name = parts.next().unwrap_or("").to_string();
             let namespace =
                 if resource.kind.namespaced() { parts.next().unwrap_or("").to_string() } else { String::new() };
-            match one(call, &namespace, &name, options).await {
+            let key = resource.key(&namespace, &name)?;
+            let _alone = call.app.locks.lock(&key).await;
+            // The list was fresh. What has changed since is found at the write, and not asked for before each.
+            match by_key(call, &key, &name, options).await {
                 // Somebody else deleted it first: it is gone, as asked.
-                Err(status) if status.code == 404 => Ok(()),
-                outcome => outcome.map(|_| ()),
+                Err(status) if status.code == 404 => Ok(None),
+                deleted => deleted.map(|(_, written)| written),
             }
         }
     });
-    deletes.buffer_unordered(COLLECTION_PARALLEL).try_collect::<Vec<()>>().await?;
+    let written = deletes.buffer_unordered(COLLECTION_PARALLEL);
+    let newest = written.try_fold(None, async |newest: Option<Revision>, one| Ok(newest.max(one))).await?;
+    if let Some(newest) = newest {
+        write::seen(call, newest).await;
+    }
     let shown = async {
         let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
         resource.show_all(&call.app, decoded).await
@@ -102,18 +110,30 @@ pub enum Outcome {
 
 /// Deletes one object, or marks it.
 pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) -> Result<Outcome, Status> {
-    let app = &call.app;
-    let resource = &call.resource;
-    let state = resource.state()?;
-    let key = resource.key(namespace, name)?;
-    let _alone = app.locks.lock(&key).await;
-    app.cache.fresh().await.map_err(store_status)?;
-    let mut current = state.get(&key).map(|item| (item.value.clone(), item.revision));
+    let key = call.resource.key(namespace, name)?;
+    let _alone = call.app.locks.lock(&key).await;
+    call.app.cache.fresh().await.map_err(store_status)?;
+    let (outcome, written) = by_key(call, &key, name, options).await?;
+    if let Some(written) = written {
+        write::seen(call, written).await;
+    }
+    Ok(outcome)
+}
+
+/// Deletes what is at a key that the caller has locked, and answers the revision of the write, if there was one.
+async fn by_key(
+    call: &Call,
+    key: &str,
+    name: &str,
+    options: &Options,
+) -> Result<(Outcome, Option<Revision>), Status> {
+    let (app, resource) = (&call.app, &call.resource);
+    let mut current = resource.state()?.get(key).map(|item| (item.value.clone(), item.revision));
     for _ in 0..TRIES_MAX {
         let Some((value, revision)) = &current else {
             return Err(Status::not_found(resource.group_resource(), name));
         };
-        let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(&key, &why))?;
+        let old = decode_stored(value, revision.0).map_err(|why| write::undecodable(key, &why))?;
         check_preconditions(resource, name, &old, options)?;
         let mut request = admission::Request::delete(call, resource, &old, options.dry_run);
         request.options = Some(options.to_value());
@@ -127,7 +147,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         {
             // Watchers see a pod end before it is gone, also when it goes at once, as upstream.
             let mark = Change::Put { value: encode(object.clone()), ttl: None };
-            match app.cache.store().write_if(&key, Expect::At(at), mark).await.map_err(store_status)? {
+            match app.cache.store().write_if(key, Expect::At(at), mark).await.map_err(store_status)? {
                 Written::Done(marked) => at = marked,
                 Written::Conflict(entry) => {
                     current = entry.map(|entry| (entry.value, entry.revision));
@@ -136,7 +156,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
             }
         }
         let change = match &next {
-            Next::Unchanged => return Ok(Outcome::Marked(value.clone(), revision.0)),
+            Next::Unchanged => return Ok((Outcome::Marked(value.clone(), revision.0), None)),
             Next::Mark(_) | Next::Delete(_) if options.dry_run => None,
             Next::Mark(object) => Some(Change::Put { value: encode(object.clone()), ttl: None }),
             Next::Delete(_) => Some(Change::Delete),
@@ -144,7 +164,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
         let written = match change.clone() {
             None => None,
             Some(change) => {
-                match app.cache.store().write_if(&key, Expect::At(at), change).await.map_err(store_status)? {
+                match app.cache.store().write_if(key, Expect::At(at), change).await.map_err(store_status)? {
                     Written::Done(revision) => Some(revision),
                     Written::Conflict(entry) => {
                         current = entry.map(|entry| (entry.value, entry.revision));
@@ -153,21 +173,21 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
                 }
             }
         };
-        if let Some(written) = written {
-            write::seen(call, written).await;
-        }
-        return Ok(match next {
+        let outcome = match next {
             Next::Unchanged => unreachable!("answered above"),
             Next::Mark(object) => Outcome::Marked(encode(object), written.unwrap_or(*revision).0),
             // Only pods show the marks of a deletion that took place at once.
             Next::Delete(object) => {
                 let object = if is_pod(resource) { object } else { old.clone() };
-                if written.is_some() {
+                if let Some(written) = written.filter(|_| allocate::is_service(resource)) {
+                    // Who repairs claims must not find the Service any more when its own are free.
+                    write::seen(call, written).await;
                     allocate::release(app, resource, &old).await;
                 }
                 Outcome::Gone(object)
             }
-        });
+        };
+        return Ok((outcome, written));
     }
     Err(Status::modified(resource.group_resource(), name))
 }

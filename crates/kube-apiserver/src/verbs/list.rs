@@ -31,7 +31,16 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
     let resource = &call.resource;
     let filter = Filter::parse(resource, &call.target.namespace, &call.target.name, &call.query)?;
     let limit = call.query.number("limit")?.unwrap_or(0).max(0) as usize;
-    let start = match Start::read(call)? {
+    let start = Start::read(call)?;
+    if let Some((at, value)) = filter.indexed(resource).filter(|_| limit == 0)
+        && start.is_newest()
+    {
+        start.wait(call).await?;
+        let (revision, mut items) = resource.state()?.having(at, value, &filter.prefix);
+        items.retain(|item| filter.matches(item));
+        return answer(call, resource, revision, &filter, Page { items, last_key: None, remaining: None }).await;
+    }
+    let start = match start {
         Start::Fresh => {
             call.app.cache.fresh().await.map_err(store_status)?;
             (resource.state()?.snapshot(), None)
@@ -119,6 +128,24 @@ enum Start {
 }
 
 impl Start {
+    /// Whether the newest state serves, once it is new enough.
+    fn is_newest(&self) -> bool {
+        match self {
+            Start::Fresh | Start::Any | Start::NotOlderThan(_) => true,
+            Start::Exact(_) | Start::Continue { .. } => false,
+        }
+    }
+
+    /// Until the state is as new as was asked for.
+    async fn wait(&self, call: &Call) -> Result<(), Status> {
+        match self {
+            Start::Fresh => call.app.cache.fresh().await.map(|_| ()),
+            Start::NotOlderThan(revision) => call.app.cache.wait_for(*revision, REVISION_TIMEOUT).await,
+            Start::Any | Start::Exact(_) | Start::Continue { .. } => Ok(()),
+        }
+        .map_err(store_status)
+    }
+
     fn read(call: &Call) -> Result<Start, Status> {
         let token = call.query.get("continue");
         let version = call.query.get("resourceVersion");
@@ -272,7 +299,7 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
         Form::Object => (json!({"kind": kind, "apiVersion": api_version, "metadata": meta, "items": []}), "items"),
     };
     let items = objects.by_ref().map(|object| match call.answer.form {
-        Form::Table => table::row(resource, &object, include, version, now),
+        Form::Table => table::row_of(resource, object, include, version, now),
         Form::Metadata => table::partial_metadata(object, version),
         Form::Object => list_item(resource, object),
     });

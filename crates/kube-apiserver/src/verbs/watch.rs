@@ -59,12 +59,8 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
                     call.app.cache.fresh().await.map_err(store_status)?;
                 }
             }
-            let (snapshot, watcher) = state.list_and_watch(filter.scope());
-            let from: Arc<str> = filter.prefix.as_str().into();
-            let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
-            let items: Vec<Arc<Item>> =
-                range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
-            (Some((items.into_iter(), snapshot.revision)), watcher)
+            let (items, revision, watcher) = list_and_watch(&call.resource, &state, &filter);
+            (Some((items.into_iter(), revision)), watcher)
         }
         Begin::Now => {
             call.app.cache.fresh().await.map_err(store_status)?;
@@ -118,6 +114,24 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
         Some((piece, go_on.then_some(stream)))
     });
     Ok(respond::reply(200, content_type, Body::Stream(Box::pin(pieces))))
+}
+
+/// The objects that are meant, and what becomes of them from there on.
+fn list_and_watch(
+    resource: &Resource,
+    state: &store::cache::Resource,
+    filter: &Filter,
+) -> (Vec<Arc<Item>>, Revision, Watcher) {
+    let indexed = filter.indexed(resource).and_then(|_| state.having_and_watch(filter.scope()));
+    if let Some((revision, mut items, watcher)) = indexed {
+        items.retain(|item| filter.matches(item));
+        return (items, revision, watcher);
+    }
+    let (snapshot, watcher) = state.list_and_watch(filter.scope());
+    let from: Arc<str> = filter.prefix.as_str().into();
+    let range = snapshot.items.range(from..).take_while(|(key, _)| key.starts_with(&filter.prefix));
+    let items = range.filter(|(_, item)| filter.matches(item)).map(|(_, item)| item.clone()).collect();
+    (items, snapshot.revision, watcher)
 }
 
 /// One client's stream.

@@ -14,6 +14,7 @@ use kube::Api;
 use parking_lot::Mutex;
 use reconcile::{Error, Key, On, Plan, Rule, Work, Write};
 
+use crate::common::pods::{BY_CLAIM, BY_NODE, of_claim};
 use crate::{Context, Controller};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -67,10 +68,8 @@ pub(crate) static CONTROLLER: Controller = Controller {
 
 /// The nodes of the pods that use a claim.
 fn nodes_of_users(cx: &Context, namespace: &str, claim: &str) -> Vec<Key> {
-    let pods = cx.cache::<Pod>().in_namespace(namespace);
-    let users =
-        pods.iter().filter(|pod| component_helpers::volumes::claim_names(pod).any(|(used, _)| used.as_str() == claim));
-    users.filter_map(|pod| node(pod).map(Key::cluster)).collect()
+    let users = cx.cache::<Pod>().found_by(BY_CLAIM, &of_claim(namespace, claim));
+    users.iter().filter_map(|pod| node(pod).map(Key::cluster)).collect()
 }
 
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
@@ -79,7 +78,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     let attachments = cx.cache::<VolumeAttachment>().list();
     let drivers = cx.cache::<CSIDriver>();
     let mut wanted = Vec::new();
-    for pod in pods.list().into_iter().filter(|pod| node(pod) == Some(key.name.as_str()) && plan::holds(pod)) {
+    for pod in pods.found_by(BY_NODE, &key.name).into_iter().filter(|pod| plan::holds(pod)) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         for (name, _) in component_helpers::volumes::claim_names(&pod) {
             let claim = claims.get(&Key::new(namespace.clone(), name));
@@ -117,9 +116,8 @@ fn users_elsewhere(cx: &Context, here: &str, volume: &PersistentVolume) -> Vec<A
     else {
         return Vec::new();
     };
-    let pods = cx.cache::<Pod>().in_namespace(namespace).into_iter();
-    let users = pods.filter(|pod| plan::holds(pod) && node(pod).is_some_and(|node| node != here));
-    users.filter(|pod| component_helpers::volumes::claim_names(pod).any(|(used, _)| used == name)).collect()
+    let users = cx.cache::<Pod>().found_by(BY_CLAIM, &of_claim(namespace, name)).into_iter();
+    users.filter(|pod| plan::holds(pod) && node(pod).is_some_and(|node| node != here)).collect()
 }
 
 /// Since when nobody has needed the attachments of a node, by the node's name. After a restart the time begins anew, as upstream.

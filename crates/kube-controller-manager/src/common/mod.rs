@@ -1,6 +1,7 @@
 //! What several controllers do alike.
 
 pub(crate) mod owners;
+pub(crate) mod pods;
 pub(crate) mod template;
 pub(crate) mod rank;
 pub(crate) mod replicas;

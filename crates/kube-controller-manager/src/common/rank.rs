@@ -14,7 +14,17 @@ type Rank = (bool, u8, bool, i32, std::cmp::Reverse<usize>, u32, std::cmp::Rever
 
 /// So many of the pods, those that will be missed least: without a node, not running, not ready, cheap, crowded together,
 /// young. `related` are all pods that do the same work, by whose crowding a node is judged.
-pub(crate) fn first_to_go(pods: &[Arc<Pod>], related: &[Arc<Pod>], count: usize, now: Timestamp) -> Vec<Arc<Pod>> {
+pub(crate) fn first_to_go(
+    pods: &[Arc<Pod>],
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    count: usize,
+    now: Timestamp,
+) -> Vec<Arc<Pod>> {
+    // Ranking all pods for nobody would be most of what a controller does.
+    if count == 0 {
+        return Vec::new();
+    }
+    let related = related();
     let mut crowd: HashMap<&str, usize> = HashMap::new();
     for pod in related.iter().filter(|pod| pods::is_active(pod)) {
         *crowd.entry(pods::node(pod).unwrap_or_default()).or_default() += 1;
@@ -89,7 +99,7 @@ mod tests {
         related.push(pod("another", "n4", "Running", true, "0", 10));
         let now = Timestamp::from_second(1_000_000).expect("a time");
         let order: Vec<String> =
-            first_to_go(&pods, &related, 9, now).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
+            first_to_go(&pods, || related.clone(), 9, now).iter().filter_map(|pod| pod.metadata.name.clone()).collect();
         assert_eq!(order, ["nowhere", "pending", "unready", "crowded", "young", "old", "dear"]);
     }
 }

@@ -24,8 +24,13 @@ pub(crate) struct Wish<'a, O> {
     pub replicas: i32,
 }
 
-/// Makes what is missing, ends what is too much. `related` are pods that do the same work for others of the same owner.
-pub(crate) fn balance<O: Kind>(wish: &Wish<O>, pods: &[Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) -> Vec<Write> {
+/// Makes what is missing, ends what is too much. `related` finds the pods that do the same work for others of the same owner.
+pub(crate) fn balance<O: Kind>(
+    wish: &Wish<O>,
+    pods: &[Arc<Pod>],
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+    now: Timestamp,
+) -> Vec<Write> {
     let active: Vec<Arc<Pod>> = pods.iter().filter(|pod| pods::is_active(pod)).cloned().collect();
     let wanted = usize::try_from(wish.replicas).unwrap_or(0);
     if active.len() < wanted {

@@ -11,6 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use reconcile::events::{EventType, reference};
 use reconcile::{Key, Kind, On, Plan, Rule, Work};
 
+use crate::common::pods::selected;
 use crate::{Context, Controller};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -79,8 +80,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(budget) = cx.cache::<PodDisruptionBudget>().get(key) else { return Ok(Plan::nothing()) };
     let selector = compiled(budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
     let Some(selector) = selector else { return Ok(plan::plan(cx.now(), &budget, &[], &Ok(Vec::new()))) };
-    let mut pods = cx.cache::<Pod>().in_namespace(&key.namespace);
-    pods.retain(|pod| selects(&selector, pod.metadata.labels.as_ref()));
+    let pods = selected(&cx.cache::<Pod>(), &key.namespace, &selector);
     let scales = match plan::needs_scales(&budget) {
         true => scales::of_owners(cx, &key.namespace, &pods).await,
         false => Ok(Vec::new()),

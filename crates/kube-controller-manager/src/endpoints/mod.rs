@@ -3,11 +3,12 @@
 mod plan;
 mod repack;
 
-use component_helpers::labels::{of_map, selects};
+use component_helpers::labels::of_map;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use reconcile::{Key, On, Plan, Rule, Work};
 
+use crate::common::pods::selected;
 use crate::common::serving::matters;
 use crate::endpointslice::{GATHER, services_of};
 use crate::{Context, Controller};
@@ -54,7 +55,6 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(selector) = of_map(service.spec.as_ref().and_then(|spec| spec.selector.as_ref())) else {
         return Ok(Plan::nothing());
     };
-    let mut pods = cx.cache::<Pod>().in_namespace(&key.namespace);
-    pods.retain(|pod| selects(&selector, pod.metadata.labels.as_ref()));
+    let pods = selected(&cx.cache::<Pod>(), &key.namespace, &selector);
     Ok(plan::plan(&service, &pods, current.as_deref()))
 }

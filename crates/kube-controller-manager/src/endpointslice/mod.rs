@@ -10,12 +10,13 @@ mod zones;
 
 use std::time::Duration;
 
-use component_helpers::labels::{of_map, selects};
+use component_helpers::labels::of_map;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use reconcile::{Key, On, Plan, Rule, Work};
 
+use crate::common::pods::selected;
 use crate::common::serving::matters;
 use crate::{Context, Controller};
 
@@ -62,9 +63,13 @@ pub(crate) static CONTROLLER: Controller = Controller {
 /// The Services that lead to a pod.
 pub(crate) fn services_of(cx: &Context, pod: &Pod) -> Vec<Key> {
     let services = cx.cache::<Service>().in_namespace(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let has = |(key, value): (&String, &String)| {
+        pod.metadata.labels.as_ref().and_then(|labels| labels.get(key)) == Some(value)
+    };
+    // Asked for every Service at every change of a pod, so nothing is built for it. An empty selector takes nobody.
     let leading = services.iter().filter(|service| {
-        let selector = of_map(service.spec.as_ref().and_then(|spec| spec.selector.as_ref()));
-        selector.is_some_and(|selector| selects(&selector, pod.metadata.labels.as_ref()))
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        selector.is_some_and(|selector| !selector.is_empty() && selector.iter().all(has))
     });
     leading.map(|service| Key::of(&service.metadata)).collect()
 }
@@ -83,8 +88,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(selector) = of_map(service.spec.as_ref().and_then(|spec| spec.selector.as_ref())) else {
         return Ok(Plan::nothing());
     };
-    let mut pods = cx.cache::<Pod>().in_namespace(&key.namespace);
-    pods.retain(|pod| selects(&selector, pod.metadata.labels.as_ref()));
+    let pods = selected(&cx.cache::<Pod>(), &key.namespace, &selector);
     let mut slices = cx.cache::<EndpointSlice>().owned_by(service.metadata.uid.as_deref().unwrap_or_default());
     slices.retain(|slice| service_of(slice, MANAGER).as_ref() == Some(key));
     let nodes = cx.cache::<Node>();

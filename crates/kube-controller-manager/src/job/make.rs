@@ -60,14 +60,14 @@ pub(super) fn to_remove(
     at_least: usize,
     now: Timestamp,
 ) -> Vec<Arc<Pod>> {
-    let Some(completions) = completions else { return first_to_go(active, active, at_least, now) };
-    let mut order: Vec<Arc<Pod>> = first_to_go(active, active, active.len(), now);
+    let Some(completions) = completions else { return first_to_go(active, || active.to_vec(), at_least, now) };
+    let mut order: Vec<Arc<Pod>> = first_to_go(active, || active.to_vec(), active.len(), now);
     order.reverse();
     let mut kept: HashSet<i32> = HashSet::new();
     let keeps = |pod: &Arc<Pod>| index(pod, completions).is_some_and(|index| kept.insert(index));
     let (left, mut removed): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) = order.into_iter().partition(keeps);
     let more = at_least.saturating_sub(removed.len());
-    removed.extend(first_to_go(&left, &left, more, now));
+    removed.extend(first_to_go(&left, || left.clone(), more, now));
     removed
 }
 

@@ -11,7 +11,7 @@ mod taints;
 mod tests;
 mod zones;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,6 +27,7 @@ use reconcile::{Backoff, Cache, Error, Event, Key, Next, Plan, Queue, Rule, Shut
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::common::pods::BY_NODE;
 use crate::{Context, Controller};
 use health::Health;
 pub use settings::NodeLifecycle;
@@ -189,8 +190,8 @@ impl Lifecycle {
 
     fn forget_gone(&self, nodes: &[Arc<Node>]) {
         let mut known = self.known.lock();
-        let is_there = |name: &str| nodes.iter().any(|node| node.metadata.name.as_deref() == Some(name));
-        let gone: Vec<String> = known.keys().filter(|name| !is_there(name)).cloned().collect();
+        let there: HashSet<&str> = nodes.iter().filter_map(|node| node.metadata.name.as_deref()).collect();
+        let gone: Vec<String> = known.keys().filter(|name| !there.contains(name.as_str())).cloned().collect();
         for name in gone {
             let Some(Known { about, zone, .. }) = known.remove(&name) else { continue };
             self.zones.lock().unmark(&zone, &name);
@@ -223,8 +224,8 @@ impl Lifecycle {
         }
         // One that is found unwell may have been left so by a process that did not come to its pods any more.
         if look.silent.is_some() || (first && self.is_unwell(&name)) {
-            let theirs = self.pods.list().into_iter().filter(|pod| node_of(pod) == Some(&name));
-            theirs.for_each(|pod| self.queue.add(Job::Pod(Key::of(&pod.metadata))));
+            let theirs = self.pods.found_by(BY_NODE, &name);
+            theirs.iter().for_each(|pod| self.queue.add(Job::Pod(Key::of(&pod.metadata))));
         }
         // What a node without any Ready condition deserves is not known yet.
         if look.health.ready.is_some() {

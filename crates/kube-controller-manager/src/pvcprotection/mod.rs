@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use reconcile::{Key, On, Plan, Rule, Work};
 
 use crate::common::finalizers::{added, has, removed};
+use crate::common::pods::{BY_CLAIM, of_claim};
 use crate::{Context, Controller};
 
 const FINALIZER: &str = "kubernetes.io/pvc-protection";
@@ -41,7 +42,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
 async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(claim) = cx.cache::<PersistentVolumeClaim>().get(key) else { return Ok(Plan::nothing()) };
     if claim.metadata.deletion_timestamp.is_some() && has(&*claim, FINALIZER) {
-        let pods = cx.cache::<Pod>().in_namespace(&key.namespace);
+        let pods = cx.cache::<Pod>().found_by(BY_CLAIM, &of_claim(&key.namespace, &key.name));
         return Ok(match pods.iter().any(|pod| uses(pod, &key.name)) {
             true => Plan::nothing(),
             false => Plan::one(removed(&*claim, FINALIZER)),

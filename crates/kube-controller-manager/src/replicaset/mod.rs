@@ -46,7 +46,7 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let pods = cx.cache::<Pod>();
     let mut found = pods.owned_by(set.metadata.uid.as_deref().unwrap_or_default());
     found.extend(pods.uncontrolled(&key.namespace));
-    Ok(plan::plan(cx.now(), &set, &found, &related(cx, &set)))
+    Ok(plan::plan(cx.now(), &set, &found, || related(cx, &set)))
 }
 
 /// The pods of all sets that the same Deployment manages: they do the same work.

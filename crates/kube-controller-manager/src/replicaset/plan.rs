@@ -13,7 +13,12 @@ use crate::common::owners::claim;
 use crate::common::replicas::{Counts, Wish, balance, count, next_available};
 
 /// `found` are the pods that name the set, and those that no controller manages.
-pub(super) fn plan(now: Timestamp, set: &ReplicaSet, found: &[Arc<Pod>], related: &[Arc<Pod>]) -> Plan {
+pub(super) fn plan(
+    now: Timestamp,
+    set: &ReplicaSet,
+    found: &[Arc<Pod>],
+    related: impl FnOnce() -> Vec<Arc<Pod>>,
+) -> Plan {
     let Some(spec) = &set.spec else { return Plan::nothing() };
     let Some(selector) = compiled(Some(&spec.selector)) else { return Plan::nothing() };
     // A selector that takes everything would take the pods of everybody.
@@ -116,7 +121,7 @@ mod tests {
 
     fn check(replicas: i32, text: &str, expected: &[&str]) {
         let pods = pods(text);
-        let plan = plan(Timestamp::UNIX_EPOCH, &set(replicas), &pods, &pods);
+        let plan = plan(Timestamp::UNIX_EPOCH, &set(replicas), &pods, || pods.clone());
         let writes: Vec<String> = plan.writes.iter().map(ToString::to_string).collect();
         assert_eq!(writes, expected, "{replicas} {text}");
     }
@@ -136,6 +141,16 @@ mod tests {
     }
 
     #[test]
+    fn pods_are_ranked_only_when_some_must_go() {
+        // Most looks at a large set find it as it should be, and then the pods of its siblings are nobody's business.
+        let pods = pods("a set web Running; b set web Running");
+        let nobody_asks = || panic!("pods are ranked though none must go");
+        for replicas in [2, 3] {
+            plan(Timestamp::UNIX_EPOCH, &set(replicas), &pods, nobody_asks);
+        }
+    }
+
+    #[test]
     fn pods_are_taken_in_and_let_go_by_their_labels() {
         check(1, "a - web Running", &["patch /api/v1/namespaces/a/pods/a", STATUS]);
         check(1, "a other web Running", &[CREATE, STATUS]);
@@ -144,7 +159,7 @@ mod tests {
 
     #[test]
     fn two_billion_replicas_come_in_parts() {
-        let plan = plan(Timestamp::UNIX_EPOCH, &set(i32::MAX), &[], &[]);
+        let plan = plan(Timestamp::UNIX_EPOCH, &set(i32::MAX), &[], Vec::new);
         assert_eq!(plan.writes.len(), crate::common::replicas::BURST_MAX + 1);
     }
 
@@ -154,7 +169,7 @@ mod tests {
         if let Some(spec) = &mut set.spec {
             spec.selector = Default::default();
         }
-        assert!(plan(Timestamp::UNIX_EPOCH, &set, &pods("a - web Running"), &[]).writes.is_empty());
+        assert!(plan(Timestamp::UNIX_EPOCH, &set, &pods("a - web Running"), Vec::new).writes.is_empty());
     }
 
     #[test]
@@ -164,7 +179,7 @@ mod tests {
             serde_json::json!([{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "a", "controller": true}]);
         set.metadata.owner_references = serde_json::from_value(owner).expect("references");
         let pods = pods("a set web Running");
-        let writes = plan(Timestamp::UNIX_EPOCH, &set, &pods, &pods).writes;
+        let writes = plan(Timestamp::UNIX_EPOCH, &set, &pods, || pods.clone()).writes;
         assert_eq!(writes.iter().map(ToString::to_string).collect::<Vec<_>>(), [STATUS]);
     }
 
@@ -180,7 +195,7 @@ mod tests {
         pod.status = Some(serde_json::from_value(ready).expect("a status"));
         let pods = [Arc::new(pod)];
         for now in [Timestamp::MIN, Timestamp::UNIX_EPOCH, Timestamp::MAX] {
-            let writes = plan(now, &set, &pods, &pods).writes;
+            let writes = plan(now, &set, &pods, || pods.to_vec()).writes;
             assert_eq!(writes.iter().map(ToString::to_string).collect::<Vec<_>>(), [STATUS], "{now}");
         }
     }
@@ -191,12 +206,12 @@ mod tests {
         let status =
             ReplicaSetStatus { terminating_replicas: Some(0), observed_generation: Some(1), ..Default::default() };
         set.status = Some(status);
-        assert!(plan(Timestamp::UNIX_EPOCH, &set, &[], &[]).writes.is_empty());
+        assert!(plan(Timestamp::UNIX_EPOCH, &set, &[], Vec::new).writes.is_empty());
     }
 
     #[test]
     fn a_refused_pod_becomes_a_condition() {
-        let plan = plan(Timestamp::UNIX_EPOCH, &set(1), &[], &[]);
+        let plan = plan(Timestamp::UNIX_EPOCH, &set(1), &[], Vec::new);
         let body = plan.if_refused.expect("is told").body().to_string();
         assert!(
             body.contains(r#""message":"{error}","reason":"FailedCreate","status":"True","type":"ReplicaFailure""#),
@@ -211,6 +226,6 @@ mod tests {
             {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "of another pod"}]});
         set.status = Some(serde_json::from_value(status).expect("a status"));
         // Writing it would wake us, and a quota that is full would be asked without end.
-        assert!(plan(Timestamp::UNIX_EPOCH, &set, &[], &[]).if_refused.is_none());
+        assert!(plan(Timestamp::UNIX_EPOCH, &set, &[], Vec::new).if_refused.is_none());
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn plan(now: Timestamp, controller: &ReplicationController, found: &[
     let template = spec.template.as_ref().unwrap_or(&empty);
     if controller.metadata.deletion_timestamp.is_none() {
         let wish = Wish { owner: controller, template, replicas: spec.replicas.unwrap_or(1) };
-        plan.writes.extend(balance(&wish, &claimed.objects, &claimed.objects, now));
+        plan.writes.extend(balance(&wish, &claimed.objects, || claimed.objects.clone(), now));
     }
     let min_ready = spec.min_ready_seconds.unwrap_or(0);
     let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());

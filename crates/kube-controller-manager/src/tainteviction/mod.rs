@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use parking_lot::Mutex;
 use reconcile::{Backoff, Cache, Error, Key, Next, Plan, Queue, Shutdown, Work, perform};
 
+use crate::common::pods::BY_NODE;
 use crate::{Context, Controller};
 use plan::Fate;
 
@@ -80,9 +81,8 @@ impl Evictions {
             let (Some(this), Some(node)) = (this.upgrade(), new) else { return };
             let before = old.map(|node| plan::no_execute(node)).unwrap_or_default();
             if before != plan::no_execute(node) {
-                let name = node.metadata.name.as_deref();
-                let theirs = this.pods.list().into_iter().filter(|pod| node_of(pod) == name);
-                theirs.for_each(|pod| this.queue.add(Key::of(&pod.metadata)));
+                let theirs = this.pods.found_by(BY_NODE, node.metadata.name.as_deref().unwrap_or_default());
+                theirs.iter().for_each(|pod| this.queue.add(Key::of(&pod.metadata)));
             }
         });
     }

@@ -3,11 +3,12 @@
 //! Once per pod the places are counted: for every (topology key, value) how many pods there match which term. A node is then
 //! judged by looking up its own places.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 
+use crate::alike::Wishing;
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
-use crate::pod_info::{AffinityTerm, PodInfo};
-use crate::snapshot::NodeInfo;
+use crate::pod_info::{AffinityTerm, Labels, PodInfo};
+use crate::snapshot::{Domains, NodeIndex, NodeInfo, Snapshot};
 
 pub struct InterPodAffinity {
     /// What a required term of a pod that is there already adds to the score of its place.
@@ -21,24 +22,48 @@ impl Default for InterPodAffinity {
     }
 }
 
-/// A place: topology key, and the value that its nodes have.
-type Places = HashMap<String, HashMap<String, i64>>;
+/// What was counted in each place, by topology key: the places of the key, and the count of each by its number.
+#[derive(Default)]
+struct Places(Vec<(String, Arc<Domains>, Vec<i64>)>);
 
-fn add(places: &mut Places, node: &NodeInfo, key: &str, amount: i64) {
-    let Some(value) = node.labels.get(key) else { return };
-    if !places.contains_key(key) {
-        places.insert(key.to_owned(), HashMap::new());
+impl Places {
+    fn add(&mut self, snapshot: &Snapshot, node: NodeIndex, key: &str, amount: i64) {
+        let number = match self.0.iter().position(|(known, _, _)| known == key) {
+            Some(number) => number,
+            None => {
+                let domains = snapshot.domains(key);
+                // A key that none of the pods' nodes has stands for no place.
+                if domains.of(node).is_none() {
+                    return;
+                }
+                let counts = vec![0; domains.values.len()];
+                self.0.push((key.to_owned(), domains, counts));
+                self.0.len() - 1
+            }
+        };
+        let (_, domains, counts) = &mut self.0[number];
+        if let Some(place) = domains.of(node) {
+            counts[place] += amount;
+        }
     }
-    let Some(values) = places.get_mut(key) else { return };
-    match values.get_mut(value) {
-        Some(count) => *count += amount,
-        None => _ = values.insert(value.clone(), amount),
-    }
-}
 
-fn at(places: &Places, node: &NodeInfo, key: &str) -> i64 {
-    let value = node.labels.get(key).and_then(|value| places.get(key)?.get(value));
-    value.copied().unwrap_or(0)
+    fn at(&self, node: &NodeInfo, key: &str) -> i64 {
+        let known = self.0.iter().find(|(known, _, _)| known == key);
+        known.and_then(|(_, domains, counts)| Some(counts[domains.of(node.index)?])).unwrap_or(0)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn everywhere_zero(&self) -> bool {
+        self.0.iter().all(|(_, _, counts)| counts.iter().all(|count| *count == 0))
+    }
+
+    /// The counts of a node's places.
+    fn of<'a>(&'a self, node: &'a NodeInfo) -> impl Iterator<Item = i64> + 'a {
+        self.0.iter().filter_map(|(_, domains, counts)| Some(counts[domains.of(node.index)?]))
+    }
 }
 
 impl Plugin for InterPodAffinity {
@@ -47,15 +72,14 @@ impl Plugin for InterPodAffinity {
     }
 
     fn filter<'a>(&'a self, view: View<'a>, pod: &'a PodInfo) -> Filtering<'a> {
-        let mut near =
-            Near { view, pod, wanted: Places::new(), unwanted: Places::new(), refused_by_others: Places::new() };
-        for index in &view.snapshot.with_anti_affinity {
-            let node = view.snapshot.node(*index);
-            node.pods_with_anti_affinity.iter().for_each(|other| near.count_refusals(other, node, 1));
+        let (wanted, unwanted, refused_by_others) = Default::default();
+        let mut near = Near { view, pod, wanted, unwanted, refused_by_others };
+        for wishing in view.snapshot.alike.wishing() {
+            near.count_refusals(&wishing.example, wishing.nodes());
         }
         if !pod.affinity.is_empty() || !pod.anti_affinity.is_empty() {
-            for node in view.snapshot.nodes() {
-                node.pods.iter().for_each(|other| near.count_wishes(other, node, 1));
+            for (namespace, labels, group) in view.snapshot.alike.all() {
+                near.count_wishes(namespace, Some(labels), group.nodes().map(|(node, count)| (node, count.pods.into())));
             }
         }
         match pod.affinity.is_empty() && pod.anti_affinity.is_empty() && near.refused_by_others.is_empty() {
@@ -69,16 +93,12 @@ impl Plugin for InterPodAffinity {
         if self.ignore_preferred_terms_of_existing_pods && !prefers {
             return Scoring::Skip;
         }
-        let mut places = Places::new();
-        let mut count = |other: &PodInfo, node: &NodeInfo| self.count_likes(view, pod, other, node, &mut places);
+        let mut places = Places::default();
         if prefers {
-            for node in view.snapshot.nodes() {
-                node.pods.iter().for_each(|other| count(other, node));
-            }
-        } else {
-            for node in view.snapshot.with_affinity.iter().map(|index| view.snapshot.node(*index)) {
-                node.pods_with_affinity.iter().for_each(|other| count(other, node));
-            }
+            count_own_likes(view.snapshot, pod, &mut places);
+        }
+        for wishing in view.snapshot.alike.wishing() {
+            self.count_likes(view.snapshot, pod, wishing, &mut places);
         }
         match places.is_empty() {
             true => Scoring::Skip,
@@ -108,23 +128,37 @@ impl Plugin for InterPodAffinity {
     }
 }
 
-impl InterPodAffinity {
-    fn count_likes(&self, view: View, pod: &PodInfo, other: &PodInfo, node: &NodeInfo, places: &mut Places) {
-        let labels_of = |pod: &PodInfo| view.snapshot.namespace_labels(&pod.key.namespace);
-        let mut like = |terms: &[(i64, AffinityTerm)], about: &PodInfo, sign: i64| {
-            for (weight, term) in terms.iter().filter(|(_, term)| term.matches(&about.pod, labels_of(about))) {
-                add(places, node, &term.topology_key, sign * weight);
+/// What the pod itself prefers of those that are there.
+fn count_own_likes(snapshot: &Snapshot, pod: &PodInfo, places: &mut Places) {
+    let near = pod.preferred_affinity.iter().map(|(weight, term)| (*weight, term));
+    let away = pod.preferred_anti_affinity.iter().map(|(weight, term)| (-weight, term));
+    let terms: Vec<(i64, &AffinityTerm)> = near.chain(away).collect();
+    for (namespace, labels, group) in snapshot.alike.all() {
+        let of_namespace = snapshot.namespace_labels(namespace);
+        for (weight, term) in terms.iter().filter(|(_, term)| term.speaks_of(namespace, Some(labels), of_namespace)) {
+            for (node, count) in group.nodes() {
+                places.add(snapshot, node, &term.topology_key, weight * i64::from(count.pods));
             }
-        };
-        like(&pod.preferred_affinity, other, 1);
-        like(&pod.preferred_anti_affinity, other, -1);
+        }
+    }
+}
+
+impl InterPodAffinity {
+    /// What those that are there think of the pod.
+    fn count_likes(&self, snapshot: &Snapshot, pod: &PodInfo, wishing: &Wishing, places: &mut Places) {
+        let labels = snapshot.namespace_labels(&pod.key.namespace);
+        let other = &wishing.example;
+        let mut terms: Vec<(i64, &AffinityTerm)> = Vec::new();
         if !self.ignore_preferred_terms_of_existing_pods {
-            like(&other.preferred_affinity, pod, 1);
-            like(&other.preferred_anti_affinity, pod, -1);
+            terms.extend(other.preferred_affinity.iter().map(|(weight, term)| (*weight, term)));
+            terms.extend(other.preferred_anti_affinity.iter().map(|(weight, term)| (-weight, term)));
         }
         if self.hard_pod_affinity_weight > 0 {
-            for term in other.affinity.iter().filter(|term| term.matches(&pod.pod, labels_of(pod))) {
-                add(places, node, &term.topology_key, self.hard_pod_affinity_weight);
+            terms.extend(other.affinity.iter().map(|term| (self.hard_pod_affinity_weight, term)));
+        }
+        for (weight, term) in terms.into_iter().filter(|(_, term)| term.matches(&pod.pod, labels)) {
+            for (node, count) in wishing.nodes() {
+                places.add(snapshot, node, &term.topology_key, weight * count);
             }
         }
     }
@@ -142,40 +176,58 @@ struct Near<'a> {
 }
 
 impl Near<'_> {
-    fn count_refusals(&mut self, other: &PodInfo, node: &NodeInfo, amount: i64) {
-        let labels = self.view.snapshot.namespace_labels(&self.pod.key.namespace);
+    fn count_refusals(&mut self, other: &PodInfo, nodes: impl Iterator<Item = (NodeIndex, i64)> + Clone) {
+        let snapshot = self.view.snapshot;
+        let labels = snapshot.namespace_labels(&self.pod.key.namespace);
         for term in other.anti_affinity.iter().filter(|term| term.matches(&self.pod.pod, labels)) {
-            add(&mut self.refused_by_others, node, &term.topology_key, amount);
+            nodes.clone().for_each(|(node, count)| {
+                self.refused_by_others.add(snapshot, node, &term.topology_key, count);
+            });
         }
     }
 
-    fn count_wishes(&mut self, other: &PodInfo, node: &NodeInfo, amount: i64) {
-        let labels = self.view.snapshot.namespace_labels(&other.key.namespace);
-        if matches_all(&self.pod.affinity, other, labels) {
-            for term in &self.pod.affinity {
-                add(&mut self.wanted, node, &term.topology_key, amount);
+    /// Pods with these labels, so many on each of these nodes.
+    fn count_wishes(
+        &mut self,
+        namespace: &str,
+        labels: Option<&Labels>,
+        nodes: impl Iterator<Item = (NodeIndex, i64)> + Clone,
+    ) {
+        let snapshot = self.view.snapshot;
+        let of_namespace = snapshot.namespace_labels(namespace);
+        let (near, away) = (&self.pod.affinity, &self.pod.anti_affinity);
+        let is_meant = |term: &&AffinityTerm| term.speaks_of(namespace, labels, of_namespace);
+        if near.iter().all(|term| is_meant(&term)) {
+            for term in near {
+                nodes.clone().for_each(|(node, count)| self.wanted.add(snapshot, node, &term.topology_key, count));
             }
         }
-        for term in self.pod.anti_affinity.iter().filter(|term| term.matches(&other.pod, labels)) {
-            add(&mut self.unwanted, node, &term.topology_key, amount);
+        for term in away.iter().filter(is_meant) {
+            nodes.clone().for_each(|(node, count)| self.unwanted.add(snapshot, node, &term.topology_key, count));
         }
+    }
+
+    fn change(&mut self, other: &PodInfo, node: &NodeInfo, amount: i64) {
+        let here = std::iter::once((node.index, amount));
+        self.count_refusals(other, here.clone());
+        self.count_wishes(&other.key.namespace, other.labels(), here);
     }
 
     fn finds_company(&self, node: &NodeInfo) -> bool {
         if self.pod.affinity.iter().any(|term| !node.labels.contains_key(&term.topology_key)) {
             return false;
         }
-        if self.pod.affinity.iter().all(|term| at(&self.wanted, node, &term.topology_key) > 0) {
+        if self.pod.affinity.iter().all(|term| self.wanted.at(node, &term.topology_key) > 0) {
             return true;
         }
         // The first pod of a group that wants to be together may go anywhere, if it is one of those it asks for.
-        let nobody = self.wanted.values().all(|values| values.values().all(|count| *count == 0));
+        let nobody = self.wanted.everywhere_zero();
         let labels = self.view.snapshot.namespace_labels(&self.pod.key.namespace);
         nobody && matches_all(&self.pod.affinity, self.pod, labels)
     }
 }
 
-fn matches_all(terms: &[AffinityTerm], pod: &PodInfo, labels: Option<&crate::pod_info::Labels>) -> bool {
+fn matches_all(terms: &[AffinityTerm], pod: &PodInfo, labels: Option<&Labels>) -> bool {
     !terms.is_empty() && terms.iter().all(|term| term.matches(&pod.pod, labels))
 }
 
@@ -184,23 +236,21 @@ impl Filter for Near<'_> {
         if !self.pod.affinity.is_empty() && !self.finds_company(node) {
             return Err(Refusal::final_("node(s) didn't match pod affinity rules"));
         }
-        if self.pod.anti_affinity.iter().any(|term| at(&self.unwanted, node, &term.topology_key) > 0) {
+        if self.pod.anti_affinity.iter().any(|term| self.unwanted.at(node, &term.topology_key) > 0) {
             return Err(Refusal::resolvable("node(s) didn't match pod anti-affinity rules"));
         }
-        if self.refused_by_others.keys().any(|key| at(&self.refused_by_others, node, key) > 0) {
+        if self.refused_by_others.of(node).any(|count| count > 0) {
             return Err(Refusal::resolvable("node(s) didn't satisfy existing pods anti-affinity rules"));
         }
         Ok(())
     }
 
     fn add_pod(&mut self, pod: &PodInfo, node: &NodeInfo) {
-        self.count_refusals(pod, node, 1);
-        self.count_wishes(pod, node, 1);
+        self.change(pod, node, 1);
     }
 
     fn remove_pod(&mut self, pod: &PodInfo, node: &NodeInfo) {
-        self.count_refusals(pod, node, -1);
-        self.count_wishes(pod, node, -1);
+        self.change(pod, node, -1);
     }
 }
 
@@ -208,7 +258,7 @@ struct Liked(Places);
 
 impl Score for Liked {
     fn score(&self, node: &NodeInfo) -> i64 {
-        self.0.keys().map(|key| at(&self.0, node, key)).sum()
+        self.0.of(node).sum()
     }
 
     fn normalize(&self, _: &[&NodeInfo], scores: &mut [i64]) {

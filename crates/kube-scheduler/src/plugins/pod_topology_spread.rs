@@ -1,6 +1,7 @@
 //! PodTopologySpread: pods of a kind are spread evenly over zones, nodes or whatever the constraint names.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::sync::Arc;
 
 use component_helpers::labels::{compiled, of_map, selects};
 use component_helpers::node_affinity::Required;
@@ -11,7 +12,7 @@ use reconcile::Key;
 
 use crate::framework::{Change, Filter, Filtering, Plugin, Refusal, SCORE_MAX, Score, Scoring, View};
 use crate::pod_info::PodInfo;
-use crate::snapshot::NodeInfo;
+use crate::snapshot::{Domains, NodeIndex, NodeInfo, Snapshot};
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -70,6 +71,11 @@ impl Constraint {
         !self.honors_taints || first_untolerated(&node.taints, tolerations, &["NoSchedule", "NoExecute"]).is_none()
     }
 
+    /// Whether the pods of every node count, whatever the node is like.
+    fn counts_everywhere(&self, pod: &PodInfo) -> bool {
+        !self.honors_taints && (!self.honors_affinity || Required::of(&pod.pod).is_empty())
+    }
+
     fn matches(&self, pod: &PodInfo, namespace: &str) -> bool {
         pod.key.namespace == namespace
             && pod.pod.metadata.deletion_timestamp.is_none()
@@ -84,7 +90,10 @@ impl PodTopologySpread {
             let own = own.iter().filter(|constraint| constraint.when_unsatisfiable == kind);
             return own.filter_map(|constraint| Constraint::new(constraint, pod)).collect();
         }
-        let defaults = self.defaults.iter().filter(|(_, _, forbids)| *forbids == forbidding);
+        let mut defaults = self.defaults.iter().filter(|(_, _, forbids)| *forbids == forbidding).peekable();
+        if defaults.peek().is_none() {
+            return Vec::new();
+        }
         let Some(selector) = default_selector(view, pod) else { return Vec::new() };
         let constraint = |(key, skew_max, _): &(String, i64, bool)| Constraint {
             key: key.clone(),
@@ -101,11 +110,18 @@ impl PodTopologySpread {
 /// What makes pods one kind when they do not say so: the selectors of the Services and of the controller they belong to.
 fn default_selector(view: View, pod: &PodInfo) -> Option<LabelSelector> {
     let namespace = &pod.key.namespace;
-    let mut requirements: Vec<String> = Vec::new();
+    let mut wanted: Option<LabelSelector> = None;
+    let mut and = |selector: LabelSelector| {
+        wanted = Some(match wanted.take() {
+            Some(before) => before.and(selector),
+            None => selector,
+        });
+    };
+    let has = |(key, value): (&String, &String)| pod.labels().and_then(|labels| labels.get(key)) == Some(value);
     for service in view.objects.services.in_namespace(namespace) {
-        let Some(selector) = of_map(service.spec.as_ref().and_then(|spec| spec.selector.as_ref())) else { continue };
-        if selects(&selector, pod.labels()) {
-            requirements.push(selector.to_string());
+        let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+        if selector.is_some_and(|selector| selector.iter().all(has)) {
+            of_map(selector).into_iter().for_each(&mut and);
         }
     }
     let owner = component_helpers::pods::controller_of(&pod.pod.metadata);
@@ -127,11 +143,8 @@ fn default_selector(view: View, pod: &PodInfo) -> Option<LabelSelector> {
             _ => None,
         }
     });
-    requirements.extend(selector.map(|selector| selector.to_string()));
-    match requirements.is_empty() {
-        true => None,
-        false => LabelSelector::parse(&requirements.join(",")).ok(),
-    }
+    selector.into_iter().for_each(and);
+    wanted
 }
 
 impl Plugin for PodTopologySpread {
@@ -144,23 +157,12 @@ impl Plugin for PodTopologySpread {
         if constraints.is_empty() {
             return Filtering::Skip;
         }
-        let mut spread = Spread { pod, counts: vec![HashMap::new(); constraints.len()], constraints };
-        for node in view.snapshot.nodes() {
-            if !spread.constraints.iter().all(|constraint| node.labels.contains_key(&constraint.key)) {
-                continue;
-            }
-            for (constraint, counts) in spread.constraints.iter().zip(&mut spread.counts) {
-                if constraint.counts(pod, node) {
-                    let matching = node.pods.iter().filter(|other| constraint.matches(other, &pod.key.namespace));
-                    let value = &node.labels[&constraint.key];
-                    match counts.get_mut(value) {
-                        Some(count) => *count += matching.count() as i64,
-                        None => _ = counts.insert(value.clone(), matching.count() as i64),
-                    }
-                }
-            }
-        }
-        Filtering::Ask(Box::new(spread))
+        let places: Vec<Arc<Domains>> =
+            constraints.iter().map(|constraint| view.snapshot.domains(&constraint.key)).collect();
+        let constraints = constraints.into_iter().zip(&places);
+        let constraints =
+            constraints.map(|(constraint, domains)| Places::counted(constraint, domains, &places, view.snapshot, pod));
+        Filtering::Ask(Box::new(Spread { pod, constraints: constraints.collect() }))
     }
 
     fn score<'a>(&'a self, view: View<'a>, pod: &'a PodInfo, feasible: &[&'a NodeInfo]) -> Scoring<'a> {
@@ -169,32 +171,14 @@ impl Plugin for PodTopologySpread {
             return Scoring::Skip;
         }
         let needs_all = !self.system_defaults || pod.spec().topology_spread_constraints.is_some();
-        let ignored = |node: &NodeInfo| {
-            needs_all && !constraints.iter().all(|constraint| node.labels.contains_key(&constraint.key))
-        };
-        let mut counts: Vec<HashMap<String, i64>> = vec![HashMap::new(); constraints.len()];
-        let mut weights = Vec::new();
-        for (constraint, counts) in constraints.iter().zip(&mut counts) {
-            if constraint.key == HOSTNAME {
-                let nodes = feasible.iter().filter(|node| !ignored(node)).count();
-                weights.push(weight(nodes));
-                continue;
-            }
-            for node in feasible.iter().filter(|node| !ignored(node)) {
-                if let Some(value) = node.labels.get(&constraint.key) {
-                    counts.entry(value.clone()).or_insert(0);
-                }
-            }
-            weights.push(weight(counts.len()));
-            // Pods on nodes that cannot be chosen count in their zone too.
-            for node in view.snapshot.nodes().filter(|node| !ignored(node) && constraint.counts(pod, node)) {
-                let Some(count) = node.labels.get(&constraint.key).and_then(|value| counts.get_mut(value)) else {
-                    continue;
-                };
-                *count += node.pods.iter().filter(|other| constraint.matches(other, &pod.key.namespace)).count() as i64;
-            }
+        let domains: Vec<Arc<Domains>> =
+            constraints.iter().map(|constraint| view.snapshot.domains(&constraint.key)).collect();
+        let mut even = Even { constraints: Vec::new(), domains, needs_all };
+        for (constraint, domains) in constraints.into_iter().zip(&even.domains) {
+            let judged = even.judged(constraint, domains, view.snapshot, pod, feasible);
+            even.constraints.push(judged);
         }
-        Scoring::Ask(Box::new(Even { pod, constraints, counts, weights, needs_all }))
+        Scoring::Ask(Box::new(even))
     }
 
     fn may_help(&self, pod: &PodInfo, change: &Change) -> bool {
@@ -218,18 +202,81 @@ fn weight(places: usize) -> f64 {
 
 struct Spread<'a> {
     pod: &'a PodInfo,
-    constraints: Vec<Constraint>,
-    /// Matching pods by value of the constraint's key.
-    counts: Vec<HashMap<String, i64>>,
+    constraints: Vec<Places>,
+}
+
+/// A constraint that forbids, and how many matching pods are where.
+struct Places {
+    constraint: Constraint,
+    domains: Arc<Domains>,
+    /// Matching pods by number of the place; none where no node's pods count.
+    counts: Vec<Option<i64>>,
+    /// The least of them, worked out when it is first needed.
+    least: Cell<Option<i64>>,
+    /// 1 if the pod itself is one of those that are spread.
+    itself: i64,
+}
+
+impl Places {
+    /// Only nodes count that have the labels of all constraints.
+    fn counted(
+        constraint: Constraint,
+        domains: &Arc<Domains>,
+        all: &[Arc<Domains>],
+        snapshot: &Snapshot,
+        pod: &PodInfo,
+    ) -> Places {
+        let staying = snapshot.staying(&pod.key.namespace, &constraint.selector);
+        let mut counts = vec![None; domains.values.len()];
+        if constraint.counts_everywhere(pod) && all.iter().all(|domains| domains.everywhere) {
+            counts.fill(Some(0));
+            for (node, count) in on_nodes(&staying) {
+                if let Some(place) = domains.of(node) {
+                    *counts[place].get_or_insert(0) += count;
+                }
+            }
+        } else {
+            for node in snapshot.nodes() {
+                let Some(place) = domains.of(node.index) else { continue };
+                if all.iter().all(|domains| domains.of(node.index).is_some()) && constraint.counts(pod, node) {
+                    *counts[place].get_or_insert(0) += i64::from(staying[node.index.0 as usize]);
+                }
+            }
+        }
+        let itself = i64::from(selects(&constraint.selector, pod.labels()));
+        Places { constraint, domains: domains.clone(), counts, least: Cell::new(None), itself }
+    }
+
+    fn least(&self) -> i64 {
+        if let Some(least) = self.least.get() {
+            return least;
+        }
+        let places = self.counts.iter().flatten();
+        // With fewer places than asked for, an imagined empty one counts as the least.
+        let least = match (places.clone().count() as i64) < self.constraint.domains_min {
+            true => 0,
+            false => places.copied().min().unwrap_or(0),
+        };
+        self.least.set(Some(least));
+        least
+    }
+}
+
+/// The nodes that have any of the counted pods, by a list of all nodes' counts.
+fn on_nodes(counts: &[u32]) -> impl Iterator<Item = (NodeIndex, i64)> {
+    let some = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+    some.map(|(node, count)| (NodeIndex(node as u32), i64::from(*count)))
 }
 
 impl Spread<'_> {
     fn change(&mut self, other: &PodInfo, node: &NodeInfo, amount: i64) {
-        for (constraint, counts) in self.constraints.iter().zip(&mut self.counts) {
+        for places in &mut self.constraints {
+            let constraint = &places.constraint;
             let concerned = constraint.counts(self.pod, node) && constraint.matches(other, &self.pod.key.namespace);
-            let count = node.labels.get(&constraint.key).and_then(|value| counts.get_mut(value));
+            let count = places.domains.of(node.index).and_then(|place| places.counts[place].as_mut());
             if let Some(count) = count.filter(|_| concerned) {
                 *count += amount;
+                places.least.set(None);
             }
         }
     }
@@ -237,20 +284,14 @@ impl Spread<'_> {
 
 impl Filter for Spread<'_> {
     fn check(&self, node: &NodeInfo) -> Result<(), Refusal> {
-        for (constraint, counts) in self.constraints.iter().zip(&self.counts) {
-            let Some(value) = node.labels.get(&constraint.key) else {
+        for places in &self.constraints {
+            let Some(place) = places.domains.of(node.index) else {
                 return Err(Refusal::final_(
                     "node(s) didn't match pod topology spread constraints (missing required label)",
                 ));
             };
-            // With fewer places than asked for, an imagined empty one counts as the least.
-            let least = match (counts.len() as i64) < constraint.domains_min {
-                true => 0,
-                false => counts.values().copied().min().unwrap_or(0),
-            };
-            let itself = i64::from(selects(&constraint.selector, self.pod.labels()));
-            let there = counts.get(value).copied().unwrap_or(0);
-            if there + itself - least > constraint.skew_max {
+            let there = places.counts[place].unwrap_or(0);
+            if there + places.itself - places.least() > places.constraint.skew_max {
                 return Err(Refusal::resolvable("node(s) didn't match pod topology spread constraints"));
             }
         }
@@ -266,35 +307,79 @@ impl Filter for Spread<'_> {
     }
 }
 
-struct Even<'a> {
-    pod: &'a PodInfo,
-    constraints: Vec<Constraint>,
-    counts: Vec<HashMap<String, i64>>,
-    weights: Vec<f64>,
+struct Even {
+    constraints: Vec<Judged>,
+    /// The places of each constraint.
+    domains: Vec<Arc<Domains>>,
     needs_all: bool,
 }
 
-impl Even<'_> {
+/// A constraint that only prefers, and how many matching pods are where.
+struct Judged {
+    skew_max: i64,
+    weight: f64,
+    counts: Counts,
+}
+
+enum Counts {
+    /// By index of the node: each is a place of its own.
+    Nodes(Vec<u32>),
+    /// By number of the place; none where no node can be chosen.
+    Places(Vec<Option<i64>>),
+}
+
+impl Even {
     fn is_ignored(&self, node: &NodeInfo) -> bool {
-        self.needs_all && !self.constraints.iter().all(|constraint| node.labels.contains_key(&constraint.key))
+        self.needs_all && self.domains.iter().any(|domains| domains.of(node.index).is_none())
+    }
+
+    fn judged(
+        &self,
+        constraint: Constraint,
+        domains: &Domains,
+        snapshot: &Snapshot,
+        pod: &PodInfo,
+        feasible: &[&NodeInfo],
+    ) -> Judged {
+        let staying = snapshot.staying(&pod.key.namespace, &constraint.selector);
+        let feasible = feasible.iter().filter(|node| !self.is_ignored(node));
+        let skew_max = constraint.skew_max;
+        if constraint.key == HOSTNAME {
+            return Judged { skew_max, weight: weight(feasible.count()), counts: Counts::Nodes(staying) };
+        }
+        let mut counts = vec![None; domains.values.len()];
+        feasible.filter_map(|node| domains.of(node.index)).for_each(|place| counts[place] = Some(0));
+        let weight = weight(counts.iter().flatten().count());
+        let mut add = |node: NodeIndex, amount: i64| {
+            if let Some(count) = domains.of(node).and_then(|place| counts[place].as_mut()) {
+                *count += amount;
+            }
+        };
+        // Pods on nodes that cannot be chosen count in their zone too.
+        let all_count = !self.needs_all || self.domains.iter().all(|domains| domains.everywhere);
+        if all_count && constraint.counts_everywhere(pod) {
+            on_nodes(&staying).for_each(|(node, count)| add(node, count));
+        } else {
+            let counting = snapshot.nodes().filter(|node| !self.is_ignored(node) && constraint.counts(pod, node));
+            counting.for_each(|node| add(node.index, i64::from(staying[node.index.0 as usize])));
+        }
+        Judged { skew_max, weight, counts: Counts::Places(counts) }
     }
 }
 
-impl Score for Even<'_> {
+impl Score for Even {
     fn score(&self, node: &NodeInfo) -> i64 {
         if self.is_ignored(node) {
             return 0;
         }
         let mut score = 0.0;
-        for ((constraint, counts), weight) in self.constraints.iter().zip(&self.counts).zip(&self.weights) {
-            let Some(value) = node.labels.get(&constraint.key) else { continue };
-            let count = match constraint.key == HOSTNAME {
-                true => {
-                    node.pods.iter().filter(|other| constraint.matches(other, &self.pod.key.namespace)).count() as i64
-                }
-                false => counts.get(value).copied().unwrap_or(0),
+        for (judged, domains) in self.constraints.iter().zip(&self.domains) {
+            let Some(place) = domains.of(node.index) else { continue };
+            let count = match &judged.counts {
+                Counts::Nodes(counts) => i64::from(counts[node.index.0 as usize]),
+                Counts::Places(counts) => counts[place].unwrap_or(0),
             };
-            score += count as f64 * weight + (constraint.skew_max - 1) as f64;
+            score += count as f64 * judged.weight + (judged.skew_max - 1) as f64;
         }
         score.round() as i64
     }

@@ -94,6 +94,13 @@ impl LabelSelector {
         !self.nothing && self.requirements.is_empty()
     }
 
+    /// Selects what both do.
+    pub fn and(mut self, other: LabelSelector) -> LabelSelector {
+        self.requirements.extend(other.requirements);
+        self.nothing |= other.nothing;
+        self
+    }
+
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }

@@ -15,6 +15,7 @@ use crate::{Revision, Store, StoreError};
 
 mod ages;
 mod budget;
+mod by_field;
 mod dispatch;
 mod history;
 mod item;

@@ -59,6 +59,37 @@ impl Resource {
         self.state.read().snapshot(published)
     }
 
+    /// The objects below a prefix whose field, by its place in their descriptions, has that value, in the order of their keys and as
+    /// of which revision. The first call looks at all objects; after that, and for the same field, only those that have the value are
+    /// looked at.
+    pub fn having(&self, at: usize, value: &str, prefix: &str) -> (Revision, Vec<Arc<Item>>) {
+        if !self.state.read().by_field.is_kept() {
+            let mut state = self.state.write();
+            let State { items, by_field, .. } = &mut *state;
+            if !by_field.is_kept() {
+                by_field.keep(at, items.values());
+            }
+        }
+        let published = self.published.get();
+        let state = self.state.read();
+        (published.max(state.seen), state.having(at, value, prefix))
+    }
+
+    /// The same, and a watcher that starts exactly behind it.
+    pub fn having_and_watch(&self, scope: WatchScope) -> Option<(Revision, Vec<Arc<Item>>, Watcher)> {
+        let ((at, value), prefix) = (scope.field.clone()?, scope.key_prefix.clone()?);
+        let published = self.published.get();
+        let mut state = self.state.write();
+        let State { items, by_field, .. } = &mut *state;
+        if !by_field.is_kept() {
+            by_field.keep(at, items.values());
+        }
+        let (revision, items) = (published.max(state.seen), state.having(at, &value, &prefix));
+        let end = state.history.end();
+        let watcher = self.watcher_of(&mut state, scope, end, revision);
+        Some((revision, items, watcher))
+    }
+
     /// The state as of exactly that revision, made by taking back the changes since.
     pub fn snapshot_at(&self, revision: Revision) -> Result<Snapshot, StoreError> {
         let published = self.published.get();

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::budget::Budget;
+use super::by_field::ByField;
 use super::history::History;
 use super::watcher::Scopes;
 use super::{Change, Description, Item, Snapshot};
@@ -19,6 +20,7 @@ const LOADING_CHANGES_MAX: usize = 100_000;
 pub(super) struct State {
     pub phase: Phase,
     pub items: imbl::OrdMap<Arc<str>, Arc<Item>>,
+    pub by_field: ByField,
     pub history: History,
     pub scopes: Scopes,
     /// Everything of this resource up to here is in `items`; the store as a whole may be further.
@@ -75,6 +77,22 @@ impl State {
         Snapshot { revision: published.max(self.seen), items: self.items.clone() }
     }
 
+    /// The objects below a prefix whose field has that value.
+    pub fn having(&self, at: usize, value: &str, prefix: &str) -> Vec<Arc<Item>> {
+        match self.by_field.keys(at, value) {
+            Some(keys) => {
+                let keys = keys.filter(|key| key.starts_with(prefix));
+                keys.filter_map(|key| self.items.get(key).cloned()).collect()
+            }
+            None => {
+                let from: Arc<str> = prefix.into();
+                let all = self.items.range(from..).take_while(|(key, _)| key.starts_with(prefix));
+                let has = |item: &&Arc<Item>| item.description.fields.get(at).map_or("", |found| found) == value;
+                all.map(|(_, item)| item).filter(has).cloned().collect()
+            }
+        }
+    }
+
     pub fn damaged(&self) -> impl Iterator<Item = (Arc<str>, String)> {
         self.damaged.iter().map(|(key, damage)| (key.clone(), damage.reason.clone()))
     }
@@ -109,8 +127,9 @@ impl State {
                 Some((Err(reason), _)) => self.damage(arrival.key, reason, arrival.revision, created),
                 Some((Ok(description), value)) => {
                     let Arrival { key, revision, .. } = arrival;
-                    let item = Item::new(key.clone(), value, revision, created, description);
-                    self.items.insert(key, Arc::new(item));
+                    let item = Arc::new(Item::new(key.clone(), value, revision, created, description));
+                    let before = self.items.insert(key, item.clone());
+                    self.by_field.change(before.as_deref(), Some(&item));
                 }
             }
         }
@@ -182,11 +201,14 @@ impl State {
         let created = known.unwrap_or(revision);
         let item = Arc::new(Item::new(key.clone(), value, revision, created, description));
         self.items.insert(key, item.clone());
+        self.by_field.change(previous.as_deref(), Some(&item));
         Some(Change::put(item, previous, &self.budget))
     }
 
     fn remove(&mut self, key: &Arc<str>, revision: Revision) -> Option<Change> {
-        self.items.remove(key).map(|previous| Change::delete(previous, revision, &self.budget))
+        let previous = self.items.remove(key)?;
+        self.by_field.change(Some(&previous), None);
+        Some(Change::delete(previous, revision, &self.budget))
     }
 
     fn damage(&mut self, key: Arc<str>, reason: String, revision: Revision, created: Revision) {
@@ -222,6 +244,7 @@ impl State {
         self.history.reset();
         self.scopes.close(true);
         self.items.clear();
+        self.by_field.clear();
         self.damaged.clear();
         self.loaded = Revision(0);
         self.seen = Revision(0);

@@ -109,6 +109,39 @@ async fn watchers_of_a_value_see_what_has_it_or_had_it() {
 }
 
 #[tokio::test]
+async fn objects_of_a_value_are_found_without_the_others() {
+    let memory = Memory::new();
+    let cache = Cache::start(Arc::new(memory.clone())).await.expect("starts");
+    let fields = |value: &Bytes| {
+        let text = String::from_utf8_lossy(value).into_owned();
+        let parts = text.split(' ').map(Into::into);
+        Description { fields: parts.collect(), ..Description::default() }
+    };
+    memory.write(&[(POD_A, Some("n1 up")), (POD_C, Some("n1 down"))]);
+    let pods = cache.register("pods", Arc::new(move |value: &Bytes| Ok(fields(value)))).await.expect("loads");
+    let found = |at: usize, value: &str, prefix: &str| {
+        let (revision, items) = pods.having(at, value, prefix);
+        let names: Vec<&str> = items.iter().filter_map(|item| item.key.rsplit('/').next()).collect();
+        format!("{revision}: {}", names.join(" "))
+    };
+    assert_eq!(found(0, "n1", "/registry/pods/"), "1: a c");
+    assert_eq!(found(0, "n1", "/registry/pods/other/"), "1: c");
+    memory.write(&[(POD_A, Some("n2 up")), (POD_B, Some("n1 up"))]);
+    caught_up(&cache).await;
+    assert_eq!(found(0, "n1", "/registry/pods/"), "2: b c");
+    // Another field than the one that is kept is found by looking at all.
+    assert_eq!(found(1, "up", "/registry/pods/"), "2: a b");
+    let scope = WatchScope { field: Some((0, "n1".into())), ..scope("/registry/pods/") };
+    let (revision, items, mut watcher) = pods.having_and_watch(scope).expect("a field and a prefix");
+    assert_eq!((revision, items.len()), (Revision(2), 2));
+    memory.write(&[(POD_B, None), (POD_C, Some("n3 up"))]);
+    caught_up(&cache).await;
+    check(&mut watcher, &["3 !b=n1 up was n1 up", "3 c=n3 up was n1 down"]).await;
+    assert_eq!(found(0, "n1", "/registry/pods/"), "3: ");
+    assert_eq!(found(0, "n3", "/registry/pods/"), "3: c");
+}
+
+#[tokio::test]
 async fn get_list_and_watch() {
     let memory = Memory::new();
     memory.write(&[(POD_A, Some("1"))]);

@@ -1,0 +1,116 @@
+use std::sync::Arc;
+
+use component_helpers::labels::selects;
+use machinery::selector::LabelSelector;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use serde_json::{Value, json};
+
+use super::counting;
+use crate::cycle::{Decision, decide};
+use crate::framework::View;
+use crate::objects::Objects;
+use crate::pod_info::PodInfo;
+use crate::profile::Profile;
+use crate::snapshot::Snapshot;
+
+const NODES: usize = 8;
+
+fn cluster() -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for number in 0..NODES {
+        let labels = json!({"kubernetes.io/hostname": format!("n{number}"), "topology.kubernetes.io/zone": format!("z{}", number % 3)});
+        let amounts = json!({"cpu": "4000", "memory": "32Ti", "pods": "100000"});
+        let node = json!({"metadata": {"name": format!("n{number}"), "labels": labels}, "status": {"allocatable": amounts}});
+        snapshot.set_node(Arc::new(serde_json::from_value(node).expect("a node")));
+    }
+    snapshot.freeze();
+    snapshot
+}
+
+fn pod(name: &str, namespace: &str, labels: &Value, ending: bool, spec: &Value) -> Arc<PodInfo> {
+    let mut metadata = json!({"name": name, "namespace": namespace, "uid": name, "labels": labels,
+        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": true}]});
+    if ending {
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    }
+    let mut made = json!({"containers": [{"name": "c"}]});
+    spec.as_object().into_iter().flatten().for_each(|(key, value)| made[key] = value.clone());
+    let pod = serde_json::from_value(json!({"metadata": metadata, "spec": made})).expect("a pod");
+    Arc::new(PodInfo::new(Arc::new(pod)))
+}
+
+#[test]
+fn counts_are_those_of_looking_at_every_pod() {
+    let (mut snapshot, mut random) = (cluster(), SmallRng::seed_from_u64(7));
+    let selectors = ["app=a", "app=a,tier=x", "app in (a,b)", "app!=a", "!tier", "", "app=none"];
+    let selectors = selectors.map(|text| LabelSelector::parse(text).expect("a selector"));
+    for _ in 0..2_000 {
+        let (name, node) = (format!("p{}", random.random_range(0..60)), format!("n{}", random.random_range(0..NODES)));
+        let app = ["a", "b", "c"][random.random_range(0..3)];
+        let mut labels = json!({"app": app});
+        if random.random_bool(0.5) {
+            labels["tier"] = "x".into();
+        }
+        let namespace = if random.random_bool(0.7) { "one" } else { "two" };
+        match random.random_bool(0.7) {
+            true => snapshot.add_pod(pod(&name, namespace, &labels, random.random_bool(0.2), &json!({})), &node),
+            false => snapshot.remove_pod(&name),
+        }
+        let selector = &selectors[random.random_range(0..selectors.len())];
+        let counted = snapshot.staying("one", selector);
+        for node in snapshot.nodes() {
+            let stays = |pod: &&Arc<PodInfo>| {
+                pod.key.namespace == "one"
+                    && pod.pod.metadata.deletion_timestamp.is_none()
+                    && selects(selector, pod.labels())
+            };
+            assert_eq!(counted[node.index.0 as usize] as usize, node.pods.iter().filter(stays).count(), "{selector}");
+        }
+    }
+    (0..60).for_each(|number| snapshot.remove_pod(&format!("p{number}")));
+    assert!(snapshot.alike.namespaces.is_empty() && snapshot.alike.wishing.is_empty());
+}
+
+/// How many groups of pods one decision looks at when so many pods are there.
+fn looks(pods: usize, spec: &Value) -> usize {
+    let (mut snapshot, profile, mut objects) = (cluster(), Profile::standard(), Objects::empty());
+    let set = json!({"metadata": {"name": "web", "namespace": "one", "uid": "web"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}}});
+    objects.replica_sets = reconcile::Cache::holding([serde_json::from_value(set).expect("a set")]);
+    let labels = json!({"app": "a"});
+    for number in 0..pods {
+        let placed = pod(&format!("p{number}"), "one", &labels, false, spec);
+        snapshot.add_pod(placed, &format!("n{}", number % NODES));
+    }
+    counting::taken();
+    let (mut start, mut random) = (0, SmallRng::seed_from_u64(1));
+    let view = View { snapshot: &snapshot, objects: &objects };
+    let next = pod("next", "one", &labels, false, spec);
+    let decision = decide(&profile, view, &next, &mut start, &mut random);
+    assert!(matches!(decision, Decision::Node(_)), "{decision:?}");
+    counting::taken()
+}
+
+#[test]
+fn a_decision_costs_the_same_however_many_pods_are_there() {
+    let selector = json!({"matchLabels": {"app": "a"}});
+    let spread = |key: &str, when: &str| {
+        json!({"topologySpreadConstraints": [{"maxSkew": 100, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}]})
+    };
+    let term = json!({"labelSelector": selector, "topologyKey": "topology.kubernetes.io/zone"});
+    let other = json!({"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": "kubernetes.io/hostname"});
+    let shapes = [
+        json!({}),
+        spread("topology.kubernetes.io/zone", "DoNotSchedule"),
+        spread("kubernetes.io/hostname", "ScheduleAnyway"),
+        json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}),
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [other]}}}),
+        json!({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}}}),
+    ];
+    for shape in shapes {
+        let (few, many) = (looks(100, &shape), looks(1_000, &shape));
+        assert!(few > 0, "{shape}");
+        assert_eq!(few, many, "{shape}");
+    }
+}
