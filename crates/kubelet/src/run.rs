@@ -1,6 +1,7 @@
 //! The kubelet as a whole: makes its parts, starts them, and ends when told to.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -98,16 +99,8 @@ pub async fn run(
     let (ending, ending_pods, ending_health) = (kubelet.config.power_off.clone(), pods.clone(), health.clone());
     start(async move { ending.run(&ending_pods, &ending_health).await }.boxed());
     start(node::run(kubelet.clone(), health.clone(), seen.clone()).boxed());
-    let (root, node_seen) = (kubelet.config.root_dir.clone(), seen.seen());
-    let resources =
-        PodResourcesServer { pods: pods.clone(), device_plugins: device_plugins.clone(), claims: claims.clone() };
-    let handlers = plugins::Handlers { drivers, device_plugins: device_plugins.clone(), claims: claims.clone() };
-    start(async move { plugins::run(&root, handlers, node_seen).await }.boxed());
-    let root = kubelet.config.root_dir.clone();
-    start(async move { resources.run(&root).await }.boxed());
-    start(device_plugins.run().boxed());
-    let node_seen = seen.seen();
-    start(async move { claims.wipe(node_seen).await }.boxed());
+    let handlers = plugins::Handlers { drivers, device_plugins, claims };
+    start(drive(kubelet.config.root_dir.clone(), handlers, pods.clone(), seen.clone()).boxed());
     start(mirror::run(client, files.pods(), in_api.clone(), seen.seen(), shutdown.clone()).boxed());
     start(async move { eviction.run().await }.boxed());
     start(expand::follow(volumes, pods.clone()).boxed());
@@ -120,6 +113,18 @@ pub async fn run(
         tracing::error!(%error, "the pods' workers have failed");
     }
     Ok(())
+}
+
+/// Drivers and plugins of all kinds, and who asks what of theirs pods have.
+async fn drive(root: PathBuf, handlers: plugins::Handlers, pods: Arc<Pods>, seen: Arc<NodeWatch>) {
+    let (device_plugins, claims) = (handlers.device_plugins.clone(), handlers.claims.clone());
+    let resources = PodResourcesServer { pods, device_plugins: device_plugins.clone(), claims: claims.clone() };
+    tokio::join!(
+        plugins::run(&root, handlers, seen.seen()),
+        resources.run(&root),
+        device_plugins.run(),
+        claims.wipe(seen.seen()),
+    );
 }
 
 fn statistics(kubelet: &Arc<Kubelet>, pods: &Arc<Pods>, stats: &Arc<Stats>, counters: &Arc<Counters>) -> Statistics {
