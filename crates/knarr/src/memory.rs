@@ -1,4 +1,4 @@
-//! Memory that only the start has needed.
+//! Memory that is no longer needed: what only the start has used, and what the allocator keeps after it was freed.
 
 use std::time::Duration;
 
@@ -6,6 +6,10 @@ use component_base::tasks;
 
 /// By then everything has been started, and what is used from now on is what running needs.
 const REST: Duration = Duration::from_secs(15);
+
+/// How often glibc is told to give back what was freed. A server that has been busy otherwise keeps as much again as it uses.
+#[cfg(not(feature = "jemalloc"))]
+const TRIM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Gives back, a while from now, the pages of the program that nobody uses.
 pub fn give_back_later() {
@@ -17,5 +21,18 @@ pub fn give_back_later() {
             Ok(Err(error)) => tracing::debug!(%error, "pages of the program stay"),
             Err(error) => tracing::warn!(%error, "pages of the program stay"),
         }
+        // jemalloc does so by itself.
+        #[cfg(not(feature = "jemalloc"))]
+        give_back_freed().await;
     });
+}
+
+#[cfg(not(feature = "jemalloc"))]
+async fn give_back_freed() {
+    loop {
+        tokio::time::sleep(TRIM_INTERVAL).await;
+        if let Err(error) = tokio::task::spawn_blocking(linux::program::trim_heap).await {
+            tracing::warn!(%error, "cannot give freed memory back");
+        }
+    }
 }

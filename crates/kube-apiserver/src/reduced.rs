@@ -45,6 +45,12 @@ const READ_ONLY: Kind = Kind { group: GROUP, verbs: &["list", "watch"], ..Kind::
 /// The only annotation of pods that is shown: the node knows a pod of a manifest by this instead of by its uid.
 const MANIFEST_HASH: &str = "kubernetes.io/config.hash";
 
+/// The only label of nodes that is shown: the proxy prefers endpoints of its own zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The only taint of nodes that is shown: the proxy of a node that is about to be removed tells load balancers so.
+const LEAVING_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
 fn pod(object: Value) -> Value {
     let (spec, status) = (&object["spec"], &object["status"]);
     let mut reduced = json!({
@@ -74,11 +80,19 @@ fn node(object: Value) -> Value {
     let network = conditions.filter(|condition| condition["type"] == "NetworkUnavailable");
     let network: Vec<Value> = network.map(|condition| pick(condition, &["type", "status"])).collect();
     let addresses = object.pointer("/status/addresses").cloned().unwrap_or_else(|| json!([]));
+    let metadata = pick(&object["metadata"], &["name", "uid", "resourceVersion", "deletionTimestamp"]);
     let mut reduced = json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": pick(&object["metadata"], &["name", "uid", "resourceVersion"]),
+        "apiVersion": "v1", "kind": "Node", "metadata": metadata,
         "spec": pick(&object["spec"], &["podCIDR", "podCIDRs"]),
         "status": {"addresses": addresses, "conditions": network},
     });
+    if let Some(zone) = object["metadata"].get("labels").and_then(|all| all.get(ZONE)) {
+        reduced["metadata"]["labels"] = json!({ZONE: zone});
+    }
+    let taints = object["spec"]["taints"].as_array().into_iter().flatten();
+    if let Some(leaving) = taints.into_iter().find(|taint| taint["key"] == LEAVING_TAINT) {
+        reduced["spec"]["taints"] = json!([leaving]);
+    }
     // No node gives another node's own ports to a Service.
     if let Some(ports) = object["metadata"].get("annotations").and_then(|all| all.get(host_ports::ANNOTATION)) {
         reduced["metadata"]["annotations"] = json!({host_ports::ANNOTATION: ports});
@@ -138,12 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn a_node_shows_ranges_and_addresses_only() {
+    fn a_node_shows_ranges_addresses_and_what_its_proxy_asks_for() {
+        let leaving = json!({"key": LEAVING_TAINT, "effect": "NoSchedule", "value": "1"});
         let whole = json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n", "uid": "u", "labels": {"a": "b"},
+            "metadata": {"name": "n", "uid": "u", "labels": {"a": "b", ZONE: "z"}, "deletionTimestamp": "t",
                 "annotations": {"c": "d", host_ports::ANNOTATION: "tcp:22"}},
-            "spec": {"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"], "taints": [{"key": "k"}]},
+            "spec": {"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"], "taints": [{"key": "k"}, leaving]},
             "status": {"addresses": [{"type": "InternalIP", "address": "1.2.3.4"}], "images": [{"names": ["i"]}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
                 "conditions": [{"type": "Ready", "status": "True"},
@@ -151,8 +166,9 @@ mod tests {
         });
         let expected = json!({
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": "n", "uid": "u", "annotations": {host_ports::ANNOTATION: "tcp:22"}},
-            "spec": {"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"]},
+            "metadata": {"name": "n", "uid": "u", "labels": {ZONE: "z"}, "deletionTimestamp": "t",
+                "annotations": {host_ports::ANNOTATION: "tcp:22"}},
+            "spec": {"podCIDR": "10.42.0.0/24", "podCIDRs": ["10.42.0.0/24"], "taints": [leaving]},
             "status": {"addresses": [{"type": "InternalIP", "address": "1.2.3.4"}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
                 "conditions": [{"type": "NetworkUnavailable", "status": "False"}]},

@@ -1,4 +1,4 @@
-//! The pages of the running program itself.
+//! The pages of the running program itself, and those that it has freed.
 
 use std::io;
 use std::path::Path;
@@ -20,6 +20,21 @@ pub fn forget_pages() -> io::Result<usize> {
         bytes += end - start;
     }
     Ok(bytes)
+}
+
+/// Has glibc give back the pages of memory that was freed, and says whether there were any. By itself it only does so at the end
+/// of a heap, and one living object there keeps everything before it. Other allocators have nothing to give here.
+#[cfg(target_env = "gnu")]
+pub fn trim_heap() -> bool {
+    // SAFETY: it is handed no memory, and locks each of its own arenas before it looks into it.
+    #[allow(unsafe_code)]
+    let trimmed = unsafe { libc::malloc_trim(0) };
+    trimmed != 0
+}
+
+#[cfg(not(target_env = "gnu"))]
+pub fn trim_heap() -> bool {
+    false
 }
 
 /// The parts of the program in memory that cannot be written to and are as they are in the file. What the loader has changed
@@ -72,6 +87,22 @@ Anonymous:             0 kB
 ";
         let found = unchanged(mappings, Path::new("/usr/bin/knarr"));
         assert_eq!(found, [(0x20_0000, 0x30_0000), (0x30_0000, 0x50_0000)]);
+    }
+
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn freed_memory_is_given_back() {
+        let resident_pages = || -> usize {
+            let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+            statm.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        // 64 MiB in pieces, of which only a few stay: too small to be mappings of their own.
+        let pieces: Vec<Box<[u8; 1024]>> = (0..64 << 10).map(|_| Box::new([1; 1024])).collect();
+        let full = resident_pages();
+        let kept: Vec<_> = pieces.into_iter().enumerate().filter(|(at, _)| at % 4096 == 4095).collect();
+        assert!(trim_heap());
+        assert_eq!(kept.len(), 16);
+        assert!(resident_pages() + (8 << 10) < full, "{full} pages before, {} after", resident_pages());
     }
 
     #[test]

@@ -61,8 +61,9 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
     if let Some(labels) = parameter("labelSelector").filter(|text| !text.is_empty()) {
         selected = selected.labels(labels);
     }
-    if let Some(fields) = parameter("fieldSelector").filter(|text| !text.is_empty()) {
-        selected = selected.fields(fields);
+    let fields = narrowed(&asked, parameter("fieldSelector").unwrap_or_default());
+    if !fields.is_empty() {
+        selected = selected.fields(&fields);
     }
     let (kind, items) = match asked {
         Asked::Resources => return Ok(resources()),
@@ -118,6 +119,16 @@ async fn answered(client: &Client, scraper: &Arc<Scraper>, request: &Request<Byt
         Shown::Partial(items) => Ok(json!({
             "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items,
         })),
+    }
+}
+
+/// Only pods that run use anything, as upstream's server sees it, too. Of the others there can be very many, and a page that shows
+/// usage asks again and again.
+fn narrowed(asked: &Asked, fields: &str) -> String {
+    match asked {
+        Asked::Pods { .. } if fields.is_empty() => "status.phase=Running".into(),
+        Asked::Pods { .. } => format!("{fields},status.phase=Running"),
+        Asked::Resources | Asked::Nodes { .. } => fields.into(),
     }
 }
 
@@ -276,6 +287,14 @@ fn refused(error: kube::Error, plural: &str, name: &str) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_pods_that_run_are_asked_for() {
+        let pods = Asked::Pods { namespace: None, name: None };
+        assert_eq!(narrowed(&pods, ""), "status.phase=Running");
+        assert_eq!(narrowed(&pods, "metadata.name=a"), "metadata.name=a,status.phase=Running");
+        assert_eq!(narrowed(&Asked::Nodes { name: None }, ""), "");
+    }
 
     #[test]
     fn paths() {
