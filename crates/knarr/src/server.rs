@@ -175,7 +175,7 @@ impl Flags {
     }
 
     /// Where objects are kept and what controllers of this process are told, as `/flagz` shows it.
-    fn shown(&self, runs_etcd: bool) -> kube_apiserver::flagz::Flags {
+    fn shown(&self, runs_etcd: bool) -> kube_apiserver::Flags {
         let mut flags = match runs_etcd {
             true => crate::etcd::flags(&self.data_dir, &self.etcd.servers),
             false => self.etcd.flags(),
@@ -247,6 +247,7 @@ struct Server {
     scheduling: kube_scheduler::Config,
     etcd: Option<crate::etcd::Etcd>,
     api: kube_apiserver::Running,
+    issued: kube_apiserver::Issued,
     local: crate::controllers::Local,
     /// Whether a controller gives nodes their ranges of pod addresses.
     gives_ranges: bool,
@@ -275,9 +276,10 @@ impl Server {
                 .context("recover the cluster's keys")?;
         }
         progress(began, "the store is open");
-        let config = api::config(&flags, etcd.is_some())?;
-        let api = kube_apiserver::start_with(config, options, store, stop_api.clone()).await;
-        let api = api.context("start the API server")?;
+        let config = api::config(&flags, options, etcd.is_some())?;
+        let api = kube_apiserver::start(config, store, stop_api.clone()).await;
+        let mut api = api.context("start the API server")?;
+        let issued = api.issued.take().context("the API server has made no certificates")?;
         progress(began, "the API server answers");
         // The copies outlive the parts: what these have begun ends when it has seen its own last write.
         let shared = !flags.etcd.servers.is_empty();
@@ -289,6 +291,7 @@ impl Server {
             scheduling,
             etcd,
             api,
+            issued,
             local,
             gives_ranges: false,
             running: Vec::new(),
@@ -311,7 +314,7 @@ impl Server {
         println!(
             "knarr is ready on https://{address} after {} ms; export KUBECONFIG={}",
             self.began.elapsed().as_millis(),
-            self.api.kubeconfig.display()
+            self.issued.kubeconfig.display()
         );
         crate::memory::give_back_later();
         crate::notify::ready(&format!("answering on https://{address}"));

@@ -27,7 +27,7 @@ const MISSING: [&str; 14] = [
 
 /// The plugins that do not run.
 pub fn off(enabled: &[String], disabled: &[String]) -> anyhow::Result<BTreeSet<String>> {
-    let ours = kube_apiserver::admission::names();
+    let ours = kube_apiserver::admission_plugins();
     for name in enabled.iter().chain(disabled) {
         let known = ours.contains(&name.as_str());
         let missing = MISSING.contains(&name.as_str()) && !known;

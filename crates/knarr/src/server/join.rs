@@ -20,7 +20,7 @@ pub async fn publish(server: &Server) -> anyhow::Result<()> {
     let agent_token = flags.options.agent_token()?;
     let address = SocketAddr::new(api.app.settings.advertise_address.get(), api.address.port());
     let publication = Publication {
-        authority: &api.cluster_authority.certificate_pem,
+        authority: &server.issued.cluster_authority.certificate_pem,
         url: &format!("https://{address}"),
         settings: &settings,
         token: flags.token.as_deref(),

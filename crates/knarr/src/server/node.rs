@@ -16,7 +16,7 @@ pub async fn start(server: &mut Server) -> anyhow::Result<()> {
         let advertised = server.api.app.settings.advertise_address.clone();
         tasks::spawn(follow_address(advertised, addresses.clone()));
     }
-    let authority = &server.api.cluster_authority;
+    let authority = &server.issued.cluster_authority;
     let membership = crate::node::Membership {
         client: local.node_client(&node.name()),
         network: Some(Cluster::with_client(local.node_client(&node.name()), local.caches())),

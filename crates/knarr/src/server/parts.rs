@@ -160,7 +160,9 @@ async fn make_dns_objects(server: &mut Server) -> anyhow::Result<()> {
 }
 
 async fn start_metrics_server(server: &mut Server) -> anyhow::Result<()> {
-    crate::metrics::start(&server.api.app, server.stop.clone()).await
+    let started = crate::metrics::start(&server.api.app, server.local.caches(), server.stop.clone()).await?;
+    server.running.push(started);
+    Ok(())
 }
 
 async fn start_dashboard(server: &mut Server) -> anyhow::Result<()> {
@@ -204,7 +206,7 @@ async fn publish_settings(server: &mut Server) -> anyhow::Result<()> {
 }
 
 async fn start_node_token(server: &mut Server) -> anyhow::Result<()> {
-    let authority = server.api.cluster_authority.certificate_pem.clone();
+    let authority = server.issued.cluster_authority.certificate_pem.clone();
     let (client, data_dir) = (server.local.administrator(AGENT), server.flags.data_dir.clone());
     tasks::spawn(crate::join::tokens::keep_node_token(client, authority, data_dir, server.stop.clone()));
     Ok(())
