@@ -147,7 +147,7 @@ fn main() -> anyhow::Result<()> {
     let sifted = upstream::sift(std::env::args_os()).map_err(anyhow::Error::msg)?;
     if sifted.version {
         // What kubeadm and others look for.
-        println!("Kubernetes {}", kube_apiserver::discovery::VERSION);
+        println!("Kubernetes {}", kube_apiserver::VERSION);
         return Ok(());
     }
     let matches = configuration::matches(configuration::command(Arguments::command()), sifted.arguments);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use component_base::tasks;
 use kube_apiserver::app::App;
 use kube_apiserver::loopback::Loopback;
-use reconcile::Shutdown;
+use reconcile::{Caches, Cluster, Shutdown};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 /// The published manifests of metrics-server have objects of their own names, which they would put in place of ours.
 const ACCOUNT: &str = "knarr-metrics-server";
@@ -13,17 +15,17 @@ const ROLE: &str = "system:knarr:metrics-server";
 const READER: &str = "system:knarr:aggregated-metrics-reader";
 const AGENT: &str = concat!("metrics-server/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
-/// Serves the API from now on.
-pub async fn start(app: &Arc<App>, shutdown: Shutdown) -> anyhow::Result<()> {
+/// Serves the API from now on; the handle ends when it has stopped.
+pub async fn start(app: &Arc<App>, caches: Arc<Caches>, shutdown: Shutdown) -> anyhow::Result<JoinHandle<()>> {
     for object in permissions() {
         let made = kube_apiserver::bootstrap::ensure(app, object).await;
         made.map_err(|status| anyhow::anyhow!("make the role of the metrics server: {}", status.message))?;
     }
     let client = Loopback::service_account(app.clone(), "kube-system", ACCOUNT, AGENT);
-    let client = kube::Client::new(client, "default");
-    let handler = metrics_server::handler(metrics_server::Config::default(), client, shutdown);
-    app.aggregator.attach(metrics_server::API_SERVICE, handler);
-    Ok(())
+    let cluster = Cluster::with_client(kube::Client::new(client, "default"), caches);
+    let app = app.clone();
+    let attach = move |handler| app.aggregator.attach(metrics_server::API_SERVICE, handler);
+    Ok(tasks::spawn(metrics_server::run(metrics_server::Config::default(), cluster, attach, shutdown)))
 }
 
 /// What it may read, and that those who may look at a namespace may see what its pods use, as upstream's manifests have it.

@@ -1,9 +1,11 @@
 //! This host as a node: the kubelet with our own runtime and network, or with any CRI endpoint.
 
+mod runtime;
+mod images;
+mod certificate;
 pub mod usual_root;
 mod values;
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,18 +13,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use component_base::tasks;
-use container_runtime::ContainerRuntime;
-use container_runtime::image::registries::Registries;
-use container_runtime::image::{Images, ImagesConfig};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
-use kube_apiserver::pki::{Authority, Request, ServingCertificate, Usage};
+use kube_apiserver::pki::ServingCertificate;
 use kubelet::node::addresses::Addresses;
 use reconcile::{Caches, Cluster, Shutdown};
 
+pub use self::certificate::own_certificate;
+pub use self::images::built_in_images;
+use self::runtime::registries;
+pub use self::runtime::{last_bridge_addresses, runtime, runtime_config, state_dir};
 use self::values::{grace_periods, seconds};
 pub use self::values::{pairs, size, taint, thresholds};
-use crate::network::PodNetwork;
 
 #[derive(clap::Args, Clone)]
 #[group(skip)]
@@ -302,136 +303,8 @@ fn kubelet_config(flags: &Flags, data_dir: &Path, membership: &Membership) -> an
 
 pub const LOG_DIR: &str = "/var/log/pods";
 const IMAGE_PULLS_MAX: usize = 5;
-const LAYER_PULLS_MAX: usize = 3;
 /// Each node has at least so many pod addresses, 254 pods; more where more pods are allowed.
 const NODE_RANGE_PREFIX: u8 = 24;
-
-/// Our own runtime, or the one that an endpoint leads to.
-pub async fn runtime(
-    flags: &Flags,
-    data_dir: &Path,
-    membership: &Membership,
-    shutdown: &Shutdown,
-) -> anyhow::Result<Arc<dyn cri::Runtime>> {
-    if let Some(endpoint) = &flags.container_runtime_endpoint {
-        let remote = cri::remote::Remote::connect(endpoint).await;
-        return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));
-    }
-    // The roots of pods with users of their own pass through both.
-    for folder in [Path::new(RUN_DIR), &state_dir(data_dir)] {
-        linux::file::make_passable_folder(folder).with_context(|| format!("create {}", folder.display()))?;
-    }
-    let network_state = state_dir(data_dir).join("network");
-    linux::file::make_private_folder(&network_state).with_context(|| format!("create {}", network_state.display()))?;
-    let pod_network = PodNetwork::open(flags, membership, &state_dir(data_dir))?;
-    let network = pod_network.network();
-    pod_network.start(membership, shutdown.clone());
-    let config = runtime_config(flags, data_dir, network)?;
-    let images = Images::open(ImagesConfig {
-        root_dir: ImagesConfig::root_dir_of(&config.root_dir),
-        registries: config.registries.clone(),
-        layer_pulls_max: config.layer_pulls_max,
-        built_in: built_in_images(),
-    })
-    .await
-    .context("open the images")?;
-    // A disk too full for it is no reason to leave the pods alone that run already.
-    if let Err(error) = import_demo(&images, data_dir).await {
-        tracing::error!(error = format!("{error:#}"), "the built-in image is not imported");
-    }
-    tasks::spawn(import_folder(images.clone(), data_dir.join("images")));
-    let runtime = ContainerRuntime::with_images(config, images).await.context("start the container runtime")?;
-    Ok(Arc::new(runtime))
-}
-
-/// Our own runtime, as a service was told to run it.
-pub fn runtime_config(
-    flags: &Flags,
-    data_dir: &Path,
-    network: Arc<dyn cri::Network>,
-) -> anyhow::Result<container_runtime::Config> {
-    Ok(container_runtime::Config {
-        root_dir: data_dir.join("runtime"),
-        state_dir: state_dir(data_dir),
-        shim_program: std::env::current_exe().context("find this program")?,
-        network,
-        registries: registries(&flags.private_registry)?,
-        layer_pulls_max: LAYER_PULLS_MAX,
-        log_max_size: size(&flags.container_log_max_size).context("--container-log-max-size")?,
-        log_max_files: flags.container_log_max_files,
-        shim_answers_within: container_runtime::ANSWER_WITHIN,
-    })
-}
-
-const RUN_DIR: &str = "/run/knarr";
-
-/// Where what is of no use after a reboot is kept. Sockets live there, whose paths must be short.
-pub fn state_dir(data_dir: &Path) -> PathBuf {
-    let run = Path::new(RUN_DIR);
-    if data_dir == Path::new("/var/lib/knarr") {
-        return run.into();
-    }
-    let mut hasher = DefaultHasher::new();
-    data_dir.hash(&mut hasher);
-    run.join(format!("{:016x}", hasher.finish()))
-}
-
-/// The bridge's addresses at the last start, for the time until the node's object can be read.
-pub fn last_bridge_addresses(data_dir: &Path) -> Vec<IpAddr> {
-    let text = std::fs::read_to_string(state_dir(data_dir).join("network/ranges")).unwrap_or_default();
-    let ranges = text.split(',').filter_map(|range| range.trim().parse::<ipnet::IpNet>().ok());
-    ranges.filter_map(|range| range.trunc().hosts().find(|address| *address != range.network())).collect()
-}
-
-fn registries(file: &Path) -> anyhow::Result<Registries> {
-    match std::fs::read_to_string(file) {
-        Ok(text) => Ok(Registries::parse(&text).with_context(|| format!("read {}", file.display()))?),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Default::default()),
-        Err(error) => Err(error).with_context(|| format!("read {}", file.display())),
-    }
-}
-
-/// The certificate of the kubelet's server beside the authority's key, issued anew at every start and long before it ends.
-pub fn own_certificate(
-    flags: &Flags,
-    addresses: &Addresses,
-    authority: &Arc<Authority>,
-    shutdown: Shutdown,
-) -> anyhow::Result<Arc<ServingCertificate>> {
-    let name = flags.name();
-    let (announced, mut changes) = (addresses.clone(), addresses.changes());
-    let authority = authority.clone();
-    let issue = move || {
-        let request = Request {
-            common_name: &format!("system:node:{name}"),
-            organization: Some("system:nodes"),
-            host_names: vec![name.clone(), "localhost".into()],
-            addresses: announced.get().into_iter().chain([IpAddr::from([127, 0, 0, 1])]).collect(),
-            usage: Usage::Server,
-        };
-        authority.issue(&request, Timestamp::now())
-    };
-    let first = issue().context("issue the kubelet's certificate")?;
-    let serving = Arc::new(ServingCertificate::new(&first)?);
-    let (renewed, mut renew_at) = (serving.clone(), first.renew_at());
-    tasks::spawn(async move {
-        loop {
-            let wait = Duration::try_from(renew_at.duration_since(Timestamp::now())).unwrap_or(RENEWAL_RETRY);
-            tokio::select! {
-                () = tokio::time::sleep(wait.max(RENEWAL_RETRY)) => {}
-                Ok(()) = changes.changed() => {}
-                () = shutdown.cancelled() => return,
-            }
-            match issue().map(|pair| renewed.replace(&pair).map(|()| pair.renew_at())) {
-                Ok(Ok(next)) => renew_at = next,
-                Ok(Err(error)) | Err(error) => tracing::error!(%error, "the kubelet's certificate is not renewed"),
-            }
-        }
-    });
-    Ok(serving)
-}
-
-const RENEWAL_RETRY: Duration = Duration::from_secs(60);
 
 /// The length of the prefix of a node's range that has room for so many pods.
 pub fn node_range_prefix(pods_max: u32) -> u8 {
@@ -443,41 +316,6 @@ pub fn node_range_prefix(pods_max: u32) -> u8 {
 fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipnet::IpNet> {
     let prefix = node_range_prefix(pods_max).max(cluster.prefix_len());
     cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
-}
-
-/// The names of what needs no registry; `imagePullPolicy: Always`, the default of `latest`, finds them here too.
-pub fn built_in_images() -> Vec<String> {
-    vec![demo_image::NAME.into(), demo_image::VERSIONED_NAME.into()]
-}
-
-/// The image that needs no registry. It is in the program, and taken out of it once.
-async fn import_demo(images: &Images, data_dir: &Path) -> anyhow::Result<()> {
-    // By its digest: another build of the same version may carry another image.
-    let repository = demo_image::NAME.rsplit_once(':').map_or(demo_image::NAME, |(repository, _)| repository);
-    if images.get(&format!("{repository}@{}", demo_image::digest())).is_some() {
-        return Ok(());
-    }
-    let archive = data_dir.join("demo-image.tar");
-    tokio::fs::write(&archive, demo_image::archive()).await?;
-    let imported = images.import(&archive).await;
-    tokio::fs::remove_file(&archive).await?;
-    imported?;
-    Ok(images.pin(demo_image::NAME, true).await?)
-}
-
-/// Takes in every archive that someone put there, so that a node needs no registry.
-async fn import_folder(images: Arc<Images>, folder: PathBuf) {
-    match images.import_folder(&folder).await {
-        Err(error) => tracing::warn!(folder = %folder.display(), %error, "archives of images cannot be read"),
-        Ok(imported) => {
-            for (archive, outcome) in imported {
-                match outcome {
-                    Ok(names) => tracing::info!(archive = %archive.display(), ?names, "imported"),
-                    Err(error) => tracing::warn!(archive = %archive.display(), %error, "an archive is not imported"),
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

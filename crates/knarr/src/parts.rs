@@ -85,19 +85,34 @@ impl Flags {
         cluster_of: impl Fn(Part) -> Cluster,
         shutdown: Shutdown,
     ) -> anyhow::Result<Vec<JoinHandle<()>>> {
-        let mut running = Vec::new();
-        if node.runs(Part::Proxy) {
-            let mut config = self.proxy.config(node.flags.name(), vec![node.flags.cluster_cidr])?;
-            config.reserved_ports = node.reserved_ports(&config);
-            running.push(tasks::spawn(crate::kube_proxy::work(config, cluster_of(Part::Proxy), shutdown.clone())));
+        let proxy = self.start_proxy(&node, cluster_of(Part::Proxy), shutdown.clone())?;
+        let dns = self.start_dns(&node, cluster_of(Part::Dns), shutdown);
+        Ok(proxy.into_iter().chain(dns).collect())
+    }
+
+    /// Starts the proxy of Services, unless it is disabled.
+    pub fn start_proxy(
+        &self,
+        node: &Node,
+        cluster: Cluster,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<Option<JoinHandle<()>>> {
+        if !node.runs(Part::Proxy) {
+            return Ok(None);
         }
-        if node.runs(Part::Dns) {
-            let (flags, data_dir, service_cidr) = (node.flags, node.data_dir, node.service_cidr);
-            let config = self.dns.config(crate::dns::Node { flags, data_dir, service_cidr });
-            running.push(crate::dns::start(config, cluster_of(Part::Dns), shutdown.clone()));
-        } else {
-            tasks::spawn(dns::withdraw(node.flags.name(), cluster_of(Part::Dns), shutdown.clone()));
+        let mut config = self.proxy.config(node.flags.name(), vec![node.flags.cluster_cidr])?;
+        config.reserved_ports = node.reserved_ports(&config);
+        Ok(Some(tasks::spawn(crate::kube_proxy::work(config, cluster, shutdown))))
+    }
+
+    /// Starts the node's DNS; where that is disabled, takes the node out of the Service of DNS.
+    pub fn start_dns(&self, node: &Node, cluster: Cluster, shutdown: Shutdown) -> Option<JoinHandle<()>> {
+        if !node.runs(Part::Dns) {
+            tasks::spawn(dns::withdraw(node.flags.name(), cluster, shutdown));
+            return None;
         }
-        Ok(running)
+        let (flags, data_dir, service_cidr) = (node.flags, node.data_dir, node.service_cidr);
+        let config = self.dns.config(crate::dns::Node { flags, data_dir, service_cidr });
+        Some(crate::dns::start(config, cluster, shutdown))
     }
 }

@@ -63,7 +63,9 @@ pub async fn accept(
         tasks::spawn(async move {
             let _place = place;
             // Who has not even said who it is has asked for nothing yet: that is not waited for.
-            let shaken = stopping.run_until_cancelled_owned(handshake(stream, address, &acceptor, &clients)).await;
+            let shaken = stopping
+                .run_until_cancelled_owned(handshake(stream, address, &acceptor, &clients, app.clock.now()))
+                .await;
             let Some(Some((stream, peer))) = shaken else { return };
             let service = service_fn(move |request: http::Request<hyper::body::Incoming>| {
                 let (app, peer) = (app.clone(), peer.clone());
@@ -107,6 +109,7 @@ async fn handshake(
     address: SocketAddr,
     acceptor: &TlsAcceptor,
     clients: &ClientAuthorities,
+    now: Timestamp,
 ) -> Option<(tokio_rustls::server::TlsStream<TcpStream>, Peer)> {
     // Small answers must not wait for more to send.
     stream.set_nodelay(true).ok()?;
@@ -119,6 +122,6 @@ async fn handshake(
         Err(_) => return None,
     };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or(&[]);
-    let certificate = clients.identify(chain, Timestamp::now()).map(Arc::new);
+    let certificate = clients.identify(chain, now).map(Arc::new);
     Some((stream, Peer { address: Some(address), certificate, identity: None }))
 }

@@ -11,7 +11,6 @@ use machinery::status::Status;
 use serde_json::{Value, json};
 
 use crate::Config;
-use crate::options::Options;
 use crate::respond::{self, Reply};
 
 /// Names and values. Secrets are never among them: where a flag would hold one, its file is named.
@@ -24,7 +23,8 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 ";
 
 /// What the server was told and what it decided itself.
-pub fn flags(config: &Config, options: &Options) -> Flags {
+pub fn flags(config: &Config) -> Flags {
+    let options = &config.options;
     let mut flags = Flags::new();
     let mut set = |name: &str, value: String| drop(flags.insert(name.to_owned(), value));
     let modes: Vec<&str> = options.authorization.modes.iter().map(|mode| mode.name()).collect();
@@ -66,7 +66,7 @@ pub fn flags(config: &Config, options: &Options) -> Flags {
     // A token is believed only while its account, and its pod where it has one, are there.
     set("service-account-lookup", "true".into());
     set("service-cluster-ip-range", config.service_cidr.to_string());
-    set("service-node-port-range", format!("{}-{}", options.node_ports.start(), options.node_ports.end()));
+    set("service-node-port-range", format!("{}-{}", config.node_ports.start(), config.node_ports.end()));
     set("tls-cipher-suites", cipher_suites().join(","));
     set("tls-min-version", "VersionTLS12".into());
     set("token-auth-file", path(config.token_auth_file.as_deref()));

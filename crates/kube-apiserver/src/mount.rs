@@ -7,9 +7,9 @@ use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::Request;
 
-use crate::body::Sent;
-use crate::respond::Reply;
-use crate::serve::Peer;
+pub use crate::body::{Body, Sent};
+pub use crate::respond::{Reply, text};
+pub use crate::serve::Peer;
 
 pub type Handler = Arc<dyn Fn(Peer, Request<Sent>) -> BoxFuture<'static, Reply> + Send + Sync>;
 

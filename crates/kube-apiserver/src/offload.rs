@@ -109,7 +109,7 @@ pub fn is_heavy(call: &Call, body: &[u8]) -> bool {
         return true;
     }
     let resource = &call.resource;
-    let writes = !matches!(call.target.verb, "get" | "list" | "watch");
+    let writes = !call.target.verb.reads();
     if writes && resource.custom.as_ref().is_some_and(|custom| custom.has_rules()) {
         return true;
     }

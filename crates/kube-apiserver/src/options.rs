@@ -1,7 +1,6 @@
 //! What an operator of an API server alone decides beyond what a cluster of our own needs; the defaults are that cluster's.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::admission;
@@ -10,11 +9,11 @@ use crate::authz::{self, Mode};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Who issues the tokens of service accounts; tokens of all but the first are only believed.
+    /// Who issues the tokens of service accounts, the cluster's own domain where it is empty; tokens of all but the first are
+    /// only believed.
     pub issuers: Vec<String>,
     /// For whom tokens must be meant; the issuers where it is empty.
     pub audiences: Vec<String>,
-    pub node_ports: RangeInclusive<u16>,
     /// Unless a file says it.
     pub anonymous: bool,
     /// Issuers of OpenID Connect and a webhook.
@@ -44,9 +43,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            issuers: vec!["https://kubernetes.default.svc.cluster.local".into()],
+            issuers: Vec::new(),
             audiences: Vec::new(),
-            node_ports: 30000..=32767,
             anonymous: true,
             authentication: authn::Settings::default(),
             bootstrap_tokens: true,

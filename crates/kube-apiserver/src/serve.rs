@@ -1,5 +1,8 @@
 //! The steps of a request, in order: what is asked, by whom, may it run now, is it allowed, then the verb.
 
+mod identity;
+mod dispatch;
+
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -11,22 +14,21 @@ use http::{HeaderMap, HeaderValue, Request};
 use machinery::status::Status;
 use parking_lot::Mutex;
 
+use self::dispatch::{dispatch, non_resource};
+use self::identity::{attributes_of, authorize, identify};
 use crate::app::App;
-use crate::audit::{self, Record};
+use crate::audit::Record;
 use crate::authn::User;
-use crate::authz::{Attributes, Decision, forbidden};
 use crate::body::{Body, Sent};
 use crate::call::Call;
 use crate::negotiate::{Answer, Form, negotiate, negotiate_without_tables};
 use crate::pki::PeerCertificate;
 use crate::query::Query;
 use crate::respond::{self, Reply};
-use crate::target::{self, Target};
-use crate::write::Part;
-use crate::{aggregate, authn, custom, discovery, flowcontrol, health, metrics, offload, openapi, subresources, verbs};
+use crate::target::{self, Target, Verb};
+use crate::{aggregate, flowcontrol, offload, subresources, verbs};
 
 const AUDIT_ID: &str = "audit-id";
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 /// How long a request that is not a watch may take.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -67,7 +69,7 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     if let Some(user) = &noted.user {
         let agent = noted.agent.as_deref().unwrap_or_default();
         let (method, uri, code) = (&parts.method, &parts.uri, reply.status().as_u16());
-        tracing::debug!(target: REQUESTS, user, verb = noted.verb, %method, %uri, code, agent, "HTTP");
+        tracing::debug!(target: REQUESTS, user, verb = noted.verb.as_str(), %method, %uri, code, agent, "HTTP");
     }
     app.metrics.observe(&noted.target, dry_run, reply.status().as_u16(), began.elapsed());
     if parts.method == http::Method::HEAD {
@@ -94,7 +96,7 @@ struct Noted {
     /// Only for the log.
     user: Option<String>,
     agent: Option<String>,
-    verb: &'static str,
+    verb: Verb,
 }
 
 impl Noted {
@@ -132,37 +134,21 @@ async fn steps(
     answer: &Result<Answer, Status>,
     noted: &mut Noted,
 ) -> Result<Reply, Status> {
-    let path = parts.uri.path();
-    let target = Arc::new(target::parse(&parts.method, path, &query)?);
+    let target = Arc::new(target::parse(&parts.method, parts.uri.path(), &query)?);
     if is_served(app, &target) {
         noted.target = target.clone();
     }
     noted.long_running = is_long_running(&target);
-    let timeout = if noted.long_running { REQUEST_TIMEOUT } else { request_timeout(query.get("timeout"))? };
-    let user = match &peer.identity {
-        Some(user) => User::clone(user),
-        None => {
-            let proven = authenticate(app, peer, parts, path).await;
-            proven.inspect_err(|_| record(app, peer, parts, &target, None, noted))?
-        }
+    let timeout = match noted.long_running {
+        true => None,
+        false => Some(request_timeout(query.get("timeout"))?),
     };
-    record(app, peer, parts, &target, Some(&user), noted);
-    let attributes = attributes_of(&user, &target, path, &query);
-    let impersonated = authn::impersonate(&parts.headers, &attributes, &app.authorizer, &app.views).await?;
-    let user = match impersonated {
-        Some(other) => {
-            if let Some(record) = &mut noted.audit {
-                record.impersonates(&other);
-            }
-            other
-        }
-        None => user,
-    };
+    let user = identify(app, peer, parts, &target, &query, noted).await?;
     noted.remember(&user, &target, &parts.headers);
-    let long_running = noted.long_running;
-    let mutating = !matches!(target.verb, "get" | "list" | "watch" | "head");
+    let path = parts.uri.path();
+    let mutating = !target.verb.reads();
     // A watch counts until it has begun; what else runs long does not count.
-    let _running = match long_running && target.verb != "watch" {
+    let _running = match noted.long_running && target.verb != Verb::Watch {
         true => None,
         false => {
             let asked = flowcontrol::Asked { user: &user, target: &target, path };
@@ -175,61 +161,29 @@ async fn steps(
     };
     authorize(app, &attributes_of(&user, &target, path, &query), noted.audit.as_deref_mut()).await?;
     if let Some(route) = app.aggregator.route_of(path) {
-        let caller = subresources::kubelet::Caller {
-            method: parts.method.clone(),
-            uri: parts.uri.clone(),
-            body: incoming,
-            upgrade: parts.extensions.remove(),
-        };
-        let passed = aggregate::pass(app, &route, &user, &parts.headers, caller);
-        return match long_running {
+        let caller = caller(parts, incoming);
+        let passed = within(timeout, aggregate::pass(app, &route, &user, &parts.headers, caller)).await?;
+        return Ok(match noted.long_running {
             // A watch there ends as one here does.
-            true => Ok(passed.await?.map(|body| body.until(app.health.stopping.child_token()))),
-            false => tokio::time::timeout(timeout, passed).await.unwrap_or_else(|_| Err(too_late())),
-        };
+            true => passed.map(|body| body.until(app.health.stopping.child_token())),
+            false => passed,
+        });
     }
-    let elsewhere = target.is_resource && subresources::kubelet::is_elsewhere(&target.subresource);
-    if target.verb.is_empty() && !elsewhere {
+    if target.verb == Verb::Unknown && !is_elsewhere(&target) {
         return Err(Status::method_not_allowed());
     }
     if !target.is_resource {
         return non_resource(app, path, &parts.method, &query, &parts.headers, answer).await;
     }
-    let table = app.table.load();
-    let Some(resource) = table.get(&target.group, &target.version, &target.resource) else {
-        return Err(Status::no_such_resource());
-    };
-    let answer = match answer {
-        // What is answered elsewhere is in whatever form it has there.
-        Err(_) if elsewhere => Answer::json(),
-        Ok(answer) if answer.form == Form::Table && !elsewhere && !subresources::has_table(resource, &target) => {
-            negotiate_without_tables(&parts.headers, &query)?
-        }
-        answer => answer.clone()?,
-    };
-    let resource = resource.clone();
-    drop(table);
-    let headers = std::mem::take(&mut parts.headers);
-    let (warnings, annotations) = (Mutex::default(), Mutex::default());
-    let source = peer.address.map(|address| address.ip().to_canonical());
-    let call = Call { app: app.clone(), user, target, resource, query, headers, answer, source, warnings, annotations };
-    if let Some(text) =
-        api::core::deprecation(call.resource.kind.group, call.resource.kind.version, call.resource.kind.kind)
-    {
-        noted.warnings.push(text.to_string());
-    }
-    if elsewhere {
-        let caller = subresources::kubelet::Caller {
-            method: parts.method.clone(),
-            uri: parts.uri.clone(),
-            body: incoming,
-            upgrade: parts.extensions.remove(),
-        };
-        let outcome = subresources::kubelet::connect(&call, caller).await;
+    let call = call(app, peer, user, target, query, parts, answer)?;
+    let kind = &call.resource.kind;
+    noted.warnings.extend(api::core::deprecation(kind.group, kind.version, kind.kind).map(|text| text.to_string()));
+    if is_elsewhere(&call.target) {
+        let outcome = subresources::kubelet::connect(&call, caller(parts, incoming)).await;
         noted.take_from(&call);
         return outcome;
     }
-    if call.target.verb == "watch" {
+    if call.target.verb == Verb::Watch {
         // Nothing is warned of behind this point.
         return verbs::watch::watch(call).await;
     }
@@ -245,16 +199,59 @@ async fn steps(
         true => Some(app.offload.memory(offload::memory_of(&call, &body)).await?),
         false => None,
     };
-    let dispatched = app.offload.run_if(heavy, dispatch(&call, body));
-    let outcome = match long_running {
-        true => dispatched.await,
-        false => match tokio::time::timeout(timeout, dispatched).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(too_late()),
-        },
-    };
+    let outcome = within(timeout, app.offload.run_if(heavy, dispatch(&call, body))).await;
     noted.take_from(&call);
     outcome
+}
+
+/// The request as verbs see it, once it is known to be about a resource.
+fn call(
+    app: &Arc<App>,
+    peer: &Peer,
+    user: User,
+    target: Arc<Target>,
+    query: Query,
+    parts: &mut Parts,
+    answer: &Result<Answer, Status>,
+) -> Result<Call, Status> {
+    let table = app.table.load();
+    let Some(resource) = table.get(&target.group, &target.version, &target.resource) else {
+        return Err(Status::no_such_resource());
+    };
+    let elsewhere = is_elsewhere(&target);
+    let answer = match answer {
+        // What is answered elsewhere is in whatever form it has there.
+        Err(_) if elsewhere => Answer::json(),
+        Ok(answer) if answer.form == Form::Table && !elsewhere && !subresources::has_table(resource, &target) => {
+            negotiate_without_tables(&parts.headers, &query)?
+        }
+        answer => answer.clone()?,
+    };
+    let resource = resource.clone();
+    let headers = std::mem::take(&mut parts.headers);
+    let (warnings, annotations) = (Mutex::default(), Mutex::default());
+    let source = peer.address.map(|address| address.ip().to_canonical());
+    let app = app.clone();
+    Ok(Call { app, user, target, resource, query, headers, answer, source, warnings, annotations })
+}
+
+/// What is passed on to whoever answers in our place.
+fn caller(parts: &mut Parts, body: Sent) -> subresources::kubelet::Caller {
+    let upgrade = parts.extensions.remove();
+    subresources::kubelet::Caller { method: parts.method.clone(), uri: parts.uri.clone(), body, upgrade }
+}
+
+/// Whether a kubelet, or whatever a proxy leads to, answers.
+fn is_elsewhere(target: &Target) -> bool {
+    target.is_resource && subresources::kubelet::is_elsewhere(&target.subresource)
+}
+
+/// What runs long has no limit.
+async fn within<T>(timeout: Option<Duration>, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    match timeout {
+        None => work.await,
+        Some(timeout) => tokio::time::timeout(timeout, work).await.unwrap_or_else(|_| Err(too_late())),
+    }
 }
 
 /// How long a request may take: as long as it says, and never longer than all may.
@@ -290,161 +287,7 @@ fn is_served(app: &App, target: &Target) -> bool {
 }
 
 fn is_long_running(target: &Target) -> bool {
-    target.verb == "watch" || subresources::kubelet::is_elsewhere(&target.subresource)
-}
-
-async fn authenticate(app: &App, peer: &Peer, parts: &Parts, path: &str) -> Result<User, Status> {
-    let began = Instant::now();
-    let proven = app.authenticator.authenticate(&parts.headers, peer.certificate.as_deref(), path, &app.views).await;
-    app.metrics.identity.authenticated(proven.as_ref().ok(), began.elapsed());
-    proven
-}
-
-async fn authorize(app: &App, attributes: &Attributes<'_>, record: Option<&mut Record>) -> Result<(), Status> {
-    let began = Instant::now();
-    let decision = app.authorizer.authorize(attributes, &app.views).await;
-    app.metrics.identity.authorized(&decision, began.elapsed());
-    if let Some(record) = record {
-        match &decision {
-            Decision::Allow(reason) => record.authorized("allow", reason),
-            Decision::Deny(reason) | Decision::NoOpinion(reason) => record.authorized("forbid", reason),
-            Decision::Failed { .. } => record.authorized("forbid", "internal error"),
-        }
-    }
-    match decision {
-        Decision::Allow(_) => Ok(()),
-        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),
-        // As upstream: who could not be asked says neither yes nor no.
-        Decision::Failed { error, .. } => Err(Status::internal(error)),
-    }
-}
-
-/// Begins to write a request down, where somebody wants that.
-fn record(app: &App, peer: &Peer, parts: &Parts, target: &Target, user: Option<&User>, noted: &mut Noted) {
-    let Some(audit) = &app.audit else { return };
-    let asked = audit::Asked {
-        id: noted.id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or(""),
-        method: &parts.method,
-        uri: &parts.uri,
-        headers: &parts.headers,
-        target,
-        peer: peer.address.map(|address| address.ip()),
-        received: jiff::Timestamp::now(),
-    };
-    noted.audit = Record::begin(audit, &asked, user);
-}
-
-fn attributes_of<'a>(user: &'a User, target: &'a Target, path: &'a str, query: &'a Query) -> Attributes<'a> {
-    if !target.is_resource {
-        return Attributes::path(user, target.verb, path);
-    }
-    // A list or watch of one name may be allowed for that name alone.
-    let selected = match target.verb {
-        "list" | "watch" | "deletecollection" if target.name.is_empty() => one_name(query.get("fieldSelector")),
-        _ => "",
-    };
-    Attributes {
-        version: &target.version,
-        subresource: &target.subresource,
-        namespace: &target.namespace,
-        name: if target.name.is_empty() { selected } else { &target.name },
-        field_selector: query.get("fieldSelector"),
-        label_selector: query.get("labelSelector"),
-        ..Attributes::resource(user, target.verb, &target.group, &target.resource)
-    }
-}
-
-fn one_name(selector: &str) -> &str {
-    match selector.split_once('=') {
-        Some(("metadata.name", name)) if !name.contains([',', '=', '!']) => name,
-        _ => "",
-    }
-}
-
-async fn non_resource(
-    app: &Arc<App>,
-    path: &str,
-    method: &http::Method,
-    query: &Query,
-    headers: &HeaderMap,
-    answer: &Result<Answer, Status>,
-) -> Result<Reply, Status> {
-    if let Some(reply) = health::answer(app, path, query).await {
-        return Ok(reply);
-    }
-    if let Some(reply) = openapi::answer(app, path, query, headers).await? {
-        return Ok(reply);
-    }
-    if (path, method) == ("/metrics/slis", &http::Method::DELETE) {
-        app.health.slis.reset();
-        return Ok(respond::text(200, "metrics reset\n"));
-    }
-    if !matches!(method.as_str(), "GET" | "HEAD") {
-        return Ok(respond::text(405, "method not allowed\n"));
-    }
-    match path {
-        "/flagz" => return crate::flagz::answer(&app.flags, headers),
-        "/version" | "/version/" => return Ok(discovery::version()),
-        "/metrics" => return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app))),
-        "/metrics/slis" => return Ok(respond::bytes_reply(200, METRICS_TYPE, metrics::render::slis(app))),
-        "/.well-known/openid-configuration" => {
-            let keys = app.settings.jwks_uri();
-            let document = app.authenticator.service_accounts().discovery(&keys);
-            return Ok(respond::bytes_reply(200, "application/json", document.to_string()));
-        }
-        "/openid/v1/jwks" => {
-            let keys = app.authenticator.service_accounts().web_keys();
-            return Ok(respond::bytes_reply(200, "application/jwk-set+json", keys.to_string()));
-        }
-        _ => {}
-    }
-    match discovery::answer(app, path, headers, answer)? {
-        Some(reply) => Ok(reply),
-        None => Ok(respond::text(404, "404 page not found\n")),
-    }
-}
-
-async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
-    let (kind, target) = (&*call.resource.kind, &call.target);
-    custom::begin(call)?;
-    if !target.subresource.is_empty() {
-        return subresources::dispatch(call, body).await;
-    }
-    // One object is changed by its name, and made in its collection.
-    let named = !target.name.is_empty();
-    let fits = match target.verb {
-        "update" | "patch" => named,
-        "create" => !named,
-        _ => true,
-    };
-    let everywhere = target.namespace.is_empty();
-    // There is no such path; that of the whole collection can be read, and nothing else.
-    let lost = match kind.namespaced() {
-        true => everywhere && (named || (call.resource.custom.is_some() && !matches!(target.verb, "list" | "watch"))),
-        false => !everywhere && kind.plural != "namespaces",
-    };
-    if lost {
-        return Err(Status::no_such_resource());
-    }
-    if !fits || !kind.verbs.contains(&target.verb) {
-        return Err(Status::method_not_allowed());
-    }
-    if kind.namespaced() && everywhere && !matches!(target.verb, "list" | "watch") {
-        return Err(Status::method_not_allowed());
-    }
-    if call.resource.state.is_none() {
-        return subresources::unstored(call, body).await;
-    }
-    match target.verb {
-        "get" => verbs::get::get(call).await,
-        "list" => verbs::list::list(call).await,
-        "create" => verbs::create::create(call, body).await,
-        "update" => verbs::update::update(call, Part::Main, body).await,
-        "patch" => verbs::patch::patch(call, Part::Main, body).await,
-        "delete" => verbs::delete::delete(call, body).await,
-        "deletecollection" => verbs::delete::collection(call, body).await,
-        _ => Err(Status::method_not_allowed()),
-    }
+    target.verb == Verb::Watch || subresources::kubelet::is_elsewhere(&target.subresource)
 }
 
 fn add_headers(reply: &mut Reply, noted: &Noted) {

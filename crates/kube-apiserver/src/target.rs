@@ -9,7 +9,7 @@ use crate::query::Query;
 /// The parsed request, as authorization and the verbs need it. Empty texts where a part is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    pub verb: &'static str,
+    pub verb: Verb,
     pub group: String,
     pub version: String,
     pub resource: String,
@@ -20,6 +20,52 @@ pub struct Target {
     pub rest: String,
     /// Whether the path is that of a resource; otherwise only `verb` means something.
     pub is_resource: bool,
+}
+
+/// What is to be done. The last five are of paths that are no resources.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verb {
+    /// None that Kubernetes has a word for; only proxies pass it on.
+    #[default]
+    Unknown,
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+    Head,
+    Post,
+    Put,
+    Options,
+}
+
+impl Verb {
+    /// As roles, policies and logs have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Unknown => "",
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Watch => "watch",
+            Verb::Create => "create",
+            Verb::Update => "update",
+            Verb::Patch => "patch",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::Head => "head",
+            Verb::Post => "post",
+            Verb::Put => "put",
+            Verb::Options => "options",
+        }
+    }
+
+    /// Whether it changes nothing.
+    pub fn reads(self) -> bool {
+        matches!(self, Verb::Get | Verb::List | Verb::Watch | Verb::Head)
+    }
 }
 
 /// Reads a path. Paths that are not below `/api/<version>/` or `/apis/<group>/<version>/` are not resources.
@@ -68,31 +114,31 @@ fn fill(target: &mut Target, parts: &[String]) {
     target.rest = parts.map(|part| format!("/{part}")).collect();
 }
 
-fn verb(method: &Method, target: &mut Target, query: &Query, old_watch: bool) -> &'static str {
+fn verb(method: &Method, target: &mut Target, query: &Query, old_watch: bool) -> Verb {
     let one = !target.name.is_empty();
     match method.as_str() {
-        "POST" => "create",
-        "PUT" => "update",
-        "PATCH" => "patch",
-        "DELETE" if one => "delete",
-        "DELETE" => "deletecollection",
-        "GET" | "HEAD" if old_watch || (!one && query.flag("watch")) => "watch",
-        "GET" | "HEAD" if one => "get",
-        "GET" | "HEAD" => "list",
-        _ => "",
+        "POST" => Verb::Create,
+        "PUT" => Verb::Update,
+        "PATCH" => Verb::Patch,
+        "DELETE" if one => Verb::Delete,
+        "DELETE" => Verb::DeleteCollection,
+        "GET" | "HEAD" if old_watch || (!one && query.flag("watch")) => Verb::Watch,
+        "GET" | "HEAD" if one => Verb::Get,
+        "GET" | "HEAD" => Verb::List,
+        _ => Verb::Unknown,
     }
 }
 
-fn non_resource_verb(method: &Method) -> &'static str {
+fn non_resource_verb(method: &Method) -> Verb {
     match method.as_str() {
-        "GET" => "get",
-        "HEAD" => "head",
-        "POST" => "post",
-        "PUT" => "put",
-        "PATCH" => "patch",
-        "DELETE" => "delete",
-        "OPTIONS" => "options",
-        _ => "",
+        "GET" => Verb::Get,
+        "HEAD" => Verb::Head,
+        "POST" => Verb::Post,
+        "PUT" => Verb::Put,
+        "PATCH" => Verb::Patch,
+        "DELETE" => Verb::Delete,
+        "OPTIONS" => Verb::Options,
+        _ => Verb::Unknown,
     }
 }
 
@@ -104,7 +150,7 @@ mod tests {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
         let target = parse(&method.parse().unwrap(), path, &Query::parse(Some(query))).unwrap();
         let Target { verb, group, version, resource, subresource, namespace, name, .. } = &target;
-        let found = [verb, group.as_str(), version, resource, subresource, namespace, name];
+        let found = [verb.as_str(), group.as_str(), version, resource, subresource, namespace, name];
         assert_eq!(found, expected, "{method} {path}");
     }
 

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use kube_apiserver::app::App;
 use kube_apiserver::authn::User;
-use kube_apiserver::call::Call;
-use kube_apiserver::verbs::delete;
-use kube_apiserver::write::{self, Owner, Part, Update};
+use kube_apiserver::internals::{self, Call, Owner, Part, Update, delete};
 use machinery::object::Meta;
 use machinery::status::Status;
 use serde_json::{Value, json};
@@ -72,7 +70,7 @@ impl Server {
         let call = self.call(&object, user);
         let (resource, namespace) = (call.resource.clone(), object.namespace().to_string());
         let stored =
-            write::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
+            internals::create(&call, &resource, &namespace, object, &Owner::Update("test".into()), dry_run).await?;
         let warnings = call.warnings.lock().clone();
         Ok((serde_json::from_slice(&stored.value).expect("what is stored is JSON"), warnings))
     }
@@ -91,7 +89,7 @@ impl Server {
             Ok(next)
         };
         let owner = Owner::Update("test".into());
-        write::update(
+        internals::update(
             Update {
                 call: &call,
                 resource: &resource,

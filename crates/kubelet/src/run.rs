@@ -81,8 +81,7 @@ pub async fn run(
         Clock::system(),
         shutdown.clone(),
     );
-    let own_pods: &'static str = format!("spec.nodeName={}", kubelet.config.node_name).leak();
-    let in_api = cluster.caches().start::<Pod>(own_pods);
+    let in_api = cluster.caches().start::<Pod>(format!("spec.nodeName={}", kubelet.config.node_name));
     let collector = Arc::new(gc::Images::new(pods.clone(), counters.clone()));
     let eviction = Eviction::new(
         kubelet.clone(),

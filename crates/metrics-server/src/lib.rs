@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::Client;
-use tokio_util::sync::CancellationToken;
+use reconcile::{Cluster, Shutdown};
 
 use scrape::Scraper;
 
@@ -43,8 +43,14 @@ impl Default for Config {
 
 pub type Handler = Arc<dyn Fn(Request<Bytes>) -> BoxFuture<'static, Response<Bytes>> + Send + Sync>;
 
+/// Serves the API until told to stop. `attach` hands the handler to the API server, which asks it instead of a socket.
+pub async fn run(config: Config, cluster: Cluster, attach: impl FnOnce(Handler), shutdown: Shutdown) {
+    attach(handler(config, cluster.client().clone(), shutdown.clone()));
+    shutdown.cancelled().await;
+}
+
 /// What answers requests of that API. Who may ask has been decided before.
-pub fn handler(config: Config, client: Client, shutdown: CancellationToken) -> Handler {
+fn handler(config: Config, client: Client, shutdown: Shutdown) -> Handler {
     let scraper = Scraper::new(config, client.clone(), shutdown);
     Arc::new(move |request| {
         let (client, scraper) = (client.clone(), scraper.clone());

@@ -3,6 +3,7 @@
 mod waiting;
 
 use std::any::{Any, TypeId};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub struct Caches {
 }
 
 /// A kind, and the field selector of those objects of it that are kept; empty for all.
-type Selected = (TypeId, &'static str);
+type Selected = (TypeId, Cow<'static, str>);
 
 impl Caches {
     /// The client must be allowed to list and watch what the components read.
@@ -80,14 +81,15 @@ impl Caches {
     }
 
     /// The cache of a kind, or of those objects of it that a field selector names. Its watch begins at the first call.
-    pub fn start<K: Kind>(&self, fields: &'static str) -> Arc<Cache<K>> {
+    pub fn start<K: Kind>(&self, fields: impl Into<Cow<'static, str>>) -> Arc<Cache<K>> {
+        let fields = fields.into();
         let mut entries = self.entries.lock();
-        let entry = entries.entry((TypeId::of::<K>(), fields)).or_insert_with(|| {
+        let entry = entries.entry((TypeId::of::<K>(), fields.clone())).or_insert_with(|| {
             let cache = Arc::new(Cache::<K>::default());
             let watched = Watched {
                 kind: K::KIND.into(),
-                path: self.path::<K>(fields),
-                fields: fields.into(),
+                path: self.path::<K>(&fields),
+                fields: fields.into_owned(),
                 ..Watched::default()
             };
             tasks::spawn(follow(cache.clone(), self.client.clone(), watched, self.shutdown.clone()));
@@ -98,7 +100,7 @@ impl Caches {
 
     /// The cache of a kind if there is one.
     pub fn get<K: Kind>(&self, fields: &'static str) -> Option<Arc<Cache<K>>> {
-        let entry = self.entries.lock().get(&(TypeId::of::<K>(), fields)).cloned()?;
+        let entry = self.entries.lock().get(&(TypeId::of::<K>(), fields.into())).cloned()?;
         Some(entry.downcast().expect("a cache is kept under the type of its kind"))
     }
 }

@@ -99,9 +99,9 @@ const RETRY: Duration = Duration::from_secs(2);
 
 /// Keeps the routes right until told to stop; then leaves them as they are.
 pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdown: Shutdown) -> Result<()> {
-    let selector: &'static str = match config.own_node_only {
-        true => format!("metadata.name={}", config.node_name).leak(),
-        false => "",
+    let selector = match config.own_node_only {
+        true => format!("metadata.name={}", config.node_name),
+        false => String::new(),
     };
     let nodes = cluster.caches().start::<Node>(selector);
     let own_node: Api<Node> = Api::all(cluster.client().clone());

@@ -96,7 +96,7 @@ impl<R: Read> Archive<R> {
         long_link: Option<Vec<u8>>,
         extended: Vec<(Vec<u8>, Vec<u8>)>,
     ) -> io::Result<Entry> {
-        let mut path = long_path.unwrap_or_else(|| header_path(header));
+        let path = long_path.unwrap_or_else(|| header_path(header));
         let kind = match kind {
             0 | b'0' | b'7' | b'S' if path.ends_with(b"/") => Kind::Directory,
             0 | b'0' | b'7' | b'S' => Kind::File,
@@ -122,32 +122,9 @@ impl<R: Read> Archive<R> {
             xattrs: Vec::new(),
             sparse: None,
         };
-        let mut sparse = SparseRecords::default();
-        for (key, value) in extended {
-            let decimal =
-                || text(&value).and_then(|value| value.parse::<u64>().ok()).ok_or_else(|| invalid("extended header"));
-            match key.as_slice() {
-                b"path" => path = value,
-                b"linkpath" => entry.link = value,
-                b"size" => {
-                    entry.size =
-                        Some(decimal()?).filter(|size| *size <= i64::MAX as u64).ok_or_else(|| invalid("size"))?
-                }
-                b"uid" => entry.uid = identity(decimal()?)?,
-                b"gid" => entry.gid = identity(decimal()?)?,
-                b"mtime" => entry.mtime = text(&value).and_then(time).ok_or_else(|| invalid("mtime"))?,
-                b"GNU.sparse.name" => sparse.name = Some(value),
-                b"GNU.sparse.major" => sparse.major = decimal()?,
-                b"GNU.sparse.realsize" | b"GNU.sparse.size" => sparse.real_size = Some(decimal()?),
-                b"GNU.sparse.map" => sparse.map = text(&value).map(str::to_owned),
-                _ => {
-                    if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-                        entry.xattrs.push((name.to_vec(), value));
-                    }
-                }
-            }
-        }
-        if path.contains(&0) || entry.link.contains(&0) {
+        entry.path = path;
+        let sparse = entry.apply(extended)?;
+        if entry.path.contains(&0) || entry.link.contains(&0) {
             return Err(invalid("name"));
         }
         self.content = match entry.kind {
@@ -161,7 +138,6 @@ impl<R: Read> Archive<R> {
             | Kind::Fifo => 0,
         };
         self.padding = padding(self.content);
-        entry.path = path;
         if header[156] == b'S' {
             entry.sparse = Some(self.sparse_of_header(header)?);
         } else if let Some(real_size) = sparse.real_size {
@@ -290,6 +266,38 @@ impl<R: Read> Read for Archive<R> {
         }
         self.content -= read as u64;
         Ok(read)
+    }
+}
+
+impl Entry {
+    /// Puts the records of an extended header in the place of what the header says; answers those about sparse files.
+    fn apply(&mut self, extended: Vec<(Vec<u8>, Vec<u8>)>) -> io::Result<SparseRecords> {
+        let mut sparse = SparseRecords::default();
+        for (key, value) in extended {
+            let decimal =
+                || text(&value).and_then(|value| value.parse::<u64>().ok()).ok_or_else(|| invalid("extended header"));
+            match key.as_slice() {
+                b"path" => self.path = value,
+                b"linkpath" => self.link = value,
+                b"size" => {
+                    self.size =
+                        Some(decimal()?).filter(|size| *size <= i64::MAX as u64).ok_or_else(|| invalid("size"))?
+                }
+                b"uid" => self.uid = identity(decimal()?)?,
+                b"gid" => self.gid = identity(decimal()?)?,
+                b"mtime" => self.mtime = text(&value).and_then(time).ok_or_else(|| invalid("mtime"))?,
+                b"GNU.sparse.name" => sparse.name = Some(value),
+                b"GNU.sparse.major" => sparse.major = decimal()?,
+                b"GNU.sparse.realsize" | b"GNU.sparse.size" => sparse.real_size = Some(decimal()?),
+                b"GNU.sparse.map" => sparse.map = text(&value).map(str::to_owned),
+                _ => {
+                    if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+                        self.xattrs.push((name.to_vec(), value));
+                    }
+                }
+            }
+        }
+        Ok(sparse)
     }
 }
 

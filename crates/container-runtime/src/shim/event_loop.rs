@@ -1,5 +1,7 @@
 //! The shim's loop: requests, ends of children, and output, one after the other.
 
+mod calls;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,13 +12,11 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags};
 
 use super::cgroups::Groups;
-use super::container::{self, Container, Phase, READ_SIZE};
+use super::container::{Container, Phase, READ_SIZE};
 use super::errors::read_reports;
 use super::namespaces::Held;
-use super::protocol::{
-    Answer, Call, ContainerState, Event, Exec, Message, PROCESS, Pod, Ready, Request, Start, exit_record,
-};
-use super::{exec, read_json, start, write_json};
+use super::protocol::{Answer, Event, Message, Pod, Ready, Request, exit_record};
+use super::write_json;
 use crate::logs::Stream;
 
 /// Ends of processes that nobody has asked for yet: a container may end before its number is known.
@@ -206,105 +206,6 @@ impl Shim {
         }
     }
 
-    fn call(
-        &mut self,
-        connection: u64,
-        number: u64,
-        call: Call,
-        fds: Vec<OwnedFd>,
-    ) -> io::Result<Option<(Answer, Vec<OwnedFd>)>> {
-        match call {
-            Call::State => {
-                let containers = self.containers.iter().filter_map(|(id, container)| state(id, container)).collect();
-                return Ok(Some((Answer::State { ready: self.ready.clone(), containers }, Vec::new())));
-            }
-            Call::Start(request) => {
-                self.start(request, connection, number)?;
-                return Ok(None);
-            }
-            Call::Exec(request) => {
-                self.exec(request, connection, number, fds)?;
-                return Ok(None);
-            }
-            Call::Signal { container, signal, all } => {
-                let container = self.container(&container)?;
-                if let Phase::Running { pidfd, .. } = &container.phase {
-                    // It may have ended already, which is what a signal wants.
-                    let _ = linux::process::kill_pidfd(pidfd.as_fd(), signal);
-                    if all {
-                        for pid in container.groups.processes() {
-                            let _ = linux::process::kill(pid, signal);
-                        }
-                    }
-                }
-            }
-            Call::SignalExec { exec, signal } => {
-                if let Some(Running { phase: ExecPhase::Running(pid), .. }) = self.execs.get(&exec) {
-                    // Its session is its own, so its children in the same group go with it.
-                    let _ = linux::process::kill_group(*pid, signal);
-                }
-            }
-            Call::Resize { container, width, height } => {
-                let container = self.container(&container)?;
-                if container.start.tty
-                    && let Some(terminal) = container.outputs.first()
-                {
-                    linux::pty::resize(&terminal.fd, width, height)?;
-                }
-            }
-            Call::Attach { container, stdin, stdout, stderr } => {
-                let container = self.container(&container)?;
-                let mut fds = fds.into_iter();
-                let input = if stdin { vec![container::input(container)?] } else { Vec::new() };
-                for (wanted, stream) in [(stdout, Stream::Stdout), (stderr, Stream::Stderr)] {
-                    if wanted && let Some(fd) = fds.next() {
-                        container.listen(fd, stream)?;
-                    }
-                }
-                return Ok(Some((Answer::Done, input)));
-            }
-            Call::ReopenLog { container } => self.container(&container)?.log.reopen()?,
-            Call::Forget { container } => {
-                if self.containers.get(&container).is_some_and(|c| matches!(c.phase, Phase::Exited(_))) {
-                    self.containers.remove(&container);
-                }
-            }
-            Call::Shutdown => {
-                for container in self.containers.values() {
-                    if let Phase::Running { pidfd, .. } = &container.phase {
-                        let _ = linux::process::kill_pidfd(pidfd.as_fd(), 9);
-                        container.groups.kill_all();
-                    }
-                }
-                let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-                while self.containers.values().any(|c| matches!(c.phase, Phase::Running { .. }))
-                    && std::time::Instant::now() < deadline
-                {
-                    self.reap();
-                    std::thread::sleep(std::time::Duration::from_millis(1));
-                }
-                self.stop = true;
-            }
-        }
-        Ok(Some((Answer::Done, Vec::new())))
-    }
-
-    fn container(&mut self, id: &str) -> io::Result<&mut Container> {
-        self.containers.get_mut(id).ok_or_else(|| io::Error::other(format!("container {id} is not running")))
-    }
-
-    fn start(&mut self, request: Start, connection: u64, number: u64) -> io::Result<()> {
-        if self.containers.contains_key(&request.container) {
-            return Err(io::Error::other("container is started already"));
-        }
-        let process = read_json(&request.folder.join(PROCESS))?;
-        let starting = start::start(&request, &self.namespaces)?;
-        let id = request.container.clone();
-        let container = Container::new(request, process, starting, connection, number)?;
-        self.containers.insert(id, container);
-        Ok(())
-    }
-
     /// More from the child that starts a container; when its pipe closes, the program runs or has failed.
     fn starting(&mut self, id: &str) {
         let Some(container) = self.containers.get_mut(id) else { return };
@@ -336,18 +237,6 @@ impl Shim {
         };
         self.answer(connection, number, result, &[]);
         self.settle();
-    }
-
-    fn exec(&mut self, request: Exec, connection: u64, number: u64, fds: Vec<OwnedFd>) -> io::Result<()> {
-        let container = self.container(&request.container)?;
-        let Phase::Running { pid, pidfd } = &container.phase else {
-            return Err(io::Error::other(format!("container {} is not running", request.container)));
-        };
-        let process = super::protocol::Process { tty: request.tty, ..container.process.clone() };
-        let reports = exec::exec(&request, &process, pidfd, *pid, &container.groups, fds)?;
-        let phase = ExecPhase::Starting { reports, text: Vec::new(), number };
-        self.execs.insert(request.exec, Running { connection, phase });
-        Ok(())
     }
 
     fn exec_starting(&mut self, exec: u64) {
@@ -472,13 +361,4 @@ fn at_end(reports: &OwnedFd, text: &mut Vec<u8>) -> bool {
         Err(rustix::io::Errno::INTR) => false,
         Err(_) => true,
     }
-}
-
-fn state(id: &str, container: &Container) -> Option<ContainerState> {
-    let (pid, exit) = match &container.phase {
-        Phase::Starting { .. } => return None,
-        Phase::Running { pid, .. } => (*pid, None),
-        Phase::Exited(exit) => (exit.pid, Some(exit.clone())),
-    };
-    Some(ContainerState { container: id.to_string(), pid, started_at: container.started_at, exit })
 }

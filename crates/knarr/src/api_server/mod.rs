@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use clap::ArgAction::Set;
+use kube_apiserver::app::Clock;
 use kube_apiserver::authn::FrontProxy;
 use kube_apiserver::authz::Mode;
-use kube_apiserver::{Given, Options};
+use kube_apiserver::{Credentials, ExternalCredentials, Options};
 use reconcile::Shutdown;
 use store::Store;
 use store::prefixed::Prefixed;
@@ -100,21 +101,14 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn serve(flags: Flags) -> anyhow::Result<()> {
-    let began = std::time::Instant::now();
-    let (config, options) = (flags.config()?, flags.options()?);
-    let credentials = flags.credentials.clone();
-    let given = Given::new(move || credentials.read().map_err(|error| format!("{error:#}")));
+    let config = flags.config()?;
     let shutdown = Shutdown::new();
     component_base::shutdown::cancel_on_signal(&shutdown)?;
     let store = tokio::select! {
         store = connect(&flags) => store?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    let server = kube_apiserver::start_given(config, options, given, store, shutdown).await;
-    let server = server.context("start the API server")?;
-    tracing::info!(address = %server.address, ms = began.elapsed().as_millis(), "the API server is ready");
-    server.ended().await;
-    Ok(())
+    kube_apiserver::run(config, store, shutdown).await.context("start the API server")
 }
 
 /// Upstream waits for etcd, which may be started at the same time.
@@ -149,32 +143,31 @@ impl Flags {
         let [service_cidr] = self.service_cluster_ip_range[..] else {
             bail!("--service-cluster-ip-range: knarr's Services have addresses of one family: give one range");
         };
+        let credentials = self.credentials.clone();
+        let read = move || credentials.read().map_err(|error| format!("{error:#}"));
         Ok(kube_apiserver::Config {
-            // Nothing is kept there.
-            data_dir: PathBuf::new(),
+            credentials: Credentials::External(ExternalCredentials::new(read)),
             bind_address: self.bind_address,
             https_port: self.secure_port,
             advertise_address: self.advertise_address,
             service_cidr,
-            tls_sans: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),
             node_ports: self.service_node_port_range.clone(),
-            kubeconfig_copy: None,
-            kubeconfig_mode: 0o600,
             host_name: crate::server::host_name(),
             token_auth_file: self.token_auth_file.clone(),
             event_ttl: self.event_ttl,
             shared_store: true,
-            kubelet_insecure_tls: false,
             attached: Vec::new(),
             flow: self.limits.flow(),
             audit: self.limits.audit(),
+            options: self.options()?,
             flags: self.file_flags(),
+            clock: Clock::system(),
         })
     }
 
     /// Which files are used, as `/flagz` shows them.
-    fn file_flags(&self) -> kube_apiserver::flagz::Flags {
+    fn file_flags(&self) -> kube_apiserver::Flags {
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         let mut flags = self.credentials.flags();
         flags.extend([
@@ -190,7 +183,6 @@ impl Flags {
     fn options(&self) -> anyhow::Result<Options> {
         ensure!(self.identity.names_issuer(), "service-account-issuer is a required flag");
         let base = Options {
-            node_ports: self.service_node_port_range.clone(),
             bootstrap_tokens: self.enable_bootstrap_token_auth,
             allow_privileged: self.allow_privileged,
             front_proxy: FrontProxy {
@@ -292,7 +284,7 @@ mod tests {
         let two = given(
             "--etcd-servers=a --service-account-issuer=i --service-account-signing-key-file=k --service-cluster-ip-range=10.0.0.0/24,fd00::/108",
         );
-        assert!(two.config().unwrap_err().to_string().contains("one family"));
+        assert!(two.config().err().expect("refused").to_string().contains("one family"));
     }
 
     #[test]

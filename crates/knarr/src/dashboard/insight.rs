@@ -150,7 +150,7 @@ impl dashboard::Revisions for History {
         if !decision.is_allowed() {
             return Err(forbidden(&attributes, decision.reason()));
         }
-        kube_apiserver::revisions::of(
+        kube_apiserver::revisions_of(
             &self.app,
             (&object.group, &object.version, &object.resource),
             &object.namespace,

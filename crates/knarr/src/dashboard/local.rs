@@ -16,10 +16,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube_apiserver::app::App;
 use kube_apiserver::authn::{ANONYMOUS, User};
-use kube_apiserver::body::Sent;
 use kube_apiserver::loopback::Loopback;
-use kube_apiserver::respond::Reply;
-use kube_apiserver::serve::Peer;
+use kube_apiserver::mount::{self, Peer, Reply, Sent};
 use machinery::status::Status;
 use reconcile::{Caches, Shutdown};
 use serde_json::{Value, json};
@@ -57,7 +55,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
         scheme: http::uri::Scheme::HTTPS,
         hosts: fixed.into_iter().map(str::to_owned).chain(config.hosts).collect(),
         secret: secret(config.data_dir)?,
-        version: kube_apiserver::discovery::VERSION.into(),
+        version: kube_apiserver::VERSION.into(),
         name: config.name.clone(),
         scheduling: Some(Arc::new(Plugins(config.profiles))),
         policy: Some(Arc::new(Policies)),
@@ -71,7 +69,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
     };
     let page = Dashboard::new(page, Arc::new(Local { app: app.clone() }), shutdown);
     let server = app.clone();
-    let handler: kube_apiserver::mount::Handler = Arc::new(move |peer, request| {
+    let handler: mount::Handler = Arc::new(move |peer, request| {
         let (page, app) = (page.clone(), server.clone());
         async move {
             let connection = connection(&app, &peer).await;
@@ -80,10 +78,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
                 Ok(answer) => outgoing(answer).await,
                 Err(_) => {
                     tracing::error!("a request to the dashboard panicked");
-                    kube_apiserver::respond::text(
-                        500,
-                        "This request caused the dashboard to panic; the server goes on\n",
-                    )
+                    mount::text(500, "This request caused the dashboard to panic; the server goes on\n")
                 }
             }
         }
@@ -241,14 +236,14 @@ async fn outgoing(answer: Response<Body>) -> Reply {
     let body = match body.size_hint().exact() {
         Some(_) => {
             let whole = body.collect().await.map(|whole| whole.to_bytes()).unwrap_or_default();
-            kube_apiserver::body::Body::full(whole)
+            mount::Body::full(whole)
         }
         None => {
             let pieces = body.into_data_stream().take_while(|piece| {
                 // Within the process nothing fails but by ending.
                 std::future::ready(piece.is_ok())
             });
-            kube_apiserver::body::Body::Stream(pieces.filter_map(|piece| std::future::ready(piece.ok())).boxed())
+            mount::Body::Stream(pieces.filter_map(|piece| std::future::ready(piece.ok())).boxed())
         }
     };
     Response::from_parts(parts, body)

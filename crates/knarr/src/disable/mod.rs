@@ -38,6 +38,12 @@ const METRICS_SERVER: &str = "metrics-server";
 pub const NETWORK_POLICY: &str = "network-policy";
 pub const DASHBOARD: &str = "dashboard";
 
+/// Our names of all parts that a server can disable.
+#[cfg(test)]
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PARTS.iter().map(|part| part.name)
+}
+
 /// What `--disable` means.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Disabled {

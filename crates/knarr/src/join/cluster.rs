@@ -243,7 +243,7 @@ fn permissions() -> Vec<Value> {
             "knarr:node-network",
             json!([
                 {"apiGroups": [""], "resources": ["services", "namespaces"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": [kube_apiserver::reduced::GROUP], "resources": ["podaddresses", "nodeaddresses"], "verbs": ["list", "watch"]},
+                {"apiGroups": [kube_apiserver::REDUCED_GROUP], "resources": ["podaddresses", "nodeaddresses"], "verbs": ["list", "watch"]},
                 {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
                 {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies", "servicecidrs"], "verbs": ["get", "list", "watch"]},
             ]),

@@ -243,6 +243,48 @@ impl File {
         node.container_log_max_files = self.container_log_max_files;
     }
 
+    /// Those of the flag, or else those of the file.
+    fn taints(&self, node: &crate::node::Flags) -> anyhow::Result<Vec<Taint>> {
+        let taints =
+            node.node_taint.iter().map(|text| crate::node::taint(text)).collect::<anyhow::Result<Vec<Taint>>>();
+        let taints = taints.context("--register-with-taints")?;
+        Ok(if taints.is_empty() { self.register_with_taints.clone() } else { taints })
+    }
+
+    /// How often the node looks at itself, and how often it says so where nothing has changed.
+    fn node_status_frequencies(&self) -> anyhow::Result<(Duration, Duration)> {
+        let update = duration("nodeStatusUpdateFrequency", &self.node_status_update_frequency)?;
+        let report = match self.node_status_report_frequency.as_str() {
+            "" if self.node_status_update_frequency == File::default().node_status_update_frequency => {
+                Duration::from_secs(5 * 60)
+            }
+            "" => update,
+            text => duration("nodeStatusReportFrequency", text)?,
+        };
+        Ok((update, report))
+    }
+
+    fn soft_grace_periods(&self) -> anyhow::Result<BTreeMap<String, Duration>> {
+        let periods = self.eviction_soft_grace_period.iter();
+        periods.map(|(signal, text)| Ok((signal.clone(), duration("evictionSoftGracePeriod", text)?))).collect()
+    }
+
+    fn resolv_conf(&self) -> PathBuf {
+        match self.resolv_conf.as_deref() {
+            None => "/etc/resolv.conf".into(),
+            // Nothing is inherited.
+            Some("") => "/dev/null".into(),
+            Some(path) => path.into(),
+        }
+    }
+
+    fn image_pulls_max(&self) -> usize {
+        match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
+            (Some(false), None) => usize::MAX >> 4,
+            (_, pulls) => pulls.unwrap_or(1),
+        }
+    }
+
     pub fn config(
         &self,
         root_dir: &Path,
@@ -254,31 +296,13 @@ impl File {
         if let Some(path) = &static_pods {
             std::fs::create_dir_all(path).with_context(|| format!("make {}", path.display()))?;
         }
-        let flag_taints: anyhow::Result<Vec<Taint>> =
-            node.node_taint.iter().map(|text| crate::node::taint(text)).collect();
-        let mut taints = flag_taints.context("--register-with-taints")?;
-        if taints.is_empty() {
-            taints = self.register_with_taints.clone();
-        }
-        let update = duration("nodeStatusUpdateFrequency", &self.node_status_update_frequency)?;
-        let report = match self.node_status_report_frequency.as_str() {
-            "" if self.node_status_update_frequency == File::default().node_status_update_frequency => {
-                Duration::from_secs(5 * 60)
-            }
-            "" => update,
-            text => duration("nodeStatusReportFrequency", text)?,
-        };
-        let soft_grace: anyhow::Result<BTreeMap<String, Duration>> = self
-            .eviction_soft_grace_period
-            .iter()
-            .map(|(signal, text)| Ok((signal.clone(), duration("evictionSoftGracePeriod", text)?)))
-            .collect();
+        let (update, report) = self.node_status_frequencies()?;
         Ok(kubelet::Config {
             node_name: node.name(),
             addresses: membership.addresses.clone(),
             node_external_ips: Vec::new(),
             node_labels: crate::node::pairs(&node.node_label).context("--node-labels")?,
-            register_with_taints: taints,
+            register_with_taints: self.taints(node)?,
             root_dir: root_dir.to_path_buf(),
             root_dir_of_drivers: root_dir.to_path_buf(),
             log_dir: self.pod_logs_dir.clone(),
@@ -289,12 +313,7 @@ impl File {
             client_ca: membership.client_authority.clone(),
             cluster_dns: self.cluster_dns.clone(),
             cluster_domain: self.cluster_domain.clone(),
-            resolv_conf: match self.resolv_conf.as_deref() {
-                None => "/etc/resolv.conf".into(),
-                // Nothing is inherited.
-                Some("") => "/dev/null".into(),
-                Some(path) => path.into(),
-            },
+            resolv_conf: self.resolv_conf(),
             pods_max: self.max_pods,
             pod_cidr: Some(self.pod_cidr.clone()).filter(|range| !range.is_empty()),
             cgroup_root: match self.cgroup_root.as_str() {
@@ -304,11 +323,9 @@ impl File {
             pod_pids_limit: Some(self.pod_pids_limit).filter(|limit| *limit > 0),
             kube_reserved: self.kube_reserved.clone(),
             system_reserved: self.system_reserved.clone(),
-            eviction_hard: self.eviction_hard.clone().unwrap_or_else(|| {
-                EVICTION_HARD.iter().map(|(signal, limit)| ((*signal).into(), (*limit).into())).collect()
-            }),
+            eviction_hard: self.eviction_hard.clone().unwrap_or_else(default_eviction_hard),
             eviction_soft: self.eviction_soft.clone(),
-            eviction_soft_grace_period: soft_grace?,
+            eviction_soft_grace_period: self.soft_grace_periods()?,
             eviction_pressure_transition_period: duration(
                 "evictionPressureTransitionPeriod",
                 &self.eviction_pressure_transition_period,
@@ -323,19 +340,19 @@ impl File {
             node_lease_duration: Duration::from_secs(self.node_lease_duration_seconds),
             power_off: Default::default(),
             allowed_unsafe_sysctls: self.allowed_unsafe_sysctls.clone(),
-            image_pulls_max: match (self.serialize_image_pulls, self.max_parallel_image_pulls) {
-                (Some(false), None) => usize::MAX >> 4,
-                (_, pulls) => pulls.unwrap_or(1),
-            },
+            image_pulls_max: self.image_pulls_max(),
             shown: kubelet::Shown {
-                client_ca_file: Some(self.authentication.x509.client_ca_file.clone())
-                    .filter(|file| !file.as_os_str().is_empty()),
-                tls_cert_file: Some(self.tls_cert_file.clone()).filter(|file| !file.as_os_str().is_empty()),
+                client_ca_file: said(&self.authentication.x509.client_ca_file),
+                tls_cert_file: said(&self.tls_cert_file),
                 rotates_certificates: self.rotate_certificates,
                 bootstraps_server_tls: self.server_tls_bootstrap,
             },
         })
     }
+}
+
+fn default_eviction_hard() -> BTreeMap<String, String> {
+    EVICTION_HARD.iter().map(|(signal, limit)| ((*signal).into(), (*limit).into())).collect()
 }
 
 fn duration(field: &str, text: &str) -> anyhow::Result<Duration> {

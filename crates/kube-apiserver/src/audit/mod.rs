@@ -19,6 +19,8 @@ pub use record::{Asked, Record};
 
 use policy::Policy;
 
+use crate::app::Clock;
+
 /// What the operator decides.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -49,13 +51,14 @@ impl Default for Config {
 
 pub struct Audit {
     policy: Policy,
+    clock: Clock,
     log: Option<log::Log>,
     webhook: Option<webhook::Webhook>,
 }
 
 impl Audit {
     /// None where nothing is to be written down or there is no place for it.
-    pub fn start(config: &Config, shutdown: CancellationToken) -> Result<Option<Audit>, String> {
+    pub fn start(config: &Config, clock: Clock, shutdown: CancellationToken) -> Result<Option<Audit>, String> {
         if config.log_path.is_none() && config.webhook_config_file.is_none() {
             return Ok(None);
         }
@@ -80,7 +83,7 @@ impl Audit {
                 Some(webhook::Webhook::start(place, config.batch, shutdown))
             }
         };
-        Ok(Some(Audit { policy, log, webhook }))
+        Ok(Some(Audit { policy, clock, log, webhook }))
     }
 
     fn write(&self, event: &event::Event) {

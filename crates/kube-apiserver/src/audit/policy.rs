@@ -167,7 +167,7 @@ impl Rule {
             Some(user) => is_user(user) && in_group(user),
             None => self.users.is_empty() && self.user_groups.is_empty(),
         };
-        if !who || !(self.verbs.is_empty() || has(&self.verbs, target.verb)) {
+        if !who || !(self.verbs.is_empty() || has(&self.verbs, target.verb.as_str())) {
             return false;
         }
         if !self.namespaces.is_empty() || !self.resources.is_empty() {

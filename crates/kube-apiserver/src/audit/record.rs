@@ -22,7 +22,7 @@ use super::policy::{Chosen, Level, Stage};
 use crate::authn::User;
 use crate::body::Body;
 use crate::respond::Reply;
-use crate::target::Target;
+use crate::target::{Target, Verb};
 
 /// The head of a request.
 pub struct Asked<'a> {
@@ -58,8 +58,8 @@ impl Record {
             audit_id: asked.id.into(),
             request_uri: asked.uri.path_and_query().map_or("", |path| path.as_str()).into(),
             verb: match target.verb {
-                "" => asked.method.as_str().to_ascii_lowercase(),
-                verb => verb.into(),
+                Verb::Unknown => asked.method.as_str().to_ascii_lowercase(),
+                verb => verb.as_str().into(),
             },
             user: user.map(EventUser::of).unwrap_or_default(),
             source_ips: source_ips(text("x-forwarded-for"), text("x-real-ip"), &peer),
@@ -86,7 +86,7 @@ impl Record {
                 let mut status = Status::unauthorized().to_value();
                 status["message"] = message.into();
                 record.event.response_status = Some(selected(&status, 401));
-                record.write(Stage::ResponseStarted, Timestamp::now());
+                record.write(Stage::ResponseStarted, audit.clock.now());
                 record.ended = true;
             }
         }
@@ -108,13 +108,13 @@ impl Record {
     }
 
     /// What was sent. Of a patch nothing is known but itself; an object says its name where the path does not.
-    pub fn request(&mut self, verb: &str, headers: &HeaderMap, body: &Bytes) {
+    pub fn request(&mut self, verb: Verb, headers: &HeaderMap, body: &Bytes) {
         if body.is_empty() {
             return;
         }
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         let Some(object) = decoded(content_type, body) else { return };
-        if verb != "patch"
+        if verb != Verb::Patch
             && let Some(reference) = &mut self.event.object_ref
         {
             for (field, given) in [
@@ -165,12 +165,12 @@ impl Record {
         }
         self.event.response_status = Some(status);
         if panicked {
-            self.write(Stage::Panic, Timestamp::now());
+            self.write(Stage::Panic, self.audit.clock.now());
             self.ended = true;
             return reply;
         }
         if long {
-            self.write(Stage::ResponseStarted, Timestamp::now());
+            self.write(Stage::ResponseStarted, self.audit.clock.now());
         }
         if let Body::Stream(pieces) = reply.body_mut() {
             let inner = std::mem::replace(pieces, Box::pin(futures::stream::empty()));
@@ -200,7 +200,7 @@ impl Drop for Record {
     /// The request is over, however it ended: also when its client has gone.
     fn drop(&mut self) {
         if !self.ended {
-            self.write(Stage::ResponseComplete, Timestamp::now());
+            self.write(Stage::ResponseComplete, self.audit.clock.now());
         }
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         std::fs::write(&policy, POLICY).unwrap();
         let config =
             super::super::Config { policy_file: Some(policy), log_path: Some(log.clone()), ..Default::default() };
-        let audit = Arc::new(Audit::start(&config, Default::default()).unwrap().unwrap());
+        let audit = Arc::new(Audit::start(&config, crate::app::Clock::system(), Default::default()).unwrap().unwrap());
         let (method, uri, headers) = (method.parse().unwrap(), path.parse().unwrap(), HeaderMap::new());
         let target = crate::target::parse(&method, path, &Query::default()).unwrap();
         let asked = Asked {
@@ -295,7 +295,7 @@ mod tests {
         let body = Bytes::from_static(br#"{"metadata":{"name":"a"},"data":{"k":"v"}}"#);
         let events = written("POST", "/api/v1/namespaces/n/configmaps", |mut record| {
             record.authorized("allow", "because");
-            record.request("create", &HeaderMap::new(), &body);
+            record.request(Verb::Create, &HeaderMap::new(), &body);
             let reply = crate::respond::bytes_reply(201, "application/json", body.clone());
             record.answered(reply, None, false, false);
         });
@@ -322,7 +322,7 @@ mod tests {
     fn metadata_alone_holds_no_objects() {
         let body = Bytes::from_static(br#"{"metadata":{"name":"a"},"data":{"k":"c2VjcmV0"}}"#);
         let events = written("POST", "/api/v1/namespaces/n/secrets", |mut record| {
-            record.request("create", &HeaderMap::new(), &body);
+            record.request(Verb::Create, &HeaderMap::new(), &body);
             record.answered(crate::respond::bytes_reply(201, "application/json", body.clone()), None, false, false);
         });
         assert_eq!(events[1]["objectRef"]["name"], "a");

@@ -27,6 +27,7 @@ use machinery::table::Cell;
 use serde_json::Value;
 
 use crate::call::Call;
+use crate::target::Verb;
 
 /// JSON pointers into an object.
 pub struct ScalePaths {
@@ -223,7 +224,7 @@ pub fn begin(call: &Call) -> Result<(), Status> {
     if let Some(warning) = &custom.deprecation {
         call.warn(warning.clone());
     }
-    if custom.terminating && call.target.verb == "create" {
+    if custom.terminating && call.target.verb == Verb::Create {
         let message = "create not allowed while custom resource definition is terminating";
         return Err(Status::new(405, "MethodNotAllowed", message));
     }

@@ -119,7 +119,7 @@ impl Rule {
     fn matches(&self, asked: &Asked) -> bool {
         let fits = match asked.target.is_resource {
             true => self.resources.iter().any(|rule| rule.matches(asked.target)),
-            false => self.paths.iter().any(|rule| rule.matches(asked.target.verb, asked.path)),
+            false => self.paths.iter().any(|rule| rule.matches(asked.target.verb.as_str(), asked.path)),
         };
         fits && self.subjects.iter().any(|subject| subject.matches(asked.user))
     }
@@ -171,7 +171,7 @@ impl ResourceRule {
                 rest == Some(sub)
             }
         };
-        has(&self.verbs, target.verb)
+        has(&self.verbs, target.verb.as_str())
             && has(&self.groups, &target.group)
             && self.resources.iter().any(resource)
             && match target.namespace.as_str() {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::queues::Width;
 use crate::query::Query;
-use crate::target::Target;
+use crate::target::{Target, Verb};
 
 const SEATS_MAX: u32 = 10;
 const OBJECTS_PER_SEAT: u64 = 100;
@@ -26,13 +26,13 @@ pub trait Counts {
 
 /// `most` is the widest that the level allows.
 pub fn estimate(target: &Target, query: &Query, counts: &impl Counts, most: impl FnOnce() -> u32) -> Width {
-    if !target.is_resource || !target.subresource.is_empty() && target.verb == "get" {
+    if !target.is_resource || !target.subresource.is_empty() && target.verb == Verb::Get {
         return Width::ONE;
     }
     match target.verb {
-        "list" => listed(list_cost(query, counts.objects(target)), most),
-        "watch" if sends_state(query) => listed(counts.objects(target), most),
-        "create" | "update" | "patch" | "delete" => written(counts.watches(target), most),
+        Verb::List => listed(list_cost(query, counts.objects(target)), most),
+        Verb::Watch if sends_state(query) => listed(counts.objects(target), most),
+        Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => written(counts.watches(target), most),
         _ => Width::ONE,
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use component_base::metrics::{Bounds, Histogram};
 use parking_lot::Mutex;
 
-use crate::target::Target;
+use crate::target::{Target, Verb};
 
 /// Upstream's buckets of request durations, in seconds.
 const SECONDS: Bounds = &[
@@ -89,7 +89,7 @@ impl Metrics {
             }
         };
         let requests = &mut all[index];
-        if target.verb != "watch" {
+        if target.verb != Verb::Watch {
             requests.durations.observe_time(took);
         }
         match requests.ended.iter_mut().find(|(how, _)| *how == (code, dry_run)) {
@@ -142,16 +142,16 @@ impl Labels<String> {
     }
 }
 
-fn upper(verb: &'static str) -> &'static str {
+fn upper(verb: Verb) -> &'static str {
     match verb {
-        "get" => "GET",
-        "list" => "LIST",
-        "watch" => "WATCH",
-        "create" | "post" => "POST",
-        "update" | "put" => "PUT",
-        "patch" => "PATCH",
-        "delete" => "DELETE",
-        "deletecollection" => "DELETECOLLECTION",
-        other => other,
+        Verb::Get => "GET",
+        Verb::List => "LIST",
+        Verb::Watch => "WATCH",
+        Verb::Create | Verb::Post => "POST",
+        Verb::Update | Verb::Put => "PUT",
+        Verb::Patch => "PATCH",
+        Verb::Delete => "DELETE",
+        Verb::DeleteCollection => "DELETECOLLECTION",
+        Verb::Unknown | Verb::Head | Verb::Options => verb.as_str(),
     }
 }

@@ -12,9 +12,10 @@ use serde_json::Value;
 use super::proposal::Proposal;
 use crate::call::Call;
 use crate::respond::{self, Reply};
+use crate::target::Verb;
 use crate::write::{self, Part, Update};
 
-pub async fn write(call: &Call, verb: &str, body: Bytes) -> Result<Reply, Status> {
+pub async fn write(call: &Call, verb: Verb, body: Bytes) -> Result<Reply, Status> {
     let proposal = Proposal::read(call, verb, &body)?;
     let now = call.app.clock.stamp();
     let change = |current: &Value| {

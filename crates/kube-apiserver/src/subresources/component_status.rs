@@ -26,7 +26,7 @@ pub async fn list(call: &Call) -> Result<Reply, Status> {
         items.push(component(call, name).await);
     }
     if call.answer.form == Form::Table {
-        let now = Timestamp::now();
+        let now = call.app.clock.now();
         let row = |object: &Value| {
             table::row(&call.resource, object, Include::from(&call.query), call.answer.meta_version, now)
         };

@@ -18,7 +18,7 @@ use machinery::status::Status;
 use crate::call::Call;
 use crate::resources::Resource;
 use crate::respond::Reply;
-use crate::target::Target;
+use crate::target::{Target, Verb};
 use crate::verbs;
 use crate::write::Part;
 
@@ -26,20 +26,20 @@ pub async fn dispatch(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let target = &call.target;
     let known = call.resource.kind.subresources.iter().find(|sub| sub.name == target.subresource);
     let Some(known) = known else { return Err(Status::no_such_resource()) };
-    if !known.verbs.contains(&target.verb) {
+    if !known.verbs.contains(&target.verb.as_str()) {
         return Err(Status::method_not_allowed());
     }
     match (known.name, target.verb) {
-        ("status" | "approval" | "ephemeralcontainers" | "resize", "get") => verbs::get::get(call).await,
-        ("status", "update") => verbs::update::update(call, Part::Status, body).await,
-        ("status", "patch") => verbs::patch::patch(call, Part::Status, body).await,
-        ("scale", "get") => scale::get(call).await,
-        ("scale", "update") => scale::update(call, body).await,
-        ("scale", "patch") => scale::patch(call, body).await,
-        ("finalize", "update") => finalize::update(call, body).await,
-        ("binding", "create") => binding::create(call, &target.name, body).await,
-        ("eviction", "create") => eviction::create(call, body).await,
-        ("token", "create") => token::create(call, body).await,
+        ("status" | "approval" | "ephemeralcontainers" | "resize", Verb::Get) => verbs::get::get(call).await,
+        ("status", Verb::Update) => verbs::update::update(call, Part::Status, body).await,
+        ("status", Verb::Patch) => verbs::patch::patch(call, Part::Status, body).await,
+        ("scale", Verb::Get) => scale::get(call).await,
+        ("scale", Verb::Update) => scale::update(call, body).await,
+        ("scale", Verb::Patch) => scale::patch(call, body).await,
+        ("finalize", Verb::Update) => finalize::update(call, body).await,
+        ("binding", Verb::Create) => binding::create(call, &target.name, body).await,
+        ("eviction", Verb::Create) => eviction::create(call, body).await,
+        ("token", Verb::Create) => token::create(call, body).await,
         ("approval", verb) => approval::write(call, verb, body).await,
         ("ephemeralcontainers" | "resize", verb) => pod_changes::write(call, known.name, verb, body).await,
         _ => Err(Status::method_not_allowed()),
@@ -55,10 +55,10 @@ pub fn has_table(resource: &Resource, target: &Target) -> bool {
 /// Kinds that are answered but never stored.
 pub async fn unstored(call: &Call, body: Bytes) -> Result<Reply, Status> {
     match (call.resource.kind.kind, call.target.verb) {
-        ("ComponentStatus", "get") => component_status::get(call).await,
-        ("ComponentStatus", "list") => component_status::list(call).await,
-        ("Binding", "create") => binding::create_by_body(call, body).await,
-        (_, "create") => reviews::create(call, body).await,
+        ("ComponentStatus", Verb::Get) => component_status::get(call).await,
+        ("ComponentStatus", Verb::List) => component_status::list(call).await,
+        ("Binding", Verb::Create) => binding::create_by_body(call, body).await,
+        (_, Verb::Create) => reviews::create(call, body).await,
         _ => Err(Status::method_not_allowed()),
     }
 }

@@ -10,9 +10,10 @@ use serde_json::Value;
 use super::proposal::Proposal;
 use crate::call::Call;
 use crate::respond::{self, Reply};
+use crate::target::Verb;
 use crate::write::{self, Part, Update};
 
-pub async fn write(call: &Call, subresource: &'static str, verb: &str, body: Bytes) -> Result<Reply, Status> {
+pub async fn write(call: &Call, subresource: &'static str, verb: Verb, body: Bytes) -> Result<Reply, Status> {
     let proposal = Proposal::read(call, verb, &body)?;
     let change = |current: &Value| {
         let mut next = proposal.of(call, current)?;

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::call::{Call, Strictness, decode_object};
 use crate::decode::{self, Expected};
+use crate::target::Verb;
 use crate::verbs::patch::PatchBody;
 use crate::write::Owner;
 
@@ -21,11 +22,11 @@ enum Content {
 }
 
 impl Proposal {
-    pub fn read(call: &Call, verb: &str, body: &[u8]) -> Result<Proposal, Status> {
-        let options = if verb == "patch" { "PatchOptions" } else { "UpdateOptions" };
+    pub fn read(call: &Call, verb: Verb, body: &[u8]) -> Result<Proposal, Status> {
+        let options = if verb == Verb::Patch { "PatchOptions" } else { "UpdateOptions" };
         let strictness = call.strictness(options)?;
         let content = match verb {
-            "patch" => Content::Patch(PatchBody::read(call, body)?),
+            Verb::Patch => Content::Patch(PatchBody::read(call, body)?),
             _ => Content::Whole(decode_object(call, &call.resource, body, strictness)?),
         };
         let (dry_run, owner) = (call.dry_run(options)?, Owner::Update(call.field_manager()?));

@@ -41,7 +41,6 @@ const SHARED_BYTES_MIN: usize = 1024;
 pub async fn watch(call: Call) -> Result<Reply, Status> {
     let filter = Filter::parse(&call.resource, &call.target.namespace, &call.target.name, &call.query)?;
     let options = Options::read(&call)?;
-    let state = call.resource.state()?.clone();
     let content_type = match call.answer.media {
         Media::Json => "application/json",
         Media::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
@@ -51,33 +50,11 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
             return Err(Status::new(406, "NotAcceptable", message).with_empty_details());
         }
     };
-    let (mut initial, watcher) = match options.start {
-        Begin::State(at_least) => {
-            match at_least {
-                Some(revision) => call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?,
-                None => {
-                    call.app.cache.fresh().await.map_err(store_status)?;
-                }
-            }
-            let (items, revision, watcher) = list_and_watch(&call.resource, &state, &filter);
-            (Some((items.into_iter(), revision)), watcher)
-        }
-        Begin::Now => {
-            call.app.cache.fresh().await.map_err(store_status)?;
-            (None, state.list_and_watch(filter.scope()).1)
-        }
-        Begin::After(revision) => {
-            // Ahead of this server: wait for it to be reached, then begin there. What is never reached, as after a snapshot was
-            // restored, is said: who waited in silence would miss what happens until then.
-            call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?;
-            match state.watch(revision, filter.scope()) {
-                Ok(watcher) => (None, watcher),
-                Err(StoreError::Compacted { wanted, oldest }) => {
-                    let status = Status::expired(format!("too old resource version: {wanted} ({oldest})"));
-                    return Ok(respond::bytes_reply(200, content_type, encoded(&call, "ERROR", &status.to_value())));
-                }
-                Err(error) => return Err(store_status(error)),
-            }
+    let (mut initial, watcher) = match begin(&call, &filter, &options.start).await? {
+        Ok(begun) => begun,
+        Err(expired) => {
+            let event = encoded(&call, "ERROR", &expired.to_value());
+            return Ok(respond::bytes_reply(200, content_type, event));
         }
     };
     let ends = Instant::now() + options.lifetime;
@@ -116,6 +93,42 @@ pub async fn watch(call: Call) -> Result<Reply, Status> {
     Ok(respond::reply(200, content_type, Body::Stream(Box::pin(pieces))))
 }
 
+/// What is still to be sent of the state that comes first, and its revision.
+type Initial = Option<(std::vec::IntoIter<Arc<Item>>, Revision)>;
+
+/// Where the watch begins. The inner error is that its revision is too old, which is said within the stream.
+async fn begin(call: &Call, filter: &Filter, start: &Begin) -> Result<Result<(Initial, Watcher), Status>, Status> {
+    let state = call.resource.state()?;
+    match *start {
+        Begin::State(at_least) => {
+            match at_least {
+                Some(revision) => call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?,
+                None => {
+                    call.app.cache.fresh().await.map_err(store_status)?;
+                }
+            }
+            let (items, revision, watcher) = list_and_watch(&call.resource, state, filter);
+            Ok(Ok((Some((items.into_iter(), revision)), watcher)))
+        }
+        Begin::Now => {
+            call.app.cache.fresh().await.map_err(store_status)?;
+            Ok(Ok((None, state.list_and_watch(filter.scope()).1)))
+        }
+        Begin::After(revision) => {
+            // Ahead of this server: wait for it to be reached, then begin there. What is never reached, as after a snapshot was
+            // restored, is said: who waited in silence would miss what happens until then.
+            call.app.cache.wait_for(revision, REVISION_TIMEOUT).await.map_err(store_status)?;
+            match state.watch(revision, filter.scope()) {
+                Ok(watcher) => Ok(Ok((None, watcher))),
+                Err(StoreError::Compacted { wanted, oldest }) => {
+                    Ok(Err(Status::expired(format!("too old resource version: {wanted} ({oldest})"))))
+                }
+                Err(error) => Err(store_status(error)),
+            }
+        }
+    }
+}
+
 /// The objects that are meant, and what becomes of them from there on.
 fn list_and_watch(
     resource: &Resource,
@@ -140,8 +153,7 @@ struct Stream {
     filter: Filter,
     watcher: Watcher,
     options: Options,
-    /// What is still to be sent of the state that comes first.
-    initial: Option<(std::vec::IntoIter<Arc<Item>>, Revision)>,
+    initial: Initial,
     ends: Instant,
     columns_sent: bool,
     transcoding: Option<Transcoding>,

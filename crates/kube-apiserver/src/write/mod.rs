@@ -24,7 +24,7 @@ use crate::call::Call;
 use crate::names;
 use crate::resources::{Resource, decode_stored};
 
-pub use errors::{store_status, too_large, undecodable};
+pub use errors::{store_status, undecodable};
 
 use check::{check_changed, check_new};
 pub use prepare::keep_identity;

@@ -6,24 +6,28 @@ use std::time::Duration;
 
 pub fn config(data_dir: PathBuf) -> kube_apiserver::Config {
     kube_apiserver::Config {
-        data_dir,
+        credentials: kube_apiserver::Credentials::Managed(kube_apiserver::Managed {
+            data_dir,
+            tls_sans: Vec::new(),
+            kubeconfig_copy: None,
+            kubeconfig_mode: 0o600,
+            kubelet_insecure_tls: false,
+        }),
         bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
         https_port: 0,
         advertise_address: None,
         service_cidr: "10.43.0.0/16".parse().expect("a network"),
-        tls_sans: Vec::new(),
         cluster_domain: "cluster.local".into(),
         node_ports: 30000..=32767,
-        kubeconfig_copy: None,
-        kubeconfig_mode: 0o600,
         host_name: "test".into(),
         token_auth_file: None,
         event_ttl: Duration::from_secs(60),
         shared_store: false,
         attached: Vec::new(),
-        kubelet_insecure_tls: false,
         flow: Default::default(),
         audit: Default::default(),
+        options: Default::default(),
         flags: Default::default(),
+        clock: kube_apiserver::app::Clock::system(),
     }
 }

@@ -42,30 +42,33 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let (shutdown, time, store) = (Shutdown::new(), Time::begin(), MemoryStore::default());
         let local = IpAddr::from([127, 0, 0, 1]);
+        let clock = time.clone();
         let config = kube_apiserver::Config {
-            data_dir: folder.path().into(),
+            credentials: kube_apiserver::Credentials::Managed(kube_apiserver::Managed {
+                data_dir: folder.path().into(),
+                tls_sans: Vec::new(),
+                kubeconfig_copy: None,
+                kubeconfig_mode: 0o600,
+                kubelet_insecure_tls: true,
+            }),
             bind_address: local,
             https_port: 0,
             advertise_address: Some(local),
             service_cidr: "10.96.0.0/16".parse().expect("a network"),
-            tls_sans: Vec::new(),
             cluster_domain: "cluster.local".into(),
             node_ports: 30000..=32767,
-            kubeconfig_copy: None,
-            kubeconfig_mode: 0o600,
             host_name: "test".into(),
             token_auth_file: None,
             event_ttl: Duration::from_secs(600),
             shared_store: false,
             attached: Vec::new(),
-            kubelet_insecure_tls: true,
             flow: Default::default(),
             audit: Default::default(),
+            options: Default::default(),
             flags: Default::default(),
+            clock: Clock::from_fn(move || clock.now()),
         };
-        let clock = time.clone();
-        let clock = Clock::from_fn(move || clock.now());
-        let running = kube_apiserver::start_at(config, Arc::new(store.clone()), clock, shutdown.clone()).await;
+        let running = kube_apiserver::start(config, Arc::new(store.clone()), shutdown.clone()).await;
         let app = running.expect("an API server").app.clone();
         let admin = Client::new(Loopback::administrator(app.clone(), "faults"), "default");
         let mut world = World { app, admin, time, store, shutdown, furnished: Content::default(), _folder: folder };

@@ -3,6 +3,7 @@
 //! The kernel has sixteen words to work with. A key is read into words from 0, what it leads to stands in words from 8. The
 //! key of a look-up never comes from another look-up: `nft` could not print that, and ends itself when it meets one.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -76,15 +77,7 @@ impl Words {
                 steps
             }
             Step::Pick { service, choice } => self.pick(service, *choice),
-            Step::To(endpoint) => {
-                let port = endpoint.port().to_be_bytes().to_vec();
-                let port_word = FOUND + self.address_words();
-                vec![
-                    Expr::Immediate { dreg: word(FOUND), data: encode::address(&endpoint.ip()) },
-                    Expr::Immediate { dreg: word(port_word), data: port },
-                    self.to_endpoint(),
-                ]
-            }
+            Step::To(endpoint) => self.to(endpoint),
             Step::Chance(of) => vec![
                 Expr::Numgen { dreg: word(0), kind: NumgenKind::Random, modulus: *of, offset: 0 },
                 Expr::Cmp { sreg: word(0), op: CmpOp::Eq, data: 0_u32.to_ne_bytes().to_vec() },
@@ -108,6 +101,16 @@ impl Words {
             Step::Drop => vec![Expr::Verdict(Verdict::Drop)],
             Step::Return => vec![Expr::Verdict(Verdict::Return)],
         }
+    }
+
+    fn to(self, endpoint: &SocketAddr) -> Vec<Expr> {
+        let port = endpoint.port().to_be_bytes().to_vec();
+        let port_word = FOUND + self.address_words();
+        vec![
+            Expr::Immediate { dreg: word(FOUND), data: encode::address(&endpoint.ip()) },
+            Expr::Immediate { dreg: word(port_word), data: port },
+            self.to_endpoint(),
+        ]
     }
 
     fn pick(self, service: &Origin, choice: Choice) -> Vec<Expr> {

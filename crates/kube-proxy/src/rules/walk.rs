@@ -126,98 +126,107 @@ impl Walk<'_, '_> {
 
     fn rule(&mut self, rule: &[Step]) -> Verdict {
         for step in rule {
-            let holds = match step {
-                Step::NewConnection => true,
-                Step::Translated(is) => self.translated.is_some() == *is,
-                Step::FromPod(is) => self.in_range(self.packet.source, true) == *is,
-                Step::FromNode(is) => self.machine.own.contains(&self.packet.source) == *is,
-                Step::From(range) => range.contains(&self.packet.source),
-                Step::ToNodePorts => {
-                    self.machine.own.contains(&self.destination()) && self.in_range(self.destination(), false)
-                }
-                Step::Hairpin => {
-                    self.packet.source == self.destination() && self.has(&Key::Hairpin(self.packet.source))
-                }
-                Step::Refused(Door::Address | Door::OutsideAddress, refusal) => {
-                    self.has(&Key::RefusedAddress(*refusal, self.to_address()))
-                }
-                Step::Refused(Door::Port | Door::OutsidePort, refusal) => {
-                    self.has(&Key::RefusedPort(*refusal, self.to_port()))
-                }
-                Step::ToClusterAddress => self.has(&Key::ClusterAddress(self.destination())),
-                Step::Marked => self.mark & MARK != 0,
-                Step::Mark => {
-                    self.mark |= MARK;
-                    true
-                }
-                Step::Unmark => {
-                    self.mark &= !MARK;
-                    true
-                }
-                Step::Jump(name) => {
-                    let chain = layout::chains().into_iter().find(|chain| chain.name == *name);
-                    return self.chain(&chain.expect("a chain that is there"));
-                }
-                Step::Enter(door) => {
-                    let key = match door {
-                        Door::Address | Door::OutsideAddress => Key::Address(*door, self.to_address()),
-                        Door::Port | Door::OutsidePort => Key::Port(*door, self.to_port()),
-                    };
-                    match self.follow(&key) {
-                        Some(verdict) => return verdict,
-                        None => false,
+            match self.holds(step) {
+                Some(true) => {}
+                Some(false) => return Verdict::Next,
+                None => {
+                    if let Some(verdict) = self.act(step) {
+                        return verdict;
                     }
                 }
-                Step::Firewall => match self.follow(&Key::Firewall(self.to_address())) {
-                    Some(verdict) => return verdict,
-                    None => false,
-                },
-                Step::Chance(of) => {
-                    assert!(*of > 1, "one of one is no chance");
-                    let drawn = self.random % of;
-                    self.random /= of;
-                    drawn == 0
-                }
-                Step::IsAmong(clients) => self.clients(*clients).contains(&self.packet.source),
-                Step::Remember { clients, .. } => {
-                    let source = self.packet.source;
-                    self.clients(*clients);
-                    self.machine.clients.entry(*clients).or_default().insert(source);
-                    true
-                }
-                Step::Pick { service, choice } => {
-                    let service = match service {
-                        Origin::Packet => self.to_address(),
-                        Origin::Service(service) => *service,
-                    };
-                    let number = match choice {
-                        Choice::Random { of, from } => from + self.random % of,
-                        Choice::Number(number) => *number,
-                    };
-                    match self.machine.ledger.get(&Key::Endpoint(service, number)) {
-                        Some(Value::Endpoint(endpoint)) => self.translated = Some(*endpoint),
-                        _ => return Verdict::Next,
-                    }
-                    return Verdict::Accept;
-                }
-                Step::To(endpoint) => {
-                    self.translated = Some(*endpoint);
-                    return Verdict::Accept;
-                }
-                Step::Masquerade => {
-                    self.masqueraded = true;
-                    return Verdict::Accept;
-                }
-                Step::IsTcp => self.packet.protocol == Protocol::Tcp,
-                Step::Reject | Step::Reset => return Verdict::Reject,
-                Step::Drop => return Verdict::Drop,
-                Step::Return => return Verdict::Return,
-            };
-            if !holds {
-                return Verdict::Next;
             }
         }
         Verdict::Next
+    }
+
+    /// Whether the packet is such a one; nothing where the step is no condition.
+    fn holds(&mut self, step: &Step) -> Option<bool> {
+        Some(match step {
+            Step::NewConnection => true,
+            Step::Translated(is) => self.translated.is_some() == *is,
+            Step::FromPod(is) => self.in_range(self.packet.source, true) == *is,
+            Step::FromNode(is) => self.machine.own.contains(&self.packet.source) == *is,
+            Step::From(range) => range.contains(&self.packet.source),
+            Step::ToNodePorts => {
+                self.machine.own.contains(&self.destination()) && self.in_range(self.destination(), false)
+            }
+            Step::Hairpin => self.packet.source == self.destination() && self.has(&Key::Hairpin(self.packet.source)),
+            Step::Refused(Door::Address | Door::OutsideAddress, refusal) => {
+                self.has(&Key::RefusedAddress(*refusal, self.to_address()))
+            }
+            Step::Refused(Door::Port | Door::OutsidePort, refusal) => {
+                self.has(&Key::RefusedPort(*refusal, self.to_port()))
+            }
+            Step::ToClusterAddress => self.has(&Key::ClusterAddress(self.destination())),
+            Step::Marked => self.mark & MARK != 0,
+            Step::Chance(of) => {
+                assert!(*of > 1, "one of one is no chance");
+                let drawn = self.random % of;
+                self.random /= of;
+                drawn == 0
+            }
+            Step::IsAmong(clients) => self.clients(*clients).contains(&self.packet.source),
+            Step::IsTcp => self.packet.protocol == Protocol::Tcp,
+            _ => return None,
+        })
+    }
+
+    /// Does what the step says; a verdict ends the rule.
+    fn act(&mut self, step: &Step) -> Option<Verdict> {
+        match step {
+            Step::Mark => self.mark |= MARK,
+            Step::Unmark => self.mark &= !MARK,
+            Step::Jump(name) => {
+                let chain = layout::chains().into_iter().find(|chain| chain.name == *name);
+                return Some(self.chain(&chain.expect("a chain that is there")));
+            }
+            Step::Enter(door) => {
+                let key = match door {
+                    Door::Address | Door::OutsideAddress => Key::Address(*door, self.to_address()),
+                    Door::Port | Door::OutsidePort => Key::Port(*door, self.to_port()),
+                };
+                return Some(self.follow(&key).unwrap_or(Verdict::Next));
+            }
+            Step::Firewall => {
+                let key = Key::Firewall(self.to_address());
+                return Some(self.follow(&key).unwrap_or(Verdict::Next));
+            }
+            Step::Remember { clients, .. } => {
+                let source = self.packet.source;
+                self.clients(*clients);
+                self.machine.clients.entry(*clients).or_default().insert(source);
+            }
+            Step::Pick { service, choice } => return Some(self.pick(service, choice)),
+            Step::To(endpoint) => {
+                self.translated = Some(*endpoint);
+                return Some(Verdict::Accept);
+            }
+            Step::Masquerade => {
+                self.masqueraded = true;
+                return Some(Verdict::Accept);
+            }
+            Step::Reject | Step::Reset => return Some(Verdict::Reject),
+            Step::Drop => return Some(Verdict::Drop),
+            Step::Return => return Some(Verdict::Return),
+            condition => unreachable!("{condition:?} only holds or does not"),
+        }
+        None
+    }
+
+    fn pick(&mut self, service: &Origin, choice: &Choice) -> Verdict {
+        let service = match service {
+            Origin::Packet => self.to_address(),
+            Origin::Service(service) => *service,
+        };
+        let number = match choice {
+            Choice::Random { of, from } => from + self.random % of,
+            Choice::Number(number) => *number,
+        };
+        match self.machine.ledger.get(&Key::Endpoint(service, number)) {
+            Some(Value::Endpoint(endpoint)) => self.translated = Some(*endpoint),
+            _ => return Verdict::Next,
+        }
+        Verdict::Accept
     }
 
     /// Goes to where an element leads, which ends the chain it is gone from.

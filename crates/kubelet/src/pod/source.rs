@@ -1,31 +1,28 @@
 //! Which pods there are: from the API, from files, and what the runtime still has of earlier ones. Keeps one worker for each.
 
+mod admit;
+mod orphans;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use component_base::tasks;
-use cri::v1;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use reconcile::Cache;
-use reconcile::events::EventType;
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::admission::{self, NodeView};
+use self::admit::{counts, is_known};
+use super::admission;
 use super::memory::Failed;
 use super::worker::{self, Handle, Wish};
-use super::{Shared, labels, spec};
+use super::{Shared, spec};
 use crate::device_plugins::AllocateError;
-use crate::eviction;
 use crate::node::Health;
-use crate::pods::{EvictionCondition, Order};
 
 const EVENTS_RETRY: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 256;
-/// Volumes of pods that are gone are tried again after this, and ever more rarely.
-const ORPHANS_RETRY: Duration = Duration::from_secs(1);
-const ORPHANS_RETRY_MAX: Duration = Duration::from_secs(120);
 
 /// Looks after the node's pods until told to stop. Containers go on running after it.
 /// `in_api` holds the pods that the API has bound to this node.
@@ -324,99 +321,6 @@ impl Workers {
         }
     }
 
-    /// A pod that was taken once is not judged again.
-    async fn judge(&self, pod: &Pod) -> Option<Failed> {
-        if is_known(pod) {
-            return None;
-        }
-        let workers = self.by_uid.values().filter(|worker| !worker.is_finished());
-        let states: Vec<_> = workers.map(Handle::wish).chain(self.admitting.values().cloned()).collect();
-        let others: Vec<&Pod> =
-            states.iter().map(|wish| &*wish.pod).filter(|other| counts(&self.shared, other)).collect();
-        let under_pressure = eviction::refuses(&self.health.pressures(), pod);
-        let mut refusal = match under_pressure.filter(|_| !spec::is_static(pod)) {
-            Some((reason, message)) => admission::Refusal { reason, message },
-            None => self.admit(pod, &others).await.err()?,
-        };
-        if refusal.reason.starts_with("OutOf") && eviction::rank::is_critical(pod) {
-            refusal = self.make_room(pod, &others).await.err()?;
-        }
-        Some(self.refused(pod, refusal))
-    }
-
-    fn refused(&self, pod: &Pod, refusal: admission::Refusal) -> Failed {
-        self.shared.tell(pod, None, EventType::Warning, &refusal.reason, refusal.message.clone());
-        Failed {
-            reason: refusal.reason,
-            message: format!("Pod was rejected: {}", refusal.message),
-            condition: None,
-            grace_seconds: None,
-            refused: true,
-        }
-    }
-
-    async fn admit(&self, pod: &Pod, others: &[&Pod]) -> Result<(), admission::Refusal> {
-        let objects = &self.shared.kubelet.objects;
-        let name = &self.shared.kubelet.config.node_name;
-        let node = objects.node(name).await.ok();
-        let refused = match admission::admit(&self.view(node.as_deref()), pod, others) {
-            Err(refusal) if refusal.reason == "NodeAffinity" && node.is_some() => refusal,
-            other => return other,
-        };
-        // The scheduler may have seen labels that have not come here yet.
-        match objects.fresh_node(name).await {
-            Ok(node) => admission::admit(&self.view(Some(&node)), pod, others),
-            Err(_) => Err(refused),
-        }
-    }
-
-    /// Others go for a critical pod. It is taken at once, and shares the node with them until they have ended.
-    async fn make_room(&self, pod: &Pod, others: &[&Pod]) -> Result<(), admission::Refusal> {
-        let node = self.shared.kubelet.objects.node(&self.shared.kubelet.config.node_name).await.ok();
-        let view = self.view(node.as_deref());
-        let Some(victims) = admission::preemption::victims(&view, pod, others) else {
-            let missing = admission::preemption::missing(&view, pod, others);
-            let message = format!(
-                "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: {missing}"
-            );
-            return Err(admission::Refusal { reason: "UnexpectedAdmissionError".into(), message });
-        };
-        let is_victim = |other: &Pod| victims.iter().any(|victim| spec::uid(victim) == spec::uid(other));
-        let left: Vec<&Pod> = others.iter().filter(|other| !is_victim(other)).copied().collect();
-        // Nobody goes for a pod that the node does not take for another reason as well.
-        admission::admit(&view, pod, &left)?;
-        for victim in victims {
-            let message = "Preempted in order to admit critical pod".to_owned();
-            self.shared.tell(victim, None, EventType::Warning, "Preempting", message.clone());
-            let condition = EvictionCondition {
-                reason: "TerminationByKubelet".into(),
-                message: "Pod was preempted by Kubelet to accommodate a critical pod.".into(),
-            };
-            let order = Order::Evict {
-                reason: "Preempting".into(),
-                message,
-                condition: Some(condition),
-                grace_period_seconds: None,
-            };
-            if !self.shared.pods.order(spec::uid(victim), order).await {
-                tracing::warn!(pod = spec::full_name(victim), "a pod that was to make room has ended by itself");
-            }
-        }
-        Ok(())
-    }
-
-    /// Without the node's object only what needs no object is checked: a static pod must run when the API is away.
-    fn view(&self, node: Option<&Node>) -> NodeView {
-        let mut view = NodeView::new(node, &self.shared);
-        if node.is_none() {
-            view.labels = self.shared.kubelet.config.node_labels.clone().into_iter().collect();
-        }
-        if !view.allocatable.is_empty() {
-            self.shared.pods.set_allocatable(view.allocatable.clone());
-        }
-        view
-    }
-
     fn tell(&self, uid: &str, word: fn(&Handle)) {
         if let Some(worker) = self.by_uid.get(uid) {
             word(worker);
@@ -447,121 +351,4 @@ impl Workers {
     fn is_here(&self, uid: &str) -> bool {
         self.by_uid.contains_key(uid) || self.admitting.contains_key(uid)
     }
-
-    /// Ends and removes what the runtime has of pods that exist no more. Only once the API has said which pods exist.
-    async fn end_orphans(&mut self) {
-        super::container_logs::remove_dead_links(&self.shared.kubelet.config.log_dir);
-        let sandboxes = match self.shared.kubelet.runtime.list_pod_sandboxes(None).await {
-            Ok(sandboxes) => sandboxes,
-            Err(error) => {
-                tracing::warn!(%error, "what is left of earlier pods is not known");
-                return;
-            }
-        };
-        let containers = self.shared.kubelet.runtime.list_containers(None).await.unwrap_or_default();
-        for sandbox in &sandboxes {
-            let Some(uid) = sandbox.labels.get(labels::POD_UID) else { continue };
-            if self.is_here(uid) {
-                continue;
-            }
-            let pod = Arc::new(orphan(sandbox, &containers));
-            tracing::info!(pod = spec::full_name(&pod), "ending what is left of a pod that is gone");
-            let worker =
-                worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
-            self.by_uid.insert(uid.clone(), worker);
-        }
-        let left: Vec<String> = self.shared.volumes.uids().into_iter().filter(|uid| !self.is_here(uid)).collect();
-        let claimed: Vec<String> = self.shared.claims.uids().into_iter().filter(|uid| !self.is_here(uid)).collect();
-        let left = Orphans { volumes: left, claims: claimed };
-        if !left.is_empty() {
-            // A task of its own: drivers may take their time, or come only later.
-            tasks::spawn(take_down_orphans(self.shared.clone(), left));
-        }
-    }
-}
-
-/// Uids of pods that are gone, of which something is left.
-struct Orphans {
-    volumes: Vec<String>,
-    claims: Vec<String>,
-}
-
-impl Orphans {
-    fn is_empty(&self) -> bool {
-        self.volumes.is_empty() && self.claims.is_empty()
-    }
-}
-
-/// Volumes and claimed devices of pods that are gone, until none is left.
-async fn take_down_orphans(shared: Arc<Shared>, mut orphans: Orphans) {
-    let mut wait = ORPHANS_RETRY;
-    loop {
-        let mut left = Orphans { volumes: Vec::new(), claims: Vec::new() };
-        for uid in orphans.claims {
-            if let Err(error) = shared.claims.unprepare(&uid).await {
-                tracing::warn!(uid, %error, "cannot unprepare claimed devices of a pod that is gone");
-                left.claims.push(uid);
-            }
-        }
-        for uid in orphans.volumes {
-            if let Err(error) = shared.volumes.unmount(&uid).await {
-                tracing::warn!(uid, %error, "cannot take down volumes of a pod that is gone");
-                left.volumes.push(uid);
-            }
-        }
-        orphans = left;
-        if orphans.is_empty() {
-            return;
-        }
-        tokio::select! {
-            () = shared.kubelet.shutdown.cancelled() => return,
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(ORPHANS_RETRY_MAX),
-        }
-    }
-}
-
-/// Whether the pod was taken before, or is not to be taken any more.
-fn is_known(pod: &Pod) -> bool {
-    let was_taken = pod.status.as_ref().is_some_and(|status| status.start_time.is_some());
-    was_taken || pod.metadata.deletion_timestamp.is_some()
-}
-
-/// Whether a pod takes room on the node.
-fn counts(shared: &Shared, pod: &Pod) -> bool {
-    let Some(state) = shared.pods.by_uid(spec::uid(pod)) else { return true };
-    !state.finished && !matches!(state.status.phase.as_deref(), Some("Failed" | "Succeeded"))
-}
-
-/// As much of a pod as the runtime's labels tell.
-fn orphan(sandbox: &v1::PodSandbox, containers: &[v1::Container]) -> Pod {
-    let mark = |key: &str| sandbox.labels.get(key).cloned();
-    let mut pod = Pod::default();
-    pod.metadata.name = mark(labels::POD_NAME);
-    pod.metadata.namespace = mark(labels::POD_NAMESPACE);
-    pod.metadata.uid = mark(labels::POD_UID);
-    let own: Vec<&v1::Container> =
-        containers.iter().filter(|container| container.pod_sandbox_id == sandbox.id).collect();
-    let grace = own
-        .iter()
-        .find_map(|container| container.annotations.get(labels::POD_TERMINATION_GRACE_PERIOD)?.parse::<i64>().ok());
-    let mut spec =
-        k8s_openapi::api::core::v1::PodSpec { termination_grace_period_seconds: grace, ..Default::default() };
-    let mut names: HashSet<&str> = HashSet::new();
-    for container in own {
-        let Some(name) = container.labels.get(labels::CONTAINER_NAME).filter(|name| names.insert(name)) else {
-            continue;
-        };
-        let pre_stop = container.annotations.get(labels::PRE_STOP_HANDLER);
-        let pre_stop = pre_stop.and_then(|text| serde_json::from_str(text).ok());
-        let ports = container.annotations.get(labels::CONTAINER_PORTS);
-        spec.containers.push(k8s_openapi::api::core::v1::Container {
-            name: name.clone(),
-            lifecycle: pre_stop
-                .map(|hook| k8s_openapi::api::core::v1::Lifecycle { pre_stop: Some(hook), ..Default::default() }),
-            ports: ports.and_then(|text| serde_json::from_str(text).ok()),
-            ..Default::default()
-        });
-    }
-    pod.spec = Some(spec);
-    pod
 }

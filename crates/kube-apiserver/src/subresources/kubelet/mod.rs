@@ -24,6 +24,7 @@ use crate::body::Sent;
 use crate::call::Call;
 use crate::outgoing::relay::{self, Running};
 use crate::respond::{self, Reply};
+use crate::target::Verb;
 use crate::write::store_status;
 use nodes::Place;
 
@@ -45,8 +46,8 @@ pub async fn connect(call: &Call, caller: Caller) -> Result<Reply, Status> {
     let known = call.resource.kind.subresources.iter().find(|sub| sub.name == call.target.subresource);
     let Some(known) = known else { return Err(Status::no_such_resource()) };
     // Proxies take every method there is, also those that are no verb.
-    let proxied = known.name == "proxy" && matches!(call.target.verb, "");
-    if !proxied && !known.verbs.contains(&call.target.verb) {
+    let proxied = known.name == "proxy" && call.target.verb == Verb::Unknown;
+    if !proxied && !known.verbs.contains(&call.target.verb.as_str()) {
         return Err(Status::method_not_allowed());
     }
     call.app.cache.fresh().await.map_err(store_status)?;
@@ -152,7 +153,7 @@ async fn stream(call: &Call, caller: Caller, running: Running) -> Result<Reply, 
 
 /// A WebSocket begins with a GET, but starting a command is no reading: both ways need the permission to create.
 async fn may_create(call: &Call) -> Result<(), Status> {
-    if call.target.verb == "create" {
+    if call.target.verb == Verb::Create {
         return Ok(());
     }
     let target = &call.target;

@@ -1,0 +1,106 @@
+//! Who answers a request that is allowed: a verb, a subresource, or a page that is no resource.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use machinery::status::Status;
+
+use crate::app::App;
+use crate::call::Call;
+use crate::negotiate::Answer;
+use crate::query::Query;
+use crate::respond::{self, Reply};
+use crate::target::Verb;
+use crate::write::Part;
+use crate::{custom, discovery, health, metrics, openapi, subresources, verbs};
+
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+
+pub(super) async fn non_resource(
+    app: &Arc<App>,
+    path: &str,
+    method: &http::Method,
+    query: &Query,
+    headers: &HeaderMap,
+    answer: &Result<Answer, Status>,
+) -> Result<Reply, Status> {
+    if let Some(reply) = health::answer(app, path, query).await {
+        return Ok(reply);
+    }
+    if let Some(reply) = openapi::answer(app, path, query, headers).await? {
+        return Ok(reply);
+    }
+    if (path, method) == ("/metrics/slis", &http::Method::DELETE) {
+        app.health.slis.reset();
+        return Ok(respond::text(200, "metrics reset\n"));
+    }
+    if !matches!(method.as_str(), "GET" | "HEAD") {
+        return Ok(respond::text(405, "method not allowed\n"));
+    }
+    match path {
+        "/flagz" => return crate::flagz::answer(&app.flags, headers),
+        "/version" | "/version/" => return Ok(discovery::version()),
+        "/metrics" => return Ok(respond::bytes_reply(200, METRICS_TYPE, app.metrics.render(app))),
+        "/metrics/slis" => return Ok(respond::bytes_reply(200, METRICS_TYPE, metrics::render::slis(app))),
+        "/.well-known/openid-configuration" => {
+            let keys = app.settings.jwks_uri();
+            let document = app.authenticator.service_accounts().discovery(&keys);
+            return Ok(respond::bytes_reply(200, "application/json", document.to_string()));
+        }
+        "/openid/v1/jwks" => {
+            let keys = app.authenticator.service_accounts().web_keys();
+            return Ok(respond::bytes_reply(200, "application/jwk-set+json", keys.to_string()));
+        }
+        _ => {}
+    }
+    match discovery::answer(app, path, headers, answer)? {
+        Some(reply) => Ok(reply),
+        None => Ok(respond::text(404, "404 page not found\n")),
+    }
+}
+
+pub(super) async fn dispatch(call: &Call, body: bytes::Bytes) -> Result<Reply, Status> {
+    let (kind, target) = (&*call.resource.kind, &call.target);
+    custom::begin(call)?;
+    if !target.subresource.is_empty() {
+        return subresources::dispatch(call, body).await;
+    }
+    // One object is changed by its name, and made in its collection.
+    let named = !target.name.is_empty();
+    let fits = match target.verb {
+        Verb::Update | Verb::Patch => named,
+        Verb::Create => !named,
+        _ => true,
+    };
+    let everywhere = target.namespace.is_empty();
+    // There is no such path; that of the whole collection can be read, and nothing else.
+    let no_such_path = match kind.namespaced() {
+        true => {
+            everywhere
+                && (named || (call.resource.custom.is_some() && !matches!(target.verb, Verb::List | Verb::Watch)))
+        }
+        false => !everywhere && kind.plural != "namespaces",
+    };
+    if no_such_path {
+        return Err(Status::no_such_resource());
+    }
+    if !fits || !kind.verbs.contains(&target.verb.as_str()) {
+        return Err(Status::method_not_allowed());
+    }
+    if kind.namespaced() && everywhere && !matches!(target.verb, Verb::List | Verb::Watch) {
+        return Err(Status::method_not_allowed());
+    }
+    if call.resource.state.is_none() {
+        return subresources::unstored(call, body).await;
+    }
+    match target.verb {
+        Verb::Get => verbs::get::get(call).await,
+        Verb::List => verbs::list::list(call).await,
+        Verb::Create => verbs::create::create(call, body).await,
+        Verb::Update => verbs::update::update(call, Part::Main, body).await,
+        Verb::Patch => verbs::patch::patch(call, Part::Main, body).await,
+        Verb::Delete => verbs::delete::delete(call, body).await,
+        Verb::DeleteCollection => verbs::delete::collection(call, body).await,
+        _ => Err(Status::method_not_allowed()),
+    }
+}

@@ -1,0 +1,284 @@
+//! How a server is put together, once it has certificates: what listens, what it knows, what runs beside requests.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+use component_base::tasks;
+use store::Store;
+use store::cache::Cache;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{self, App, Settings};
+use crate::{
+    Config, Error, admission, aggregate, allocate, audit, authn, authz, bootstrap, configuration, connections, custom,
+    flagz, flowcontrol, health, pki, resources, stored, subresources, views,
+};
+
+/// A server that answers, whoever made its certificates.
+pub struct Serving {
+    pub address: SocketAddr,
+    pub app: Arc<App>,
+    pub certificate: Arc<pki::ServingCertificate>,
+    pub accepting: JoinHandle<()>,
+    pub announcing: Option<JoinHandle<()>>,
+}
+
+/// Files whose changes are taken over, as they were read at the start.
+struct Followed {
+    authentication: String,
+    authorization: String,
+}
+
+pub async fn serve(
+    config: &Config,
+    credentials: &pki::Credentials,
+    store: Arc<dyn Store>,
+    shutdown: CancellationToken,
+) -> Result<Serving, Error> {
+    let certificate = Arc::new(pki::ServingCertificate::new(&credentials.serving)?);
+    let clients = Arc::new(credentials.client_authorities()?);
+    let tls = Arc::new(pki::server_config(certificate.clone(), clients.clone())?);
+
+    let wanted = SocketAddr::new(config.bind_address, config.https_port);
+    let listener = TcpListener::bind(wanted).await.map_err(|source| Error::Listen { address: wanted, source })?;
+    let address = listener.local_addr().map_err(|source| Error::Listen { address: wanted, source })?;
+
+    let (app, followed) = app(config, credentials, store, address.port(), &shutdown).await?;
+    bootstrap::create(&app, credentials, &config.options.front_proxy).await.map_err(Error::Bootstrap)?;
+    let announcing = announce(config, &app, &shutdown).await?;
+    follow_files(config, &app, followed, &shutdown);
+    tasks::spawn(authn::token_use::follow(app.clone(), shutdown.clone()));
+    flowcontrol::start(&app, shutdown.clone()).await;
+    allocate::repair(&app, &shutdown).await.map_err(Error::Bootstrap)?;
+    custom::follow::start(&app, shutdown.clone()).await?;
+    refuse_unreadable(&app.table.load())?;
+    aggregate::start(&app, shutdown.clone());
+    app.health.bootstrapped.store(true, Ordering::Release);
+
+    let accepting = tasks::spawn(connections::accept(app.clone(), listener, tls, clients, shutdown));
+    Ok(Serving { address, app, certificate, accepting, announcing })
+}
+
+/// What every request shares.
+async fn app(
+    config: &Config,
+    credentials: &pki::Credentials,
+    store: Arc<dyn Store>,
+    https_port: u16,
+    shutdown: &CancellationToken,
+) -> Result<(Arc<App>, Followed), Error> {
+    let options = &config.options;
+    let cache = Cache::start(stored::Readable::wrap(store)).await?;
+    let table = resources::built_in(&cache).await?;
+    refuse_unreadable(&table)?;
+    let settings = settings(config, https_port);
+    let (authorizer, authorization) = authz::Authorizer::new(&options.authorization)?;
+    let (authenticator, authentication) = authenticator(config, credentials)?;
+    let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone()).map_err(Error::Settings)?;
+    let reaches_loopback = settings.advertise_address.get().is_loopback() || config.bind_address.is_loopback();
+    let app = App {
+        views: views(&table),
+        table: ArcSwap::from_pointee(table),
+        cache,
+        flow: flowcontrol::FlowControl::new(config.flow.clone()),
+        authenticator,
+        authorizer,
+        admission: admission::Admission::new(options),
+        locks: Default::default(),
+        health: health::Health { stopping: shutdown.clone(), ..Default::default() },
+        metrics: Default::default(),
+        openapi: Default::default(),
+        audit: audit.map(Arc::new),
+        nodes: subresources::kubelet::Nodes::new(credentials, reaches_loopback)?,
+        aggregator: aggregate::Aggregator::new(credentials, &config.attached)?,
+        webhooks: Default::default(),
+        offload: Default::default(),
+        mounts: Default::default(),
+        settings,
+        flags: flagz::flags(config),
+        clock: config.clock.clone(),
+    };
+    Ok((Arc::new(app), Followed { authentication, authorization }))
+}
+
+fn settings(config: &Config, https_port: u16) -> Settings {
+    let options = &config.options;
+    let advertise = config.advertise_address.unwrap_or_else(|| advertise_address(config.bind_address));
+    Settings {
+        advertise_address: app::Advertised::new(advertise),
+        https_port,
+        service_cidr: config.service_cidr,
+        node_ports: config.node_ports.clone(),
+        issuer: options.issuers.first().cloned().unwrap_or_default(),
+        jwks_uri: options.jwks_uri.clone(),
+        external_hostname: options.external_hostname.clone(),
+        identity_hash: configuration::hash(&config.host_name),
+        event_ttl: config.event_ttl,
+        kubelet_address_types: options.kubelet_address_types.clone(),
+    }
+}
+
+/// Tells clients within the cluster where this server is; with other servers, for as long as it lives.
+async fn announce(
+    config: &Config,
+    app: &Arc<App>,
+    shutdown: &CancellationToken,
+) -> Result<Option<JoinHandle<()>>, Error> {
+    if config.shared_store {
+        return Ok(Some(tasks::spawn(bootstrap::endpoints::keep(app.clone(), shutdown.clone()))));
+    }
+    bootstrap::endpoints::only_this(app).await.map_err(Error::Bootstrap)?;
+    tasks::spawn(bootstrap::endpoints::follow_this(app.clone(), shutdown.clone()));
+    Ok(None)
+}
+
+fn follow_files(config: &Config, app: &Arc<App>, texts: Followed, shutdown: &CancellationToken) {
+    if let Some(path) = &config.options.authentication.file {
+        let (path, text, what) = (path.clone(), texts.authentication, "authentication configuration");
+        let followed = configuration::Follow { path, text, what };
+        tasks::spawn(follow_authentication(app.clone(), followed, shutdown.clone()));
+    }
+    if let Some(path) = &config.options.authorization.file {
+        let (path, text, what) = (path.clone(), texts.authorization, "authorization configuration");
+        let followed = configuration::Follow { path, text, what };
+        tasks::spawn(follow_authorization(app.clone(), followed, shutdown.clone()));
+    }
+}
+
+/// Takes a changed AuthenticationConfiguration over.
+async fn follow_authentication(app: Arc<App>, followed: configuration::Follow, shutdown: CancellationToken) {
+    let dynamic = app.authenticator.dynamic();
+    let path = followed.path.clone();
+    let apply = |text: String| dynamic.reload(path.clone(), text);
+    configuration::follow(followed, &dynamic.reloads, apply, shutdown).await;
+}
+
+/// Takes a changed AuthorizationConfiguration over.
+async fn follow_authorization(app: Arc<App>, followed: configuration::Follow, shutdown: CancellationToken) {
+    let path = followed.path.clone();
+    let apply = |text: String| {
+        let reloaded = app.authorizer.reload(&path, &text);
+        async move {
+            match reloaded {
+                Ok(()) => configuration::Applied::Yes,
+                Err(error) => configuration::Applied::Refused(error.to_string()),
+            }
+        }
+    };
+    configuration::follow(followed, &app.authorizer.reloads, apply, shutdown).await;
+}
+
+/// A server that leaves out what it cannot read would do harm with the rest.
+fn refuse_unreadable(table: &resources::Table) -> Result<(), Error> {
+    stored::unreadable(table).map_or(Ok(()), |keys| Err(Error::Unreadable(keys)))
+}
+
+/// The address others would reach this host by: the one it listens on, or the one its default route would use.
+pub fn advertise_address(bind: IpAddr) -> IpAddr {
+    if !bind.is_unspecified() && !bind.is_loopback() {
+        return bind;
+    }
+    // Connecting a datagram socket sends nothing; it only asks the kernel for a route. The address is one of those
+    // reserved for documentation.
+    let route = || {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    };
+    route().map_or(IpAddr::from([127, 0, 0, 1]), |address| address.ip())
+}
+
+/// The resources that the server itself reads, by plural name.
+fn views(table: &resources::Table) -> views::Views {
+    const READ: &[(&str, &str)] = &[
+        ("", "namespaces"),
+        ("", "serviceaccounts"),
+        ("", "secrets"),
+        ("", "configmaps"),
+        ("", "pods"),
+        ("", "nodes"),
+        ("", "persistentvolumeclaims"),
+        ("", "persistentvolumes"),
+        ("", "limitranges"),
+        ("", "resourcequotas"),
+        ("", "services"),
+        ("", "endpoints"),
+        ("discovery.k8s.io", "endpointslices"),
+        ("rbac.authorization.k8s.io", "roles"),
+        ("rbac.authorization.k8s.io", "rolebindings"),
+        ("rbac.authorization.k8s.io", "clusterroles"),
+        ("rbac.authorization.k8s.io", "clusterrolebindings"),
+        ("storage.k8s.io", "storageclasses"),
+        ("storage.k8s.io", "volumeattachments"),
+        ("networking.k8s.io", "ingressclasses"),
+        ("networking.k8s.io", "servicecidrs"),
+        ("scheduling.k8s.io", "priorityclasses"),
+        ("node.k8s.io", "runtimeclasses"),
+        ("policy", "poddisruptionbudgets"),
+        ("flowcontrol.apiserver.k8s.io", "flowschemas"),
+        ("flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations"),
+        ("resource.k8s.io", "resourceclaims"),
+        ("resource.k8s.io", "resourceslices"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicybindings"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies"),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    ];
+    let mut views = views::Views::default();
+    for (group, plural) in READ {
+        let resource = table.get(group, "v1", plural).expect("a built-in kind is in the table");
+        let state = resource.state.clone().expect("a kind that is read is stored");
+        views.add(plural, &resource.kind, state);
+    }
+    views
+}
+
+fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(authn::Authenticator, String), Error> {
+    let (options, clock) = (&config.options, config.clock.clone());
+    let (issuer, older) = options.issuers.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let audiences = match options.audiences.is_empty() {
+        true => &options.issuers,
+        false => &options.audiences,
+    };
+    let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
+    let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
+    let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?.believing(older);
+    let accounts = accounts.living(options.token_expiration_max, options.extend_tokens);
+    let token_file = match &config.token_auth_file {
+        None => Default::default(),
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| Error::Tokens(format!("{}: {error}", path.display())))?;
+            authn::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
+        }
+    };
+    let loaded = options.authentication.load(&options.issuers, options.anonymous)?;
+    let authenticator = authn::Authenticator::new(authn::Config {
+        clock: Arc::new(move || clock.now()),
+        service_accounts: Arc::new(accounts),
+        token_file,
+        bootstrap_tokens: options.bootstrap_tokens,
+        front_proxy: options.front_proxy.clone(),
+        anonymous: loaded.anonymous,
+        dynamic: loaded.dynamic,
+    });
+    Ok((authenticator, loaded.text))
+}
+
+/// Gives new certificates to whoever shows them to others.
+pub fn hand_out(app: &App, credentials: &pki::Credentials) {
+    if let Err(error) = app.nodes.renew(credentials) {
+        tracing::error!(%error, "the certificate for kubelets could not be renewed");
+    }
+    if let Err(error) = app.aggregator.renew(credentials) {
+        tracing::error!(%error, "the certificate for foreign API servers could not be renewed");
+    }
+}
