@@ -33,7 +33,9 @@ struct Outcome {
 }
 
 pub async fn run(pods: &[usize], nodes: usize, deployments: usize) -> anyhow::Result<()> {
-    println!("\nDeployments to all pods Ready: {nodes} hollow nodes, {deployments} Deployments, all in one process but the nodes");
+    println!(
+        "\nDeployments to all pods Ready: {nodes} hollow nodes, {deployments} Deployments, all in one process but the nodes"
+    );
     let mut outcomes = Vec::new();
     for count in pods {
         let outcome = measure(*count, nodes, deployments).await.with_context(|| format!("{count} pods"))?;
@@ -77,16 +79,7 @@ async fn measure(pods: usize, nodes: usize, deployments: usize) -> anyhow::Resul
     let list_seconds = read(&cluster, &list, "application/json").await?;
     let table_seconds = read(&cluster, &list, "application/json;as=Table;v=v1;g=meta.k8s.io").await?;
     let end_seconds = end_all(&cluster, hollow, &path, &list).await?;
-    Ok(Outcome {
-        pods,
-        seconds,
-        cpu_seconds,
-        idle_cores,
-        resident_mib,
-        list_seconds,
-        table_seconds,
-        end_seconds,
-    })
+    Ok(Outcome { pods, seconds, cpu_seconds, idle_cores, resident_mib, list_seconds, table_seconds, end_seconds })
 }
 
 fn deployment(number: usize, replicas: usize) -> Value {

@@ -76,7 +76,8 @@ impl Filter {
     /// asks for its own.
     pub fn indexed(&self, resource: &Resource) -> Option<(usize, &str)> {
         let at = resource.selectable("spec.nodeName").filter(|_| !self.is_late() && self.key.is_none())?;
-        let rule = self.fields.iter().find(|rule| rule.equal && matches!(rule.field, Field::Selectable(one) if one == at))?;
+        let rule =
+            self.fields.iter().find(|rule| rule.equal && matches!(rule.field, Field::Selectable(one) if one == at))?;
         // Watchers are chosen by the first such field; both must mean the same one.
         let first = self.scope().field.is_some_and(|(first, _)| first == at);
         first.then_some((at, &rule.value))

@@ -113,8 +113,7 @@ impl PodInfo {
             pod,
         };
         if info.has_affinity() {
-            let lists =
-                (&info.affinity, &info.anti_affinity, &info.preferred_affinity, &info.preferred_anti_affinity);
+            let lists = (&info.affinity, &info.anti_affinity, &info.preferred_affinity, &info.preferred_anti_affinity);
             info.wishes = Some(format!("{lists:?}").into());
         }
         info

@@ -288,7 +288,8 @@ mod tests {
         // A small object is looked at whenever it changes.
         assert_eq!(looks(1_000, Duration::from_micros(900)).await, 1_000);
         // With ten times the pods a look costs ten times as much, and there is a tenth of the looks.
-        let (large, larger) = (looks(1_000, Duration::from_millis(2)).await, looks(1_000, Duration::from_millis(20)).await);
+        let (large, larger) =
+            (looks(1_000, Duration::from_millis(2)).await, looks(1_000, Duration::from_millis(20)).await);
         assert!((50..=60).contains(&large), "{large}");
         assert!((5..=7).contains(&larger), "{larger}");
         // Whatever it costs, it does not wait for long, and the last change is not forgotten.

@@ -121,12 +121,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
 }
 
 /// Deletes what is at a key that the caller has locked, and answers the revision of the write, if there was one.
-async fn by_key(
-    call: &Call,
-    key: &str,
-    name: &str,
-    options: &Options,
-) -> Result<(Outcome, Option<Revision>), Status> {
+async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result<(Outcome, Option<Revision>), Status> {
     let (app, resource) = (&call.app, &call.resource);
     let mut current = resource.state()?.get(key).map(|item| (item.value.clone(), item.revision));
     for _ in 0..TRIES_MAX {

@@ -21,7 +21,8 @@ fn cluster() -> Snapshot {
     for number in 0..NODES {
         let labels = json!({"kubernetes.io/hostname": format!("n{number}"), "topology.kubernetes.io/zone": format!("z{}", number % 3)});
         let amounts = json!({"cpu": "4000", "memory": "32Ti", "pods": "100000"});
-        let node = json!({"metadata": {"name": format!("n{number}"), "labels": labels}, "status": {"allocatable": amounts}});
+        let node =
+            json!({"metadata": {"name": format!("n{number}"), "labels": labels}, "status": {"allocatable": amounts}});
         snapshot.set_node(Arc::new(serde_json::from_value(node).expect("a node")));
     }
     snapshot.freeze();
@@ -95,9 +96,7 @@ fn looks(pods: usize, spec: &Value) -> usize {
 #[test]
 fn a_decision_costs_the_same_however_many_pods_are_there() {
     let selector = json!({"matchLabels": {"app": "a"}});
-    let spread = |key: &str, when: &str| {
-        json!({"topologySpreadConstraints": [{"maxSkew": 100, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}]})
-    };
+    let spread = |key: &str, when: &str| json!({"topologySpreadConstraints": [{"maxSkew": 100, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector}]});
     let term = json!({"labelSelector": selector, "topologyKey": "topology.kubernetes.io/zone"});
     let other = json!({"labelSelector": {"matchLabels": {"app": "b"}}, "topologyKey": "kubernetes.io/hostname"});
     let shapes = [

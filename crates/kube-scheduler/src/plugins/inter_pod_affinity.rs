@@ -79,7 +79,11 @@ impl Plugin for InterPodAffinity {
         }
         if !pod.affinity.is_empty() || !pod.anti_affinity.is_empty() {
             for (namespace, labels, group) in view.snapshot.alike.all() {
-                near.count_wishes(namespace, Some(labels), group.nodes().map(|(node, count)| (node, count.pods.into())));
+                near.count_wishes(
+                    namespace,
+                    Some(labels),
+                    group.nodes().map(|(node, count)| (node, count.pods.into())),
+                );
             }
         }
         match pod.affinity.is_empty() && pod.anti_affinity.is_empty() && near.refused_by_others.is_empty() {

@@ -71,8 +71,9 @@ mod tests {
     fn a_change_wakes_only_who_waits_for_it() {
         let waiting = Waiting::default();
         let mut revisions: Vec<Receiver<()>> = (1..=100).map(|revision| waiting.for_revision(revision)).collect();
-        let woken =
-            |all: &mut Vec<Receiver<()>>| all.iter_mut().filter_map(|one| one.try_recv().ok()).collect::<Vec<()>>().len();
+        let woken = |all: &mut Vec<Receiver<()>>| {
+            all.iter_mut().filter_map(|one| one.try_recv().ok()).collect::<Vec<()>>().len()
+        };
         waiting.reached(3);
         assert_eq!(woken(&mut revisions), 3);
         waiting.reached(4);
