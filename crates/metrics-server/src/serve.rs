@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn numbers_as_go_writes_them() {
         for (millis, expected) in [(2_000, "2s"), (15_120, "15.12s"), (60_000, "1m0s"), (75_005, "1m15.005s")] {
-            assert_eq!(duration(millis), expected);
+            assert_eq!(written(SignedDuration::from_millis(millis)), expected);
         }
         let usage = Usage { at: 0, window_millis: 1, cpu_nanos: 1_234_567, memory_bytes: 3 * 1024 * 1024 + 4096 };
         assert_eq!(used(&usage), json!({"cpu": "1234567n", "memory": "3076Ki"}));

@@ -166,14 +166,14 @@ mod tests {
     use super::*;
     use crate::authn::User;
     use crate::authz::Decision;
-    use crate::target::Target;
+    use crate::target::{Target, Verb};
 
     /// Every family, with its help and type. The text is compared as a whole, since dashboards and alerts read it.
     #[test]
     fn the_whole_text_is_known() {
         let metrics = Metrics::default();
         let target = Target {
-            verb: "list",
+            verb: Verb::List,
             group: "apps".into(),
             version: "v1".into(),
             resource: "deployments".into(),
@@ -182,7 +182,7 @@ mod tests {
         };
         metrics.observe(&target, false, 200, Duration::from_millis(250));
         metrics.observe(&target, true, 504, Duration::from_secs(64));
-        metrics.observe(&Target { verb: "watch", name: "a".into(), ..target }, false, 200, Duration::from_secs(1));
+        metrics.observe(&Target { verb: Verb::Watch, name: "a".into(), ..target }, false, 200, Duration::from_secs(1));
         let _running = [metrics.running(true), metrics.running(true), metrics.running(false), metrics.watching("pods")];
         let user = User { name: "system:kube-scheduler".into(), ..User::default() };
         metrics.identity.authenticated(Some(&user), Duration::from_millis(500));

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn a_wrong_label_is_named() {
-        let (_, errors) = Policy::read(&json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "x"}}}));
+        let namespace = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "x"}}});
+        let (_, errors) = Policy::read(&namespace, &Policy::default());
         assert_eq!(
             errors.summary(),
             "metadata.labels[pod-security.kubernetes.io/enforce]: Invalid value: \"x\": must be one of privileged, baseline, restricted"
