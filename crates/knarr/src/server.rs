@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use component_base::tasks;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -234,6 +233,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let mut server = Server::start(flags).await?;
     for part in parts::PARTS {
         if part.runs(&server)? {
+            tracing::debug!(part = part.name, needs = ?part.needs, "starting a part of the server");
             (part.start)(&mut server).await?;
         }
     }
