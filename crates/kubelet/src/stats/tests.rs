@@ -196,6 +196,9 @@ fn the_whole_texts_are_known() {
     let machine = Machine { cpus: 2, memory_bytes: 3, boot_id: "b".into(), ..Machine::default() };
     let counters = metrics::Counters::default();
     counters.evictions.lock().insert("memory.available".into(), 2);
+    let ended =
+        crate::pod::terminations::Termination { container_type: "container", exit_code: 1, reason: "Error".into() };
+    counters.terminations.lock().insert(ended, 3);
     let amount = crate::volumes::Amount { total: 10, used: 4, available: 6 };
     let claims = [
         ("a".to_owned(), "data".to_owned(), crate::volumes::Amounts { bytes: Some(amount), inodes: None }),
