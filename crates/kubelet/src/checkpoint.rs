@@ -1,6 +1,6 @@
 //! Small files that must survive whoever writes them: as they were, or as they are to be, whatever happens in between.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 /// Nobody has so many pods with devices.
@@ -16,10 +16,5 @@ pub(crate) fn read(folder: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
 }
 
 pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let unfinished = folder.join(format!(".{name}.new"));
-    let mut file = linux::file::create(&unfinished, 0o600)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&unfinished, folder.join(name))?;
-    std::fs::File::open(folder)?.sync_all()
+    component_base::files::write_durably(&folder.join(name), bytes, 0o600)
 }

@@ -280,8 +280,7 @@ mod tests {
             }
         };
         work("test", &queue, 5, &shutdown, act).await;
-        let looks = *count.lock();
-        looks
+        *count.lock()
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,8 +9,11 @@ use super::Item;
 /// Made when it is first asked for, and of one field only: keeping it costs memory for every object.
 #[derive(Default)]
 pub(super) struct ByField {
-    kept: Option<(usize, HashMap<Box<str>, BTreeSet<Arc<str>>>)>,
+    /// The field's place in descriptions, and the keys of those that have each value.
+    kept: Option<(usize, KeysByValue)>,
 }
+
+type KeysByValue = HashMap<Box<str>, BTreeSet<Arc<str>>>;
 
 impl ByField {
     /// The keys of those whose field, by its place in their descriptions, has that value; none where another field is kept.
