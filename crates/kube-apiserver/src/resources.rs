@@ -118,20 +118,20 @@ impl Resource {
     pub fn decode(&self, item: &Item) -> Result<Value, Status> {
         let stored = decode_stored(&item.value, item.revision.0)
             .map_err(|why| Status::internal(format!("cannot decode {}: {why}", item.key)))?;
-        Ok(self.from_storage(stored))
+        Ok(self.to_requested(stored))
     }
 
     /// A stored object as this version shows it; copied only where the versions differ.
     pub fn shown<'a>(&self, stored: &'a Value) -> Cow<'a, Value> {
         match self.kind.convert.is_some() || self.custom.is_some() {
-            true => Cow::Owned(self.from_storage(stored.clone())),
+            true => Cow::Owned(self.to_requested(stored.clone())),
             false => Cow::Borrowed(stored),
         }
     }
 
-    pub fn from_storage(&self, object: Value) -> Value {
+    pub fn to_requested(&self, object: Value) -> Value {
         match (&self.custom, &self.kind.convert) {
-            (Some(custom), _) => custom.from_storage(object),
+            (Some(custom), _) => custom.to_requested(object),
             (None, Some(convert)) => (convert.from_storage)(object),
             (None, None) => object,
         }
@@ -159,7 +159,7 @@ impl Resource {
     /// Objects of any version in the one that was asked for, where it may take asking somebody else.
     pub async fn show_all(&self, app: &App, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
         let Some((custom, converter)) = self.converter() else {
-            return Ok(objects.into_iter().map(|object| self.from_storage(object)).collect());
+            return Ok(objects.into_iter().map(|object| self.to_requested(object)).collect());
         };
         objects = objects.into_iter().map(|object| custom.read(object)).collect();
         objects = converter.convert(app, objects, custom.versions().0).await?;
@@ -169,7 +169,7 @@ impl Resource {
     pub async fn show(&self, app: &App, object: Value) -> Result<Value, Status> {
         match self.converts() {
             true => Ok(self.show_all(app, vec![object]).await?.pop().unwrap_or_default()),
-            false => Ok(self.from_storage(object)),
+            false => Ok(self.to_requested(object)),
         }
     }
 
@@ -207,7 +207,7 @@ impl Resource {
     /// A stored object as it would be stored today. Custom objects may be older than their definition's schema.
     pub fn as_of_today(&self, object: Value) -> Value {
         match &self.custom {
-            Some(custom) => custom.to_storage(custom.from_storage(object)),
+            Some(custom) => custom.to_storage(custom.to_requested(object)),
             None => object,
         }
     }

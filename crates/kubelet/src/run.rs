@@ -64,14 +64,8 @@ pub async fn run(
     stats.follow_volumes(volumes.clone());
     let device_plugins = Arc::new(DevicePlugins::new(&kubelet.config.root_dir, health.clone()));
     let claims = Arc::new(Claims::new(client.clone(), &kubelet.config.root_dir, &kubelet.config.node_name));
-    let shared = Shared::new(
-        kubelet.clone(),
-        pods.clone(),
-        volumes.clone(),
-        counters.clone(),
-        device_plugins.clone(),
-        claims.clone(),
-    );
+    let devices = (device_plugins.clone(), claims.clone());
+    let shared = Shared::new(kubelet.clone(), pods.clone(), volumes.clone(), counters.clone(), devices);
     let shared = Arc::new(shared.await?);
     let seen = Arc::new(NodeWatch::default());
     kubelet.objects.follow_node(seen.seen());

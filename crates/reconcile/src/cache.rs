@@ -1,5 +1,8 @@
 //! Read-only copies of kinds, kept up to date by one watch each and shared by every component of the process.
 
+mod index;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use std::any::{Any, TypeId};
@@ -19,6 +22,9 @@ use serde::de::DeserializeOwned;
 use crate::Shutdown;
 use crate::key::Key;
 use crate::watch::{self, Change, Taker, Watched};
+
+pub use index::Index;
+use index::{Groups, regroup};
 
 /// A built-in kind, by its type.
 pub trait Kind:
@@ -123,24 +129,6 @@ struct State<K> {
     /// Objects by what indexes find them by, each made when it is first asked.
     indexes: Vec<(Index<K>, Groups<K>)>,
 }
-
-type Groups<K> = BTreeMap<String, BTreeMap<Key, Arc<K>>>;
-
-/// A way to find objects without looking at all of them.
-pub struct Index<K> {
-    /// No two indexes of a kind have the same name.
-    pub name: &'static str,
-    /// What an object is found by.
-    pub of: fn(&K) -> Vec<String>,
-}
-
-impl<K> Clone for Index<K> {
-    fn clone(&self) -> Index<K> {
-        *self
-    }
-}
-
-impl<K> Copy for Index<K> {}
 
 impl<K> Default for Cache<K> {
     fn default() -> Cache<K> {
@@ -360,26 +348,6 @@ impl<K: Kind> State<K> {
     }
 }
 
-/// Moves one object from the groups it was in to those that it is in now.
-fn regroup<K>(groups: &mut Groups<K>, key: &Key, before: &[String], now: &[String], object: &Arc<K>) {
-    for name in before.iter().filter(|name| !now.contains(name)) {
-        if let Some(group) = groups.get_mut(name) {
-            group.remove(key);
-            if group.is_empty() {
-                groups.remove(name);
-            }
-        }
-    }
-    for name in now {
-        if !groups.contains_key(name) {
-            groups.insert(name.clone(), BTreeMap::new());
-        }
-        if let Some(group) = groups.get_mut(name) {
-            group.insert(key.clone(), object.clone());
-        }
-    }
-}
-
 /// The uids an object is found by: those of its owners, and nobody's when no controller is among them.
 fn owners(metadata: &ObjectMeta) -> Vec<String> {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
@@ -452,119 +420,4 @@ fn slim<K: Kind>(object: &mut K) -> u64 {
     object.metadata_mut().managed_fields = None;
     // Revisions are ordered numbers, on every server of this API level.
     object.metadata().resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-
-    use super::*;
-
-    fn object(namespace: &str, name: &str, version: &str, owner: &str) -> Arc<ConfigMap> {
-        let owner = OwnerReference { uid: owner.into(), ..OwnerReference::default() };
-        let metadata = ObjectMeta {
-            namespace: Some(namespace.into()),
-            name: Some(name.into()),
-            resource_version: Some(version.into()),
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        };
-        Arc::new(ConfigMap { metadata, ..ConfigMap::default() })
-    }
-
-    fn names(objects: &[Arc<ConfigMap>]) -> Vec<String> {
-        objects.iter().map(|object| Key::of(&object.metadata).to_string()).collect()
-    }
-
-    #[test]
-    fn objects_are_found_by_key_namespace_and_owner() {
-        let cache = Cache::<ConfigMap>::default();
-        for (namespace, name, owner) in [("a", "x", "1"), ("a", "y", "2"), ("ab", "x", "1"), ("b", "z", "2")] {
-            cache.put(object(namespace, name, "1", owner));
-        }
-        assert_eq!(names(&cache.in_namespace("a")), ["a/x", "a/y"]);
-        assert_eq!(names(&cache.owned_by("1")), ["a/x", "ab/x"]);
-        assert_eq!(names(&cache.uncontrolled("a")), ["a/x", "a/y"]);
-        cache.put(object("a", "x", "2", "2"));
-        cache.remove(&Key::new("b", "z"));
-        assert_eq!(names(&cache.owned_by("1")), ["ab/x"]);
-        assert_eq!(names(&cache.owned_by("2")), ["a/x", "a/y"]);
-        assert!(cache.get(&Key::new("b", "z")).is_none());
-    }
-
-    #[test]
-    fn an_index_follows_its_objects() {
-        const BY_OWNER: Index<ConfigMap> = Index {
-            name: "owner",
-            of: |map| map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
-        };
-        let cache = Cache::<ConfigMap>::default();
-        cache.put(object("a", "x", "1", "1"));
-        assert_eq!(names(&cache.found_by(BY_OWNER, "1")), ["a/x"]);
-        cache.put(object("a", "y", "2", "1"));
-        cache.put(object("a", "x", "3", "2"));
-        assert_eq!(names(&cache.found_by(BY_OWNER, "1")), ["a/y"]);
-        assert_eq!(cache.found_by(BY_OWNER, "2")[0].metadata.resource_version.as_deref(), Some("3"));
-        cache.remove(&Key::new("a", "y"));
-        assert!(cache.found_by(BY_OWNER, "1").is_empty());
-        assert_eq!(cache.state.read().indexes.len(), 1);
-    }
-
-    #[test]
-    fn of_objects_that_are_alike_one_is_asked() {
-        const BY_OWNER: Index<ConfigMap> = Index {
-            name: "owner",
-            of: |map| map.metadata.owner_references.iter().flatten().map(|owner| owner.uid.clone()).collect(),
-        };
-        for count in [10, 100] {
-            let cache = Cache::<ConfigMap>::default();
-            for number in 0..count {
-                cache.put(object("a", &format!("{number:03}"), "1", ["a/x", "a/y", "b/x"][number % 3]));
-            }
-            let asked = Mutex::new(0);
-            let found = cache.found_like(BY_OWNER, "a/", |_| {
-                *asked.lock() += 1;
-                true
-            });
-            assert!(found.is_sorted_by_key(|one| one.metadata.name.clone()));
-            assert_eq!((found.len(), *asked.lock()), (count - count / 3, 2));
-        }
-    }
-
-    #[test]
-    fn who_has_heard_enough_is_told_no_more() {
-        let cache = Cache::<ConfigMap>::default();
-        let told = Arc::new(Mutex::new(0));
-        let count = told.clone();
-        cache.listen_while(move |_, _| {
-            *count.lock() += 1;
-            *count.lock() < 2
-        });
-        for version in ["1", "2", "3"] {
-            cache.put(object("a", "x", version, "1"));
-        }
-        assert_eq!(*told.lock(), 2);
-        assert!(cache.listeners.lock().is_empty());
-    }
-
-    #[test]
-    fn a_new_list_tells_only_what_changed() {
-        let cache = Cache::<ConfigMap>::default();
-        for name in ["gone", "same", "changed"] {
-            cache.put(object("a", name, "1", "1"));
-        }
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let record = told.clone();
-        cache.listen(move |old, new| {
-            let name = |object: Option<&Arc<ConfigMap>>| object.and_then(|object| object.metadata.name.clone());
-            record.lock().push((name(old), name(new)));
-        });
-        told.lock().clear();
-        let listed = [object("a", "same", "1", "1"), object("a", "changed", "2", "1"), object("a", "new", "3", "1")];
-        cache.replace(listed.into_iter().map(|object| (Key::of(&object.metadata), object)).collect());
-        let some = |name: &str| Some(name.to_string());
-        let expected = [(some("gone"), None), (some("changed"), some("changed")), (None, some("new"))];
-        assert_eq!(*told.lock(), expected);
-    }
 }

@@ -48,8 +48,8 @@ fn unsupported(node: &Value) -> Option<String> {
 
 fn too_large(pod: &Value, node: &Value) -> Option<String> {
     let (asked, there) = (of_pod(pod, Side::Requests), amounts(&node["status"]["allocatable"]));
-    let shown: [(&str, fn(&Quantity) -> i64); 2] = [("cpu", Quantity::milli_value), ("memory", Quantity::value)];
-    let beyond = shown.into_iter().filter_map(|(name, number)| {
+    let beyond = ["cpu", "memory"].into_iter().filter_map(|name| {
+        let number = |amount: &Quantity| if name == "cpu" { amount.milli_value() } else { amount.value() };
         let (asked, there) = (asked.get(name)?, there.get(name));
         let is_beyond = there.map_or(asked.sign() > 0, |there| asked > there);
         is_beyond.then(|| format!("{name}, requested: {}, allocatable: {}", number(asked), there.map_or(0, number)))

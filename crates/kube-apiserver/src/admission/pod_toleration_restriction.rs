@@ -188,7 +188,7 @@ mod tests {
     fn merged_tolerations_have_no_doubles() {
         let all = json!({"operator": "Exists"});
         let one = json!({"key": "a", "operator": "Exists"});
-        assert_eq!(merged(vec![one.clone()], vec![all.clone()]), [all.clone()]);
+        assert_eq!(merged(vec![one.clone()], vec![all.clone()]), [all]);
         assert_eq!(merged(vec![one.clone()], vec![one.clone()]), [one]);
     }
 

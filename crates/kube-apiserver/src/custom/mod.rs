@@ -89,7 +89,7 @@ impl CustomRules {
     }
 
     /// A stored object in this version, as today's schemas would have it.
-    pub fn from_storage(&self, object: Value) -> Value {
+    pub fn to_requested(&self, object: Value) -> Value {
         let is_own = object["apiVersion"] == *self.api_version;
         let object = self.read(object);
         if is_own { object } else { self.converted(object) }

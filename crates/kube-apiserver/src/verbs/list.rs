@@ -283,7 +283,7 @@ async fn encoded(call: &Call, resource: &Resource, meta: Value, items: &[Arc<Ite
     let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok());
     let mut objects: Box<dyn Iterator<Item = Value> + Send> = match resource.converts() {
         true => Box::new(resource.show_all(&call.app, decoded.collect()).await?.into_iter()),
-        false => Box::new(decoded.map(|object| resource.from_storage(object))),
+        false => Box::new(decoded.map(|object| resource.to_requested(object))),
     };
     let version = call.answer.meta_version;
     let (include, now) = (Include::from(&call.query), call.app.clock.now());

@@ -346,7 +346,7 @@ impl Stream {
                 object["metadata"]["resourceVersion"] = revision.to_string().into();
                 object
             }
-            None => resource.from_storage(decode_stored(&item.value, revision.0).ok()?),
+            None => resource.to_requested(decode_stored(&item.value, revision.0).ok()?),
         };
         let version = self.call.answer.meta_version;
         Some(match self.call.answer.form {

@@ -69,8 +69,7 @@ impl Shared {
         pods: Arc<Pods>,
         volumes: Arc<Volumes>,
         counters: Arc<Counters>,
-        device_plugins: Arc<DevicePlugins>,
-        claims: Arc<Claims>,
+        (device_plugins, claims): (Arc<DevicePlugins>, Arc<Claims>),
     ) -> Result<Shared, crate::Error> {
         let version = kubelet.runtime.version().await;
         let version =
