@@ -57,7 +57,7 @@ fn running_pods_take_new_containers_sizes_and_images() {
     assert_ne!(id(&pod, "other"), other);
     assert_eq!(file(&pod, "memory", "other", "memory.limit_in_bytes"), (80 << 20).to_string());
     assert_eq!((id(&pod, "main"), restarts(&pod, "main")), (main.clone(), 0));
-    // What the node could never give is refused before it comes there; what it has only no room for now waits (`resize.rs`).
+    // What the node could never give is refused before it comes there; what it has only no room for now waits (`kubelet::pod::admission`).
     let path = format!("{}/resize", pod_path("changes"));
     let beyond = json!({"requests": {"cpu": "900"}, "limits": {"cpu": "900"}});
     let reply = node.send("PATCH", &path, json!({"spec": {"containers": [{"name": "main", "resources": beyond}]}}));

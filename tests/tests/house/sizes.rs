@@ -6,32 +6,29 @@ const FUNCTION_LINES_MAX: usize = 80;
 const FILE_LINES_MAX: usize = 450;
 
 /// What is longer for now, and why. Nothing is added here.
-const LONG_FUNCTIONS: &[(&str, &str, &str)] = &[
-    ("crates/kube-proxy/src/metrics.rs", "text", "becomes a list of families of the shared writer"),
-    ("crates/dns/src/metrics.rs", "text", "becomes a list of families of the shared writer"),
-    ("crates/kube-scheduler/src/metrics.rs", "text", "becomes a list of families of the shared writer"),
-    ("crates/kubelet/src/stats/metrics.rs", "resource", "becomes a list of families of the shared writer"),
-    ("crates/machinery/src/cel/eval.rs", "run_macro", "type checking is being rebuilt"),
-    ("crates/machinery/src/cel/declared.rs", "walk", "type checking is being rebuilt"),
-];
+const LONG_FUNCTIONS: &[(&str, &str, &str)] =
+    &[("crates/machinery/src/cel/eval.rs", "run_macro", "one arm for each macro of CEL; it wants a file of its own")];
 const LONG_FILES: &[(&str, &str)] = &[
-    ("crates/machinery/src/cel/eval.rs", "type checking is being rebuilt"),
+    ("crates/machinery/src/cel/eval.rs", "the macros want a file of their own"),
     ("crates/store/src/conformance.rs", "the one suite of tests that both stores pass"),
 ];
 
 #[test]
 fn no_function_is_long() {
-    let mut long = Vec::new();
+    let (mut long, mut excused) = (Vec::new(), 0);
     for path in program() {
         let text = read(&path);
         for (name, lines) in functions(&without_tests(&text)) {
             let known = LONG_FUNCTIONS.iter().any(|(file, function, _)| *file == path && *function == name);
-            if lines > FUNCTION_LINES_MAX && !known {
-                long.push(format!("{path}: {name} has {lines} lines"));
+            match lines > FUNCTION_LINES_MAX {
+                true if known => excused += 1,
+                true => long.push(format!("{path}: {name} has {lines} lines")),
+                false => {}
             }
         }
     }
     assert!(long.is_empty(), "more than {FUNCTION_LINES_MAX} lines; give the pieces names:\n{}", long.join("\n"));
+    assert_eq!(excused, LONG_FUNCTIONS.len(), "an exception that nobody needs any more goes");
 }
 
 #[test]
