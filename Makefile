@@ -16,8 +16,10 @@ PROGRAM := target/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/knarr
 TESTS ?=
 # Only root can make containers; anybody else gets the control plane alone, on this machine only.
 NODE_FLAGS := $(if $(filter 0,$(shell id -u)),,--disable-agent --bind-address 127.0.0.1)
+# Tests wait more than they compute, so one more than there are processors run at once.
+TEST_THREADS ?= $(shell expr $$(nproc) + 1)
 # nextest runs the tests of all programs side by side; cargo's own runner does where it is missing.
-TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test --no-fail-fast")
+TEST_RUNNER := $(shell command -v cargo-nextest >/dev/null 2>&1 && echo "nextest run --no-fail-fast --test-threads $(TEST_THREADS)" || echo "test --no-fail-fast")
 
 .PHONY: help run before-run build release test fresh ci lint fmt fmt-check clippy licences advisories attack fuzz bench failover machine soak tools clean
 
