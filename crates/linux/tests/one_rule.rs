@@ -29,7 +29,6 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("kubelet/src/stats/mod.rs", "read_to_string(path)", "files below /proc"),
     ("kubelet/src/eviction/mod.rs", "read_to_string(path)", "files of cgroups"),
     ("kubelet/src/eviction/stall.rs", "open(FILE)", "/proc/pressure/memory"),
-    ("kubelet/src/volumes/csi/record.rs", "File::open(folder)", "the kubelet's own folder of a volume, to sync it"),
     (
         "container-runtime/src/exec.rs",
         "File::open(netns)",
@@ -37,7 +36,6 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ),
     ("container-runtime/src/apparmor.rs", "fs::write(REMOVE", "a file of the security module"),
     ("container-runtime/src/spec/host.rs", "fs::read_to_string(path)", "files below /proc and /sys"),
-    ("container-runtime/src/image/index.rs", "File::open(root)", "the store's own folder, to sync it"),
     ("container-runtime/src/image/store.rs", "File::open(&self.root)", "the store's own folder, to sync it"),
     (
         "container-runtime/src/image/work.rs",
@@ -58,7 +56,6 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("cni/src/builtin/links.rs", "File::open(namespace)", "a namespace in the runtime's own folder"),
     ("cni/src/builtin/sysctl.rs", "path", "files below /proc/sys"),
     ("cni/src/builtin/sysctl.rs", "&listens", "files below /proc/sys"),
-    ("cni/src/lib.rs", "File::open(folder)", "the network's own folder, to sync it"),
 ];
 
 #[test]
