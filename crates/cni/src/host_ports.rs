@@ -18,7 +18,7 @@ pub fn is_taken(port: &Port, listeners: &BTreeSet<Listener>) -> bool {
 }
 
 /// The loopback addresses at which somebody listens on a port that is mapped at every address.
-pub fn kept_addresses(port: &Port, listeners: &BTreeSet<Listener>) -> Vec<IpAddr> {
+pub(crate) fn kept_addresses(port: &Port, listeners: &BTreeSet<Listener>) -> Vec<IpAddr> {
     if port.host_address.is_some() {
         return Vec::new();
     }

@@ -80,7 +80,7 @@ pub async fn rules(
 }
 
 /// The table that something was deleted from, by whomever.
-pub fn deleted_from(event: &NftablesEvent) -> Option<&str> {
+pub(crate) fn deleted_from(event: &NftablesEvent) -> Option<&str> {
     match event {
         NftablesEvent::DelTable(table) => Some(&table.name),
         NftablesEvent::DelChain(chain) => Some(&chain.table),

@@ -40,7 +40,7 @@ impl Resources {
         self.other.iter().find(|(other, _)| other == name).map_or(0, |(_, amount)| *amount)
     }
 
-    pub fn set_other(&mut self, name: &str, amount: i64) {
+    pub(crate) fn set_other(&mut self, name: &str, amount: i64) {
         match self.other.binary_search_by(|(other, _)| other.as_str().cmp(name)) {
             Ok(place) => self.other[place].1 = amount,
             Err(place) => self.other.insert(place, (name.to_owned(), amount)),
@@ -68,7 +68,7 @@ impl Resources {
     }
 
     /// Each the larger of both.
-    pub fn raise_to(&mut self, than: &Resources) {
+    pub(crate) fn raise_to(&mut self, than: &Resources) {
         self.milli_cpu = self.milli_cpu.max(than.milli_cpu);
         self.memory = self.memory.max(than.memory);
         self.ephemeral_storage = self.ephemeral_storage.max(than.ephemeral_storage);

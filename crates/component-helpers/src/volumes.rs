@@ -50,7 +50,7 @@ pub fn class_of_volume(volume: &PersistentVolume) -> &str {
     annotation(&volume.metadata, CLASS_BEFORE).or(own).unwrap_or_default()
 }
 
-pub fn is_default_class(class: &StorageClass) -> bool {
+pub(crate) fn is_default_class(class: &StorageClass) -> bool {
     let says = |name: &str| annotation(&class.metadata, name) == Some("true");
     says(DEFAULT_CLASS) || says(DEFAULT_CLASS_BEFORE)
 }

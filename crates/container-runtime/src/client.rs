@@ -143,7 +143,7 @@ impl Client {
     }
 
     /// The exit code of a command that is going to be started under this number.
-    pub fn expect_exec(&self, exec: u64) -> oneshot::Receiver<i32> {
+    pub(crate) fn expect_exec(&self, exec: u64) -> oneshot::Receiver<i32> {
         let (sender, receiver) = oneshot::channel();
         self.execs.lock().insert(exec, sender);
         receiver

@@ -280,7 +280,7 @@ fn stop_signal(config: &v1::ContainerConfig, image: &Image) -> i32 {
 }
 
 /// A signal as the interface calls it.
-pub fn named_signal(number: i32) -> v1::Signal {
+pub(crate) fn named_signal(number: i32) -> v1::Signal {
     let all =
         (v1::Signal::Sigabrt as i32..=v1::Signal::Sigrtmax as i32).filter_map(|value| v1::Signal::try_from(value).ok());
     let is_it = |signal: &v1::Signal| {

@@ -98,7 +98,7 @@ impl Log {
     }
 
     /// Whether it was rotated since this was asked last.
-    pub fn take_rotated(&mut self) -> bool {
+    pub(crate) fn take_rotated(&mut self) -> bool {
         std::mem::take(&mut self.rotated)
     }
 

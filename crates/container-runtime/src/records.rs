@@ -65,11 +65,11 @@ impl Folder {
         self.0.join("hostname")
     }
 
-    pub fn write_sandbox(&self, record: &SandboxRecord) -> io::Result<()> {
+    pub(crate) fn write_sandbox(&self, record: &SandboxRecord) -> io::Result<()> {
         write_json(&self.0.join(SANDBOX), record)
     }
 
-    pub fn write_container(&self, record: &ContainerRecord) -> io::Result<()> {
+    pub(crate) fn write_container(&self, record: &ContainerRecord) -> io::Result<()> {
         write_json(&self.container(&record.id), record)
     }
 

@@ -38,7 +38,7 @@ pub fn mount(snapshot: &Snapshot, target: &Path, users: Option<Users>) -> io::Re
 }
 
 /// Shows an image, or a part of it, at the folder `target`. Links in the image never lead out of it.
-pub fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str) -> io::Result<()> {
+pub(crate) fn mount_image(snapshot: &Snapshot, target: &Path, sub_path: &str) -> io::Result<()> {
     if sub_path.is_empty() {
         return mount_read_only(snapshot, target);
     }

@@ -127,11 +127,11 @@ impl Drop for ContainerRuntime {
 }
 
 impl Inner {
-    pub fn sandbox_folder(&self, id: &str) -> Folder {
+    pub(crate) fn sandbox_folder(&self, id: &str) -> Folder {
         Folder(self.config.root_dir.join("sandboxes").join(id))
     }
 
-    pub fn find_sandbox(&self, id: &str) -> Option<Arc<Sandbox>> {
+    pub(crate) fn find_sandbox(&self, id: &str) -> Option<Arc<Sandbox>> {
         self.table.lock().sandboxes.get(id).cloned()
     }
 
@@ -141,7 +141,7 @@ impl Inner {
         })
     }
 
-    pub fn find_container(&self, id: &str) -> Option<Arc<Container>> {
+    pub(crate) fn find_container(&self, id: &str) -> Option<Arc<Container>> {
         self.table.lock().containers.get(id).cloned()
     }
 

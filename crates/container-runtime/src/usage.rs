@@ -74,7 +74,7 @@ pub fn sandbox(
 }
 
 /// The interfaces in the network namespace of a process.
-pub fn read_net_dev(pid: u32) -> io::Result<String> {
+pub(crate) fn read_net_dev(pid: u32) -> io::Result<String> {
     fs::read_to_string(format!("/proc/{pid}/net/dev"))
 }
 

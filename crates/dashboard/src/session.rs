@@ -104,7 +104,7 @@ impl Sessions {
         URL_SAFE_NO_PAD.encode(ring::hmac::sign(&self.csrf, session.id.as_bytes()))
     }
 
-    pub fn is_csrf(&self, session: &Session, shown: &[u8]) -> bool {
+    pub(crate) fn is_csrf(&self, session: &Session, shown: &[u8]) -> bool {
         let shown = URL_SAFE_NO_PAD.decode(shown).unwrap_or_default();
         ring::hmac::verify(&self.csrf, session.id.as_bytes(), &shown).is_ok()
     }
@@ -133,7 +133,7 @@ impl Sessions {
     }
 
     /// 256 random bits as text.
-    pub fn random_text(&self) -> Result<String, Status> {
+    pub(crate) fn random_text(&self) -> Result<String, Status> {
         let mut bytes = [0; 32];
         self.random.fill(&mut bytes).map_err(|_| Status::internal("no random numbers"))?;
         Ok(URL_SAFE_NO_PAD.encode(bytes))

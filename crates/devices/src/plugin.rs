@@ -12,8 +12,8 @@ use crate::{Error, Result, v1beta1};
 /// As upstream's kubelet waits for a connection and the options.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upstream waits for ever, and with it every pod of the node.
-pub const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(60);
-pub const PRE_START_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const PRE_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 pub struct Plugin {

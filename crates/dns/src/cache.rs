@@ -34,11 +34,11 @@ pub struct Kept {
 
 impl Kept {
     /// How many seconds it may live on; the one that has begun counts.
-    pub fn seconds_left(&self, now: Instant) -> u32 {
+    pub(crate) fn seconds_left(&self, now: Instant) -> u32 {
         self.until.saturating_duration_since(now).as_secs_f64().ceil() as u32
     }
 
-    pub fn is_denial(&self) -> bool {
+    pub(crate) fn is_denial(&self) -> bool {
         self.relayed.answers == 0
     }
 }

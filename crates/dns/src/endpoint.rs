@@ -199,7 +199,7 @@ pub async fn withdraw(node_name: &str, client: Client, shutdown: Shutdown) {
 
 /// Where the node's pods find us, by what the Node says: the first address of each of its ranges, which the bridge has, or the
 /// addresses of the node itself.
-pub fn addresses_of(node: &Node, bridge: bool) -> Vec<IpAddr> {
+pub(crate) fn addresses_of(node: &Node, bridge: bool) -> Vec<IpAddr> {
     if !bridge {
         let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
         let internal = addresses.filter(|address| address.type_ == "InternalIP");

@@ -104,7 +104,7 @@ impl Forwarder {
         found
     }
 
-    pub fn cached_counts(&self) -> (usize, usize) {
+    pub(crate) fn cached_counts(&self) -> (usize, usize) {
         self.cache.counts()
     }
 
@@ -115,7 +115,7 @@ impl Forwarder {
     }
 
     /// Where we answer ourselves.
-    pub fn set_own(&self, addresses: Vec<IpAddr>) {
+    pub(crate) fn set_own(&self, addresses: Vec<IpAddr>) {
         *self.own.lock() = addresses;
     }
 

@@ -142,11 +142,11 @@ impl Metrics {
         });
     }
 
-    pub fn forward_failed(&self, resolver: SocketAddr) {
+    pub(crate) fn forward_failed(&self, resolver: SocketAddr) {
         self.resolver(resolver, |found| found.failures += 1);
     }
 
-    pub fn forward_rejected(&self) {
+    pub(crate) fn forward_rejected(&self) {
         add(&self.rejected, 1);
     }
 

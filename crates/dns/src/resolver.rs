@@ -63,7 +63,7 @@ impl Resolver {
         zone.serial = seconds as u32;
     }
 
-    pub fn set_synced(&self) {
+    pub(crate) fn set_synced(&self) {
         self.synced.store(true, Ordering::Relaxed);
     }
 
@@ -71,18 +71,18 @@ impl Resolver {
         self.synced.load(Ordering::Relaxed)
     }
 
-    pub fn set_custom(&self, custom: Custom) {
+    pub(crate) fn set_custom(&self, custom: Custom) {
         self.custom.store(Arc::new(custom));
         self.forwarder.forget();
     }
 
-    pub fn set_upstreams(&self, upstreams: Vec<SocketAddr>) {
+    pub(crate) fn set_upstreams(&self, upstreams: Vec<SocketAddr>) {
         self.upstreams.store(Arc::new(upstreams));
         self.forwarder.forget();
     }
 
     /// Where we answer ourselves: asking there would go round in circles.
-    pub fn set_own(&self, addresses: impl Iterator<Item = IpAddr>) {
+    pub(crate) fn set_own(&self, addresses: impl Iterator<Item = IpAddr>) {
         self.forwarder.set_own(self.service_addresses.iter().copied().chain(addresses).collect());
     }
 
@@ -90,7 +90,7 @@ impl Resolver {
         &self.metrics
     }
 
-    pub fn metrics_text(&self) -> String {
+    pub(crate) fn metrics_text(&self) -> String {
         self.metrics.text(self.forwarder.cached_counts())
     }
 

@@ -54,7 +54,7 @@ impl Server {
 
     /// The same on a thread of its own: in one process with an API server, names must be answered also while all workers are
     /// busy with something else.
-    pub async fn run_on_own_thread(
+    pub(crate) async fn run_on_own_thread(
         self: Arc<Server>,
         wanted: watch::Receiver<Vec<SocketAddr>>,
         bound: watch::Sender<Vec<SocketAddr>>,

@@ -31,11 +31,11 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    pub fn is_tls(self) -> bool {
+    pub(crate) fn is_tls(self) -> bool {
         matches!(self, Protocol::Https | Protocol::H2)
     }
 
-    pub fn is_http2(self) -> bool {
+    pub(crate) fn is_http2(self) -> bool {
         matches!(self, Protocol::H2c | Protocol::H2)
     }
 }

@@ -27,7 +27,7 @@ use crate::routes::Problem;
 use crate::{Bound, CLASS, CONTROLLER, Config};
 
 /// On a node whose ingress listens.
-pub const NODE_ANNOTATION: &str = "knarr.dev/ingress";
+pub(crate) const NODE_ANNOTATION: &str = "knarr.dev/ingress";
 /// What is wrong for a moment only, because objects come one after the other, is not worth an event.
 const LASTING: Duration = Duration::from_secs(2);
 /// After a failed write.
@@ -36,7 +36,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Makes the class, once. One that somebody has changed stays as it is.
-pub async fn ensure_class(cluster: Cluster, shutdown: Shutdown) {
+pub(crate) async fn ensure_class(cluster: Cluster, shutdown: Shutdown) {
     let classes: Api<IngressClass> = Api::all(cluster.client().clone());
     let class = json!({
         "metadata": {

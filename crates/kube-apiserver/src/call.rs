@@ -87,7 +87,7 @@ impl Call {
         Ok(values.contains(&"All"))
     }
 
-    pub fn strictness(&self, options: &'static str) -> Result<Strictness, Status> {
+    pub(crate) fn strictness(&self, options: &'static str) -> Result<Strictness, Status> {
         match self.query.get("fieldValidation") {
             "" | "Warn" => Ok(Strictness::Warn),
             "Ignore" => Ok(Strictness::Ignore),
@@ -100,7 +100,7 @@ impl Call {
     }
 
     /// Who is written into managedFields: the given name, or the program's name from its User-Agent.
-    pub fn field_manager(&self) -> Result<String, Status> {
+    pub(crate) fn field_manager(&self) -> Result<String, Status> {
         let given = self.query.get("fieldManager");
         if given.len() > FIELD_MANAGER_BYTES_MAX {
             let mut errors = Errors::default();
@@ -149,12 +149,22 @@ fn unsupported_option(options: &'static str, field: &str, value: &str, supported
 }
 
 /// Decodes a body into an object of the resource's kind: the right kind, the right types, no unknown fields.
-pub fn decode_object(call: &Call, resource: &Resource, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
+pub(crate) fn decode_object(
+    call: &Call,
+    resource: &Resource,
+    body: &[u8],
+    strictness: Strictness,
+) -> Result<Value, Status> {
     decode_as(call, &Expected::of(resource), body, strictness)
 }
 
 /// The same for bodies of another kind than the resource's, such as a Scale.
-pub fn decode_as(call: &Call, expected: &Expected, body: &[u8], strictness: Strictness) -> Result<Value, Status> {
+pub(crate) fn decode_as(
+    call: &Call,
+    expected: &Expected,
+    body: &[u8],
+    strictness: Strictness,
+) -> Result<Value, Status> {
     let content_type = call.headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
     decode::object(content_type, body, expected, strictness, &mut |warning| call.warn(warning))
 }

@@ -67,7 +67,7 @@ pub fn object(
 }
 
 /// DeleteOptions in the body of a delete. They are read as they are: the caller checks the few fields it needs.
-pub fn delete_options(content_type: &str, body: &[u8]) -> Result<Value, Status> {
+pub(crate) fn delete_options(content_type: &str, body: &[u8]) -> Result<Value, Status> {
     if !protobuf::is_protobuf(content_type) {
         let decoded = codec::decode_body(content_type, body);
         let cannot = |error| Status::bad_request(format!("cannot read DeleteOptions: {error}"));

@@ -89,12 +89,12 @@ impl Filter {
     }
 
     /// Whether only a converted object can tell if it is meant.
-    pub fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         self.fields.iter().any(|rule| matches!(rule.field, Field::Converted(_)))
     }
 
     /// The rest of `matches`, for an object in the version that was asked for.
-    pub fn matches_converted(&self, object: &Value) -> bool {
+    pub(crate) fn matches_converted(&self, object: &Value) -> bool {
         self.fields.iter().all(|rule| match &rule.field {
             Field::Converted(pointer) => (selected_text(object, pointer) == *rule.value) == rule.equal,
             _ => true,
@@ -147,7 +147,7 @@ impl FieldRule {
 }
 
 /// A field as selectors compare it; one that is missing is empty.
-pub fn selected_text<'a>(object: &'a Value, pointer: &str) -> Cow<'a, str> {
+pub(crate) fn selected_text<'a>(object: &'a Value, pointer: &str) -> Cow<'a, str> {
     match object.pointer(pointer) {
         Some(Value::String(text)) => text.as_str().into(),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string().into(),

@@ -50,7 +50,7 @@ pub fn negotiate(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
 }
 
 /// The same for what is never shown as a table, such as a review.
-pub fn negotiate_without_tables(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
+pub(crate) fn negotiate_without_tables(headers: &HeaderMap, query: &Query) -> Result<Answer, Status> {
     negotiate_among(headers, query, |offer| offer.form != Form::Table).ok_or_else(|| {
         let message = "only the following media types are accepted: application/json, application/yaml, \
                        application/vnd.kubernetes.protobuf";

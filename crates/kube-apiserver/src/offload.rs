@@ -21,7 +21,7 @@ use crate::call::Call;
 
 /// Bodies, stored objects and lists of this size and more are heavy: some milliseconds of work, beside which the change
 /// of threads costs nothing.
-pub const HEAVY_BYTES: usize = 64 * 1024;
+pub(crate) const HEAVY_BYTES: usize = 64 * 1024;
 
 /// What all heavy writes together may take, in KiB. One that takes more than that by itself runs alone.
 const MEMORY_KIB_MAX: u32 = 256 * 1024;
@@ -76,7 +76,7 @@ impl Offload {
             .ok_or_else(|| Status::too_many_requests("too many large requests at once, please try again later", 1))
     }
 
-    pub async fn run_if<T>(&self, heavy: bool, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn run_if<T>(&self, heavy: bool, work: impl Future<Output = T>) -> T {
         match heavy {
             true => self.run(work).await,
             false => work.await,
@@ -85,7 +85,7 @@ impl Offload {
 }
 
 /// How much memory a heavy write may take: for what it brings, and for what is there.
-pub fn memory_of(call: &Call, body: &[u8]) -> usize {
+pub(crate) fn memory_of(call: &Call, body: &[u8]) -> usize {
     let media = call.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let is_text = !media.contains("protobuf") && !media.contains("cbor");
     let key = call.resource.key(&call.target.namespace, &call.target.name).ok();
@@ -104,7 +104,7 @@ fn decoded_bytes(text: &[u8], is_text: bool) -> usize {
 }
 
 /// Whether a request is known to be heavy before it is looked at closely.
-pub fn is_heavy(call: &Call, body: &[u8]) -> bool {
+pub(crate) fn is_heavy(call: &Call, body: &[u8]) -> bool {
     if body.len() >= HEAVY_BYTES {
         return true;
     }
@@ -128,7 +128,7 @@ fn in_place<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Waits for something where nothing can be awaited. `None` on a runtime of one thread, where that would wait for itself.
-pub fn wait_in_place<T>(wait: impl Future<Output = T>) -> Option<T> {
+pub(crate) fn wait_in_place<T>(wait: impl Future<Output = T>) -> Option<T> {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::MultiThread => Some(tokio::task::block_in_place(|| Handle::current().block_on(wait))),
         _ => None,

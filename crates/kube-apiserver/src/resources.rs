@@ -65,7 +65,7 @@ impl Shape {
 }
 
 impl Resource {
-    pub fn group_resource(&self) -> GroupResource<'_> {
+    pub(crate) fn group_resource(&self) -> GroupResource<'_> {
         GroupResource { group: self.kind.group, resource: self.kind.plural }
     }
 
@@ -74,7 +74,7 @@ impl Resource {
         self.shape.get()
     }
 
-    pub fn stored_shape(&self) -> TypeRef<'_> {
+    pub(crate) fn stored_shape(&self) -> TypeRef<'_> {
         self.stored_shape.get()
     }
 
@@ -129,7 +129,7 @@ impl Resource {
         }
     }
 
-    pub fn to_requested(&self, object: Value) -> Value {
+    pub(crate) fn to_requested(&self, object: Value) -> Value {
         match (&self.custom, &self.kind.convert) {
             (Some(custom), _) => custom.to_requested(object),
             (None, Some(convert)) => (convert.from_storage)(object),
@@ -157,7 +157,7 @@ impl Resource {
     }
 
     /// Objects of any version in the one that was asked for, where it may take asking somebody else.
-    pub async fn show_all(&self, app: &App, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
+    pub(crate) async fn show_all(&self, app: &App, mut objects: Vec<Value>) -> Result<Vec<Value>, Status> {
         let Some((custom, converter)) = self.converter() else {
             return Ok(objects.into_iter().map(|object| self.to_requested(object)).collect());
         };
@@ -185,7 +185,7 @@ impl Resource {
     }
 
     /// An object as the write path works on it, before it is stored.
-    pub fn to_work(&self, object: Value) -> Value {
+    pub(crate) fn to_work(&self, object: Value) -> Value {
         match self.converts() {
             true => object,
             false => self.to_storage(object),
@@ -205,7 +205,7 @@ impl Resource {
     }
 
     /// A stored object as it would be stored today. Custom objects may be older than their definition's schema.
-    pub fn as_of_today(&self, object: Value) -> Value {
+    pub(crate) fn as_of_today(&self, object: Value) -> Value {
         match &self.custom {
             Some(custom) => custom.to_storage(custom.to_requested(object)),
             None => object,
@@ -213,7 +213,7 @@ impl Resource {
     }
 
     /// Whether an object of that revision is sent as it is stored.
-    pub fn as_stored(&self, revision: u64) -> bool {
+    pub(crate) fn as_stored(&self, revision: u64) -> bool {
         match &self.custom {
             Some(custom) => custom.as_stored(revision),
             None => self.kind.convert.is_none(),
@@ -230,7 +230,7 @@ impl Resource {
 }
 
 /// A stored value as an object that carries its revision.
-pub fn decode_stored(value: &Bytes, revision: u64) -> Result<Value, String> {
+pub(crate) fn decode_stored(value: &Bytes, revision: u64) -> Result<Value, String> {
     let mut object: Value = serde_json::from_slice(value).map_err(|error| error.to_string())?;
     machinery::object::Meta::meta_mut(&mut object).insert("resourceVersion".into(), revision.to_string().into());
     Ok(object)

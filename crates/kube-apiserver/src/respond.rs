@@ -58,7 +58,7 @@ pub fn spliced(value: &Bytes, revision: u64) -> Bytes {
 }
 
 /// Of a stored object only the metadata, cut out of its text: nothing is decoded.
-pub fn metadata_alone(value: &[u8], meta_version: &str) -> Option<Bytes> {
+pub(crate) fn metadata_alone(value: &[u8], meta_version: &str) -> Option<Bytes> {
     let metadata = codec::metadata_text(value)?;
     let mut out = Vec::with_capacity(metadata.len() + 80);
     out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/"#);
@@ -99,7 +99,7 @@ pub fn value(code: u16, answer: &Answer, value: &Value) -> Reply {
 }
 
 /// A built-in object or list as protobuf.
-pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
+pub(crate) fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or("");
     let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
     let numbers = api::schema::field_numbers();
@@ -118,7 +118,7 @@ pub fn protobuf_of(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-pub fn bytes_reply(code: u16, content_type: &'static str, bytes: impl Into<Bytes>) -> Reply {
+pub(crate) fn bytes_reply(code: u16, content_type: &'static str, bytes: impl Into<Bytes>) -> Reply {
     reply(code, content_type, Body::full(bytes))
 }
 

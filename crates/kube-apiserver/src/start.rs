@@ -274,7 +274,7 @@ fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(aut
 }
 
 /// Gives new certificates to whoever shows them to others.
-pub fn hand_out(app: &App, credentials: &pki::Credentials) {
+pub(crate) fn hand_out(app: &App, credentials: &pki::Credentials) {
     if let Err(error) = app.nodes.renew(credentials) {
         tracing::error!(%error, "the certificate for kubelets could not be renewed");
     }

@@ -68,7 +68,7 @@ pub fn row(resource: &Resource, object: &Value, include: Include, version: &str,
 }
 
 /// The same of an object that nobody needs any more: in long lists copies of its metadata would be much of the work.
-pub fn row_of(resource: &Resource, mut object: Value, include: Include, version: &str, now: Timestamp) -> Value {
+pub(crate) fn row_of(resource: &Resource, mut object: Value, include: Include, version: &str, now: Timestamp) -> Value {
     let cells = cells(resource, &object, now);
     let shown = match include {
         Include::None => Value::Null,
@@ -92,7 +92,7 @@ fn cells(resource: &Resource, object: &Value, now: Timestamp) -> Value {
 }
 
 /// The object's metadata as an object of its own.
-pub fn partial_metadata(object: Value, version: &str) -> Value {
+pub(crate) fn partial_metadata(object: Value, version: &str) -> Value {
     // Errors and other answers that are no objects go through as they are.
     if object.get("metadata").is_none() || object["kind"] == "Status" {
         return object;

@@ -71,7 +71,7 @@ impl Transcoding {
     }
 
     /// How much `item` adds.
-    pub fn item_len(&self, item: &Item, scratch: &mut Vec<u8>) -> Option<usize> {
+    pub(crate) fn item_len(&self, item: &Item, scratch: &mut Vec<u8>) -> Option<usize> {
         if self.metadata.is_none()
             && let Some(length) = item.remembered_len()
         {

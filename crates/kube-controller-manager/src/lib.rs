@@ -41,7 +41,8 @@ mod ephemeralvolume;
 mod persistentvolumeexpander;
 mod attachdetach;
 
-pub use localstorage::{LocalStorage, PROVISIONERS as LOCAL_STORAGE_PROVISIONERS};
+pub use localstorage::LocalStorage;
+pub(crate) use localstorage::PROVISIONERS as LOCAL_STORAGE_PROVISIONERS;
 mod tainteviction;
 mod nodeipam;
 mod podgc;
@@ -57,7 +58,8 @@ mod validatingadmissionpolicystatus;
 mod ttl;
 
 pub use certificates::{SigningAuthorities, SigningAuthority, node_key};
-pub use cronjob::{Schedule, ScheduleError};
+pub use cronjob::Schedule;
+pub use cronjob::ScheduleError;
 pub use horizontalpodautoscaler::Autoscaling;
 pub use nodelifecycle::NodeLifecycle;
 

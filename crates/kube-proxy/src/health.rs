@@ -51,11 +51,11 @@ impl Health {
         *self.state.lock() = State { pending_since: None, has_begun: true, updated: Timestamp::now() };
     }
 
-    pub fn set_eligible(&self, is: bool) {
+    pub(crate) fn set_eligible(&self, is: bool) {
         self.is_eligible.store(is, Ordering::Relaxed);
     }
 
-    pub fn is_healthy(&self) -> bool {
+    pub(crate) fn is_healthy(&self) -> bool {
         let state = self.state.lock();
         state.has_begun && state.pending_since.is_none_or(|since| since.elapsed() < PENDING_MAX)
     }

@@ -158,7 +158,7 @@ pub fn chains() -> Vec<Chain> {
 }
 
 /// Leads to one of so many endpoints of the Service, whose numbers begin with `from`.
-pub fn picking_chain(name: String, masquerade: Masquerade, service: Origin, of: u32, from: u32) -> Chain {
+pub(crate) fn picking_chain(name: String, masquerade: Masquerade, service: Origin, of: u32, from: u32) -> Chain {
     let mut rules: Vec<Rule> = marking_rule(masquerade).into_iter().collect();
     rules.push(vec![Step::Pick { service, choice: Choice::Random { of, from } }]);
     // A packet that meets a change of the rules halfway may have drawn a number that is no more. The first one is there
@@ -178,7 +178,12 @@ pub fn shared_name(masquerade: Masquerade, of: u32) -> String {
 }
 
 /// Leads each client to the endpoint that it was led to before, and otherwise to any.
-pub fn staying_chain(name: String, masquerade: Masquerade, seconds: u32, endpoints: &[(u64, SocketAddr)]) -> Chain {
+pub(crate) fn staying_chain(
+    name: String,
+    masquerade: Masquerade,
+    seconds: u32,
+    endpoints: &[(u64, SocketAddr)],
+) -> Chain {
     let mut rules: Vec<Rule> = marking_rule(masquerade).into_iter().collect();
     for (clients, endpoint) in endpoints {
         let remember = Step::Remember { clients: *clients, seconds };
@@ -204,7 +209,7 @@ fn marking_rule(masquerade: Masquerade) -> Option<Rule> {
 }
 
 /// Lets these sources pass and no other.
-pub fn sources_chain(sources: &[IpNet]) -> Chain {
+pub(crate) fn sources_chain(sources: &[IpNet]) -> Chain {
     let text: Vec<String> = sources.iter().map(|range| range.to_string()).collect();
     let name = format!("sources-{:016x}", digest(text.join(",").as_bytes()));
     let mut rules: Vec<Rule> = sources.iter().map(|range| vec![Step::From(*range), Step::Return]).collect();
@@ -213,6 +218,6 @@ pub fn sources_chain(sources: &[IpNet]) -> Chain {
 }
 
 /// Stands for a rule, so that one in the kernel can be told from another without reading what it does.
-pub fn rule_digest(family: Family, rule: &Rule) -> String {
+pub(crate) fn rule_digest(family: Family, rule: &Rule) -> String {
     format!("{:016x}", digest(format!("{family:?} {rule:?}").as_bytes()))
 }

@@ -68,7 +68,7 @@ impl Metrics {
     }
 
     /// From the change that made an EndpointSlice be written until the kernel had it.
-    pub fn programmed(&self, seconds: f64) {
+    pub(crate) fn programmed(&self, seconds: f64) {
         self.programming.observe(seconds);
     }
 
@@ -76,19 +76,19 @@ impl Metrics {
         self.state.lock().failures += 1;
     }
 
-    pub fn set_without_local(&self, family: Family, internal: u64, external: u64) {
+    pub(crate) fn set_without_local(&self, family: Family, internal: u64, external: u64) {
         self.state.lock().without_local.insert(family, (internal, external));
     }
 
-    pub fn conntrack_deleted(&self, count: usize) {
+    pub(crate) fn conntrack_deleted(&self, count: usize) {
         self.state.lock().conntrack_deleted += count as u64;
     }
 
-    pub fn count_healthz(&self, is_good: bool) {
+    pub(crate) fn count_healthz(&self, is_good: bool) {
         self.state.lock().healthz[usize::from(!is_good)] += 1;
     }
 
-    pub fn count_livez(&self, is_good: bool) {
+    pub(crate) fn count_livez(&self, is_good: bool) {
         self.state.lock().livez[usize::from(!is_good)] += 1;
     }
 

@@ -26,7 +26,7 @@ impl Family {
         if address.is_ipv4() { Family::V4 } else { Family::V6 }
     }
 
-    pub fn of_range(range: &IpNet) -> Family {
+    pub(crate) fn of_range(range: &IpNet) -> Family {
         Family::of(&range.addr())
     }
 }

@@ -128,7 +128,7 @@ impl Alike {
     }
 
     /// Pods with terms about other pods, those with the same terms together.
-    pub fn wishing(&self) -> impl Iterator<Item = &Wishing> {
+    pub(crate) fn wishing(&self) -> impl Iterator<Item = &Wishing> {
         self.wishing.values().inspect(|_| looked())
     }
 

@@ -203,7 +203,7 @@ fn filter<'a>(
 }
 
 /// How many nodes that pass are enough: all of a small cluster, a shrinking share of a large one.
-pub fn feasible_nodes_wanted(nodes: usize, percentage: usize) -> usize {
+pub(crate) fn feasible_nodes_wanted(nodes: usize, percentage: usize) -> usize {
     if nodes <= NODES_ALWAYS_LOOKED_AT || percentage >= 100 {
         return nodes;
     }

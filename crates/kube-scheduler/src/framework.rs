@@ -14,7 +14,7 @@ use crate::pod_info::PodInfo;
 use crate::snapshot::{NodeIndex, NodeInfo, Snapshot};
 
 /// The largest score a plugin gives.
-pub const SCORE_MAX: i64 = 100;
+pub(crate) const SCORE_MAX: i64 = 100;
 
 /// What a plugin may look at.
 #[derive(Clone, Copy)]
@@ -38,7 +38,7 @@ impl Refusal {
         Refusal { reasons: vec![reason.into()], resolvable: true }
     }
 
-    pub fn final_(reason: impl Into<String>) -> Refusal {
+    pub(crate) fn final_(reason: impl Into<String>) -> Refusal {
         Refusal { reasons: vec![reason.into()], resolvable: false }
     }
 }
@@ -78,7 +78,7 @@ pub trait Score {
 }
 
 /// The larger the better: the largest becomes 100, or with `reverse` 0.
-pub fn normalize_by_largest(scores: &mut [i64], reverse: bool) {
+pub(crate) fn normalize_by_largest(scores: &mut [i64], reverse: bool) {
     let largest = scores.iter().copied().max().unwrap_or(0);
     for score in scores {
         *score = match (largest, reverse) {

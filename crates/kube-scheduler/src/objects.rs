@@ -59,7 +59,7 @@ impl Objects {
     }
 
     /// A claim for devices.
-    pub fn device_claim(&self, key: &Key) -> Option<Arc<ResourceClaim>> {
+    pub(crate) fn device_claim(&self, key: &Key) -> Option<Arc<ResourceClaim>> {
         self.device_claims.get(key).map(|known| self.allocated_as_assumed(known))
     }
 

@@ -132,7 +132,7 @@ impl PodInfo {
         self.spec().scheduler_name.as_deref().unwrap_or("default-scheduler")
     }
 
-    pub fn has_affinity(&self) -> bool {
+    pub(crate) fn has_affinity(&self) -> bool {
         let none = self.affinity.is_empty()
             && self.anti_affinity.is_empty()
             && self.preferred_affinity.is_empty()

@@ -16,8 +16,8 @@ use crate::profile::Profile;
 use crate::snapshot::{NodeIndex, NodeInfo};
 
 /// At least so many nodes are looked at, and at least this share of them.
-pub const CANDIDATES_MIN: usize = 100;
-pub const CANDIDATES_PERCENT: usize = 10;
+pub(crate) const CANDIDATES_MIN: usize = 100;
+pub(crate) const CANDIDATES_PERCENT: usize = 10;
 
 #[derive(Debug)]
 pub enum Outcome {

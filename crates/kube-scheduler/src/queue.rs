@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::pod_info::PodInfo;
 
 /// The first back-off; it doubles with every attempt.
-pub const BACKOFF_FIRST: Duration = Duration::from_secs(1);
+pub(crate) const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(10);
 /// After so long a pod is tried again even if nothing seems to help: a hint may be wrong.
 pub const WAITING_MAX: Duration = Duration::from_secs(5 * 60);
@@ -134,7 +134,7 @@ impl Queue {
     }
 
     /// Something went wrong that is not the pod's fault: try again soon.
-    pub fn back_off(&mut self, uid: &str, now: Instant) {
+    pub(crate) fn back_off(&mut self, uid: &str, now: Instant) {
         let Some(entry) = self.entries.get(uid) else { return };
         let until = now + self.limits.back_off(entry.attempts);
         self.move_to(uid, Place::Backoff(until), "ScheduleAttemptFailure");
@@ -162,12 +162,12 @@ impl Queue {
     }
 
     /// Whether any pod waits for a change: then changes are worth looking at.
-    pub fn any_waiting(&self) -> bool {
+    pub(crate) fn any_waiting(&self) -> bool {
         !self.waiting_since.is_empty()
     }
 
     /// When there will be something to do though nothing changes.
-    pub fn next_wake(&self) -> Option<Instant> {
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
         let backoff = self.backoff.first().map(|(until, _)| *until);
         let waiting = self.waiting_since.first().map(|(since, _)| *since + self.limits.waiting_max);
         backoff.into_iter().chain(waiting).min()
@@ -178,7 +178,7 @@ impl Queue {
     }
 
     /// How many are being bound.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.entries.len() - self.counts().iter().sum::<usize>()
     }
 

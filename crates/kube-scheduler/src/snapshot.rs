@@ -157,11 +157,11 @@ impl Snapshot {
         self.by_name.get(name).map(|index| self.node(*index)).filter(|info| info.node.is_some())
     }
 
-    pub fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
         self.namespaces.get(namespace)
     }
 
-    pub fn has_pod(&self, uid: &str) -> bool {
+    pub(crate) fn has_pod(&self, uid: &str) -> bool {
         self.placed.contains_key(uid)
     }
 
@@ -226,7 +226,7 @@ impl Snapshot {
         self.count_images(before.into_keys(), now.into_iter());
     }
 
-    pub fn remove_node(&mut self, name: &str) {
+    pub(crate) fn remove_node(&mut self, name: &str) {
         let Some(index) = self.by_name.get(name).copied() else { return };
         let info = self.slots[index.0 as usize].as_mut().expect("a named node exists");
         info.node = None;

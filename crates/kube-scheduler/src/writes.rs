@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::pod_info::PodInfo;
 
-pub async fn write_binding(client: &kube::Client, pod: &PodInfo, node: &str) -> Result<(), kube::Error> {
+pub(crate) async fn write_binding(client: &kube::Client, pod: &PodInfo, node: &str) -> Result<(), kube::Error> {
     let binding = json!({
         "apiVersion": "v1", "kind": "Binding",
         "metadata": {"name": pod.key.name, "namespace": pod.key.namespace, "uid": pod.uid},
@@ -42,7 +42,7 @@ fn path(pod: &PodInfo) -> String {
 
 /// The condition of a pod that no node takes, and the node it is promised if that changes, empty for none any more; nothing
 /// when the pod says all of that already.
-pub fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nominated: Option<&str>) -> Option<Value> {
+pub(crate) fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nominated: Option<&str>) -> Option<Value> {
     let condition = component_helpers::pods::condition(&pod.pod, "PodScheduled");
     let said = condition.is_some_and(|condition| {
         condition.status == "False"
@@ -70,7 +70,7 @@ pub fn unscheduled_status(pod: &PodInfo, reason: &str, message: &str, nominated:
 }
 
 /// Says on a victim why it ends.
-pub fn disruption_status(scheduler: &str) -> Value {
+pub(crate) fn disruption_status(scheduler: &str) -> Value {
     json!({"conditions": [{
         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": format!("{scheduler}: preempting to accommodate a higher priority pod"),

@@ -83,7 +83,7 @@ impl FakeApi {
         }
     }
 
-    pub fn set_tokens(&self, seconds: i64, refused: bool) {
+    pub(crate) fn set_tokens(&self, seconds: i64, refused: bool) {
         let mut state = self.state.lock();
         (state.token_seconds, state.tokens_refused) = (seconds, refused);
     }

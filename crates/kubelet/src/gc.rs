@@ -102,7 +102,7 @@ impl Images {
     }
 
     /// Every image that nobody uses and that is not new, for a disk under pressure; answers the bytes it freed.
-    pub async fn delete_unused(&self, kubelet: &Kubelet) -> Result<u64, Error> {
+    pub(crate) async fn delete_unused(&self, kubelet: &Kubelet) -> Result<u64, Error> {
         self.free(kubelet, u64::MAX, kubelet.config.image_minimum_gc_age).await
     }
 

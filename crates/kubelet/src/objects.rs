@@ -106,7 +106,7 @@ impl Objects {
         got("persistentvolumeclaim", name, Api::namespaced(self.client.clone(), namespace).get_opt(name).await)
     }
 
-    pub async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, ObjectError> {
+    pub(crate) async fn persistent_volume(&self, name: &str) -> Result<Arc<PersistentVolume>, ObjectError> {
         got("persistentvolume", name, Api::all(self.client.clone()).get_opt(name).await)
     }
 
@@ -118,7 +118,7 @@ impl Objects {
         got("csidriver", name, Api::all(self.client.clone()).get_opt(name).await)
     }
 
-    pub async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, ObjectError> {
+    pub(crate) async fn volume_attachment(&self, name: &str) -> Result<Arc<VolumeAttachment>, ObjectError> {
         got("volumeattachment", name, Api::all(self.client.clone()).get_opt(name).await)
     }
 
@@ -131,13 +131,13 @@ impl Objects {
     }
 
     /// From now on this node's object is what the watch shows.
-    pub fn follow_node(&self, seen: watch::Receiver<Seen>) {
+    pub(crate) fn follow_node(&self, seen: watch::Receiver<Seen>) {
         // There is one watch for as long as the kubelet runs.
         let _ = self.own_node.set(seen);
     }
 
     /// The watch of this node's object, if it is followed.
-    pub fn node_seen(&self) -> Option<watch::Receiver<Seen>> {
+    pub(crate) fn node_seen(&self) -> Option<watch::Receiver<Seen>> {
         self.own_node.get().cloned()
     }
 
@@ -150,7 +150,7 @@ impl Objects {
     }
 
     /// This node's object as it is now: what the watch shows may be a moment old.
-    pub async fn fresh_node(&self, name: &str) -> Result<Arc<Node>, ObjectError> {
+    pub(crate) async fn fresh_node(&self, name: &str) -> Result<Arc<Node>, ObjectError> {
         got("node", name, Api::all(self.client.clone()).get_opt(name).await)
     }
 
@@ -159,7 +159,11 @@ impl Objects {
     }
 
     /// The bundles of a signer that have these labels.
-    pub async fn trust_bundles(&self, signer: &str, labels: &str) -> Result<Vec<ClusterTrustBundle>, ObjectError> {
+    pub(crate) async fn trust_bundles(
+        &self,
+        signer: &str,
+        labels: &str,
+    ) -> Result<Vec<ClusterTrustBundle>, ObjectError> {
         let which = ListParams::default().fields(&format!("spec.signerName={signer}")).labels(labels);
         let list = Api::<ClusterTrustBundle>::all(self.client.clone()).list(&which).await;
         list.map(|list| list.items).map_err(|error| ObjectError::Other(in_words(&error)))

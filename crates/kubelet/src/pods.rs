@@ -63,7 +63,7 @@ impl Pods {
         self.by_uid.read().values().map(|entry| entry.state.clone()).collect()
     }
 
-    pub fn by_uid(&self, uid: &str) -> Option<Arc<PodState>> {
+    pub(crate) fn by_uid(&self, uid: &str) -> Option<Arc<PodState>> {
         self.by_uid.read().get(uid).map(|entry| entry.state.clone())
     }
 
@@ -86,7 +86,7 @@ impl Pods {
         self.allocatable.read().clone()
     }
 
-    pub fn set_allocatable(&self, allocatable: BTreeMap<String, i128>) {
+    pub(crate) fn set_allocatable(&self, allocatable: BTreeMap<String, i128>) {
         *self.allocatable.write() = allocatable;
     }
 

@@ -80,14 +80,14 @@ impl PowerOff {
 
 /// Ends all pods: those that are not critical within `grace` less `critical_grace`, then the critical ones within the rest.
 /// Answers whether all had ended in time.
-pub async fn shut_down_pods(pods: &Pods, health: &Health, grace: Duration, critical_grace: Duration) -> bool {
+pub(crate) async fn shut_down_pods(pods: &Pods, health: &Health, grace: Duration, critical_grace: Duration) -> bool {
     health.set_shutting_down();
     let ordinary = grace.saturating_sub(critical_grace);
     shut_down_by_priority(pods, &[(i32::MIN, ordinary), (CRITICAL_PRIORITY, critical_grace)]).await
 }
 
 /// Each entry is the lowest priority of a group and the time its pods have.
-pub async fn shut_down_by_priority(pods: &Pods, periods: &[(i32, Duration)]) -> bool {
+pub(crate) async fn shut_down_by_priority(pods: &Pods, periods: &[(i32, Duration)]) -> bool {
     let mut all_ended = true;
     for (period, group) in groups(&pods.list(), periods) {
         let deadline = Instant::now() + period;

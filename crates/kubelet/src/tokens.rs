@@ -99,7 +99,7 @@ impl Tokens {
     }
 
     /// When the first of the pod's tokens must be renewed.
-    pub fn next_refresh(&self, uid: &str) -> Option<Timestamp> {
+    pub(crate) fn next_refresh(&self, uid: &str) -> Option<Timestamp> {
         let kept = self.kept.lock();
         kept.iter().filter(|(key, _)| key.uid == uid).map(|(_, kept)| kept.renew).min()
     }

@@ -11,7 +11,7 @@ use rustix::net::{
 };
 
 /// Descriptors that one message can carry.
-pub const FDS_MAX: usize = 8;
+pub(crate) const FDS_MAX: usize = 8;
 /// Longer messages travel in a memory file whose descriptor is sent instead.
 const INLINE_MAX: usize = 32 * 1024;
 /// A message that claims to be longer is refused.

@@ -99,7 +99,8 @@ pub struct Selectable {
     pub read: fn(&Value) -> String,
 }
 
-pub const ALL_VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+pub(crate) const ALL_VERBS: &[&str] =
+    &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl Kind {
     /// The common behaviour: every verb, no defaults, nothing refused, name and age as columns.
@@ -148,7 +149,7 @@ impl Kind {
     }
 }
 
-pub const NAME_AND_AGE: &[Column] = &[Column::name(""), Column::new("Age", "string", 0)];
+pub(crate) const NAME_AND_AGE: &[Column] = &[Column::name(""), Column::new("Age", "string", 0)];
 
 /// The age of an object as `kubectl get` shows it.
 pub fn age(object: &Value, now: Timestamp) -> Cell {

@@ -9,7 +9,7 @@ use crate::node::Node;
 use crate::object::Meta;
 
 /// The size of all annotations of an object together, keys and values.
-pub const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 const MANAGER_BYTES_MAX: usize = 128;
 const SUBRESOURCE_BYTES_MAX: usize = 256;
 
@@ -91,7 +91,7 @@ pub fn validate_object_meta_update(new: &Node, old: &Node, errors: &mut Errors) 
 }
 
 /// What an update leaves out or cannot change comes from the stored object: uid, creation and deletion.
-pub fn prepare_meta_update(new: &mut Value, old: &Value) {
+pub(crate) fn prepare_meta_update(new: &mut Value, old: &Value) {
     let keep = |new: &mut Value, field: &str| match old.meta(field) {
         Some(value) => {
             new.meta_mut().insert(field.into(), value.clone());
@@ -124,7 +124,7 @@ pub fn validate_labels(labels: &Node, errors: &mut Errors) {
 }
 
 /// A label key that stands in the field `at`.
-pub fn validate_label_key(at: &Node, key: &str, errors: &mut Errors) {
+pub(crate) fn validate_label_key(at: &Node, key: &str, errors: &mut Errors) {
     for problem in names::qualified_name(key) {
         errors.invalid_value(&at.path, &key.into(), problem);
     }
@@ -143,7 +143,7 @@ pub fn validate_annotations(annotations: &Node, errors: &mut Errors) {
     }
 }
 
-pub fn validate_owner_references(references: &Node, errors: &mut Errors) {
+pub(crate) fn validate_owner_references(references: &Node, errors: &mut Errors) {
     let mut controller: Option<String> = None;
     for reference in references.items() {
         // Upstream's path has no index here.
@@ -177,7 +177,7 @@ pub fn validate_owner_references(references: &Node, errors: &mut Errors) {
     }
 }
 
-pub fn validate_finalizers(finalizers: &Node, errors: &mut Errors) {
+pub(crate) fn validate_finalizers(finalizers: &Node, errors: &mut Errors) {
     let has = |name: &str| finalizers.items().any(|finalizer| finalizer.str() == name);
     for finalizer in finalizers.items() {
         for problem in names::qualified_name(finalizer.str()) {
@@ -190,7 +190,7 @@ pub fn validate_finalizers(finalizers: &Node, errors: &mut Errors) {
 }
 
 /// Finalizers can be taken from an object that is being deleted, not added.
-pub fn validate_no_new_finalizers(new: &Node, old: &Node, errors: &mut Errors) {
+pub(crate) fn validate_no_new_finalizers(new: &Node, old: &Node, errors: &mut Errors) {
     let known: Vec<&str> = old.items().map(|finalizer| finalizer.str()).collect();
     let mut added: Vec<&str> =
         new.items().map(|finalizer| finalizer.str()).filter(|name| !known.contains(name)).collect();
@@ -208,7 +208,7 @@ pub fn validate_no_new_finalizers(new: &Node, old: &Node, errors: &mut Errors) {
     }
 }
 
-pub fn validate_managed_fields(entries: &Node, errors: &mut Errors) {
+pub(crate) fn validate_managed_fields(entries: &Node, errors: &mut Errors) {
     for entry in entries.items() {
         let operation = entry.at("operation");
         if !matches!(operation.str(), "Apply" | "Update") {
@@ -227,7 +227,7 @@ pub fn validate_managed_fields(entries: &Node, errors: &mut Errors) {
 }
 
 /// The name of a field manager, in an entry or in the options of a request.
-pub fn validate_field_manager(manager: &Node, errors: &mut Errors) {
+pub(crate) fn validate_field_manager(manager: &Node, errors: &mut Errors) {
     if manager.str().len() > MANAGER_BYTES_MAX {
         errors.too_long(manager, MANAGER_BYTES_MAX);
     }

@@ -200,7 +200,7 @@ pub fn inclusive(value: i64, low: i64, high: i64) -> Vec<String> {
     }
 }
 
-pub fn http_header_name(name: &str) -> Vec<String> {
+pub(crate) fn http_header_name(name: &str) -> Vec<String> {
     match !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         true => Vec::new(),
         false => vec![format_error(
@@ -223,7 +223,7 @@ pub fn percent(value: &str) -> Vec<String> {
     }
 }
 
-pub fn c_identifier(name: &str) -> Vec<String> {
+pub(crate) fn c_identifier(name: &str) -> Vec<String> {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     match !name.is_empty() && name.bytes().all(good) && !name.starts_with(|c: char| c.is_ascii_digit()) {
         true => Vec::new(),
@@ -312,7 +312,7 @@ pub fn lenient_cidr(value: &str) -> Option<(IpAddr, u32)> {
 }
 
 /// What a name prefix is checked as: its last dash will be followed by something.
-pub fn mask_trailing_dash(prefix: &str) -> String {
+pub(crate) fn mask_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(rest) if rest.len() > 1 => {
             let mut masked: String = rest.to_string();

@@ -139,7 +139,7 @@ impl<T: Clone + Eq + Hash> Queue<T> {
     }
 
     /// The same, but the key does not come again before a while has passed, however often it is added.
-    pub fn done_after(&self, key: T, rest: Duration) {
+    pub(crate) fn done_after(&self, key: T, rest: Duration) {
         let mut state = self.inner.state.lock();
         state.count += 1;
         let at = (after(rest), state.count);

@@ -20,7 +20,7 @@ pub struct Words {
 }
 
 /// The selector of a workload, which must be there and say something, and the template that it must match.
-pub fn selector_and_template(errors: &mut Errors, spec: &Node, words: &Words) {
+pub(crate) fn selector_and_template(errors: &mut Errors, spec: &Node, words: &Words) {
     required_selector(errors, spec, words);
     let template = spec.at("template");
     match selects(spec) {
@@ -33,7 +33,7 @@ pub fn selector_and_template(errors: &mut Errors, spec: &Node, words: &Words) {
     always_restarted(errors, &template, words);
 }
 
-pub fn required_selector(errors: &mut Errors, spec: &Node, words: &Words) {
+pub(crate) fn required_selector(errors: &mut Errors, spec: &Node, words: &Words) {
     let node = spec.at("selector");
     if !node.exists() {
         return errors.required(&node, "");
@@ -58,7 +58,7 @@ pub fn mismatch(errors: &mut Errors, template: &Node) {
 }
 
 /// Pods of a workload that never ends restart always.
-pub fn always_restarted(errors: &mut Errors, template: &Node, words: &Words) {
+pub(crate) fn always_restarted(errors: &mut Errors, template: &Node, words: &Words) {
     let spec = template.at("spec");
     let policy = spec.at("restartPolicy");
     if policy.str() != "Always" {
@@ -78,7 +78,7 @@ pub fn immutable(errors: &mut Errors, new: &Node, old: &Node) {
 }
 
 /// A number or a percentage, neither below zero.
-pub fn number_or_percent(errors: &mut Errors, at: &Node) {
+pub(crate) fn number_or_percent(errors: &mut Errors, at: &Node) {
     match at.value {
         Value::String(text) if !is_percent(text) => errors.invalid(
             at,
@@ -90,7 +90,7 @@ pub fn number_or_percent(errors: &mut Errors, at: &Node) {
     }
 }
 
-pub fn at_most_all(errors: &mut Errors, at: &Node) {
+pub(crate) fn at_most_all(errors: &mut Errors, at: &Node) {
     if at.value.as_str().is_some_and(|text| is_percent(text) && amount(at) > 100) {
         errors.invalid(at, "must not be greater than 100%");
     }
@@ -118,7 +118,7 @@ pub fn counts(errors: &mut Errors, status: &Node, fields: &[&'static str]) {
 }
 
 /// Counts in a status that are parts of another count.
-pub fn at_most(errors: &mut Errors, status: &Node, fields: &[&'static str], whole: &str, name: &str) {
+pub(crate) fn at_most(errors: &mut Errors, status: &Node, fields: &[&'static str], whole: &str, name: &str) {
     for field in fields {
         if status.number(field).unwrap_or(0) > status.number(whole).unwrap_or(0) {
             errors.invalid(&status.at(field), format!("cannot be greater than {name}"));
@@ -136,7 +136,7 @@ pub fn collisions(errors: &mut Errors, new: &Node, old: &Node) {
 }
 
 /// A status is written by controllers alone; an update of the object leaves it as it was.
-pub fn keep_status(new: &mut Value, old: &Value) {
+pub(crate) fn keep_status(new: &mut Value, old: &Value) {
     match old.get("status") {
         Some(status) => new["status"] = status.clone(),
         None => _ = new.as_object_mut().map(|fields| fields.remove("status")),
@@ -144,7 +144,7 @@ pub fn keep_status(new: &mut Value, old: &Value) {
 }
 
 /// The warnings for a workload whose pods carry its name, on create and whenever its spec changes.
-pub fn template_warnings(new: &Value, old: Option<&Value>, template: &str) -> Vec<String> {
+pub(crate) fn template_warnings(new: &Value, old: Option<&Value>, template: &str) -> Vec<String> {
     if old.is_some_and(|old| old.get("spec") == new.get("spec")) {
         return Vec::new();
     }
@@ -153,7 +153,7 @@ pub fn template_warnings(new: &Value, old: Option<&Value>, template: &str) -> Ve
 }
 
 /// A name that pods and hosts take on should be a DNS label.
-pub fn name_warning(object: &Value, old: Option<&Value>) -> Option<String> {
+pub(crate) fn name_warning(object: &Value, old: Option<&Value>) -> Option<String> {
     let problems = names::dns_label(machinery::object::Meta::name(object));
     (old.is_none() && !problems.is_empty()).then(|| {
         format!(
@@ -170,7 +170,7 @@ pub fn number(object: &Value, pointer: &str) -> i64 {
 }
 
 /// The names of a template's containers, and their images.
-pub fn containers_and_images(pod_spec: Option<&Value>) -> [Cell; 2] {
+pub(crate) fn containers_and_images(pod_spec: Option<&Value>) -> [Cell; 2] {
     let list = pod_spec.and_then(|spec| spec.get("containers")).and_then(Value::as_array);
     ["name", "image"].map(|field| {
         let texts = list.into_iter().flatten().map(|container| container[field].as_str().unwrap_or(""));
@@ -211,7 +211,7 @@ pub fn selector_text(selector: Option<&Value>) -> String {
     or_none(parts.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(","))
 }
 
-pub fn or_none(text: String) -> String {
+pub(crate) fn or_none(text: String) -> String {
     if text.is_empty() { "<none>".into() } else { text }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 type Definitions = Map<String, Value>;
 
 /// List types, atomic maps, the rules of strategic merge, and what else OpenAPI says of single fields.
-pub fn add_lists(definitions: &mut Definitions) {
+pub(crate) fn add_lists(definitions: &mut Definitions) {
     let mut type_name = "";
     for line in lines(include_str!("lists.txt")) {
         let mut words = line.split_whitespace();
@@ -68,7 +68,7 @@ fn capital(word: &str) -> String {
 }
 
 /// What Go does with an empty value of each field.
-pub fn add_empty(definitions: &mut Definitions) {
+pub(crate) fn add_empty(definitions: &mut Definitions) {
     let table = empty_table();
     let shapes: HashMap<String, Shape> =
         definitions.iter().map(|(name, schema)| (name.clone(), shape(schema))).collect();

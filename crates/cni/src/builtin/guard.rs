@@ -73,7 +73,7 @@ pub async fn admit(config: &Config, pod: &Place) -> Result<()> {
 }
 
 /// Takes a pod's right back. Whoever has none anyway is no error.
-pub async fn dismiss(config: &Config, pod: &Place) -> Result<()> {
+pub(crate) async fn dismiss(config: &Config, pod: &Place) -> Result<()> {
     match change(config, pod, false).await {
         Err(Error::Rules { source, .. }) if source.is_not_found() => Ok(()),
         other => other,

@@ -40,7 +40,7 @@ pub fn device_name(sandbox: &str) -> String {
     format!("{PREFIX}{:011x}", hash(sandbox) & 0xfff_ffff_ffff)
 }
 
-pub async fn bridge_is_there(config: &Config) -> Result<bool> {
+pub(crate) async fn bridge_is_there(config: &Config) -> Result<bool> {
     let bridge = node(config)?.get_link_by_name(config.bridge.as_str()).await;
     Ok(bridge.step(|| format!("find bridge {}", config.bridge))?.is_some())
 }
@@ -98,7 +98,7 @@ fn same_family(one: &IpNet, other: &IpNet) -> bool {
 }
 
 /// The same address comes with the same hardware address, so that no neighbour remembers a wrong one.
-pub fn pod_hardware_address(sandbox: &str, addresses: &[IpAddr]) -> [u8; 6] {
+pub(crate) fn pod_hardware_address(sandbox: &str, addresses: &[IpAddr]) -> [u8; 6] {
     match addresses.first() {
         Some(IpAddr::V4(address)) => hardware_address(&address.octets()),
         _ => hardware_address(&(hash(sandbox) as u32).to_be_bytes()),
@@ -106,7 +106,7 @@ pub fn pod_hardware_address(sandbox: &str, addresses: &[IpAddr]) -> [u8; 6] {
 }
 
 /// The bridge with the gateways' addresses, and the way of the service addresses.
-pub async fn set_up_bridge(config: &Config, ranges: &[IpNet]) -> Result<()> {
+pub(crate) async fn set_up_bridge(config: &Config, ranges: &[IpNet]) -> Result<()> {
     let node = node(config)?;
     let name = config.bridge.as_str();
     let mtu = mtu(config, &node).await?;
@@ -150,7 +150,7 @@ pub async fn set_up_bridge(config: &Config, ranges: &[IpNet]) -> Result<()> {
 }
 
 /// Two joined devices, one in the pod with its addresses and routes. What is there already is left as it is.
-pub async fn link_pod(
+pub(crate) async fn link_pod(
     config: &Config,
     ranges: &[IpNet],
     sandbox: &str,
@@ -204,13 +204,13 @@ pub async fn link_pod(
 }
 
 /// Both devices go when one does, and with the inner one its addresses and routes.
-pub async fn unlink_pod(config: &Config, sandbox: &str) -> Result<()> {
+pub(crate) async fn unlink_pod(config: &Config, sandbox: &str) -> Result<()> {
     let name = device_name(sandbox);
     node(config)?.del_link_if_exists(name.as_str()).await.step(|| format!("remove {name}")).map(drop)
 }
 
 /// Pods' devices on our bridge that belong to none of these.
-pub async fn unlink_others(config: &Config, kept: &BTreeSet<&str>) -> Result<()> {
+pub(crate) async fn unlink_others(config: &Config, kept: &BTreeSet<&str>) -> Result<()> {
     let node = node(config)?;
     let kept: BTreeSet<String> = kept.iter().map(|sandbox| device_name(sandbox)).collect();
     let links = node.get_links().await.step(|| "list the devices".to_owned())?;
@@ -224,13 +224,13 @@ pub async fn unlink_others(config: &Config, kept: &BTreeSet<&str>) -> Result<()>
     Ok(())
 }
 
-pub async fn forget_udp(config: &Config, port: u16) -> Result<()> {
+pub(crate) async fn forget_udp(config: &Config, port: u16) -> Result<()> {
     let filter = ConntrackFilter::new().proto(IpProtocol::Udp).orig_dst_port(port);
     forget(config, &filter, || format!("forget connections to port {port}")).await
 }
 
 /// The way to an address that has ended. Who still tries it is led to another endpoint or told, and does not wait for minutes.
-pub async fn forget_address(config: &Config, address: IpAddr) -> Result<()> {
+pub(crate) async fn forget_address(config: &Config, address: IpAddr) -> Result<()> {
     let neighbour = Neighbor::new(config.bridge.as_str(), address);
     node(config)?.del_neighbor_if_exists(neighbour).await.step(|| format!("forget where {address} was"))?;
     forget(config, &ConntrackFilter::new().reply_src(address), || format!("forget connections to {address}")).await
@@ -246,7 +246,7 @@ async fn forget(config: &Config, filter: &ConntrackFilter, step: impl Fn() -> St
 }
 
 /// The loopback device of a namespace, which plugins leave to the runtime.
-pub async fn set_loopback_up(namespace: &Path) -> Result<()> {
+pub(crate) async fn set_loopback_up(namespace: &Path) -> Result<()> {
     inside(namespace)?.set_link_up("lo").await.step(|| "set lo up".to_owned())
 }
 

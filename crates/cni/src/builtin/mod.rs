@@ -262,7 +262,7 @@ impl Builtin {
     }
 
     /// Keeps host ports out of the machine's own way until told to stop.
-    pub async fn watch_ports(self: Arc<Builtin>, shutdown: Shutdown) {
+    pub(crate) async fn watch_ports(self: Arc<Builtin>, shutdown: Shutdown) {
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,

@@ -40,14 +40,14 @@ pub struct Input {
 }
 
 /// Whether our table exists.
-pub async fn are_there(config: &Config) -> Result<bool> {
+pub(crate) async fn are_there(config: &Config) -> Result<bool> {
     let fail = |source| Error::Rules { table: config.table.clone(), source };
     let tables = connect(config)?.list_tables_in(FAMILY).await.map_err(fail)?;
     Ok(tables.iter().any(|table| table.name == config.table))
 }
 
 /// Whether our table exists with so many rules.
-pub async fn are_complete(config: &Config, count: usize) -> Result<bool> {
+pub(crate) async fn are_complete(config: &Config, count: usize) -> Result<bool> {
     let fail = |source| Error::Rules { table: config.table.clone(), source };
     Ok(are_there(config).await?
         && connect(config)?.list_rules(&config.table, FAMILY).await.map_err(fail)?.len() == count)

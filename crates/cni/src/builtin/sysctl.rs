@@ -33,7 +33,7 @@ pub fn set_up(config: &Config, ranges: &[IpNet]) -> Result<()> {
 const BRIDGE_NETFILTER: [&str; 2] = ["net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"];
 
 /// Whether what a bridge switches passes the rules for routed packets.
-pub fn bridged_packets_pass_rules(config: &Config) -> Result<bool> {
+pub(crate) fn bridged_packets_pass_rules(config: &Config) -> Result<bool> {
     let on = |name: &&str| std::fs::read_to_string(Path::new("/proc/sys").join(name)).is_ok_and(|on| on.trim() == "1");
     let mut all = false;
     inside(config, || {
@@ -43,7 +43,7 @@ pub fn bridged_packets_pass_rules(config: &Config) -> Result<bool> {
     Ok(all)
 }
 
-pub fn set_up_bridge(config: &Config) -> Result<()> {
+pub(crate) fn set_up_bridge(config: &Config) -> Result<()> {
     let bridge = format!("net/ipv4/conf/{}", config.bridge);
     inside(config, || {
         // What a host sends to its own 127.0.0.1 may go to a pod when a host port leads there.

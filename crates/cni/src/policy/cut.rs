@@ -12,7 +12,7 @@ use super::compile::{Set, Table};
 use super::walk::{Packet, passes};
 
 /// Whether what passed before might not pass now.
-pub fn tightens(is: Option<&Table>, should: &Table) -> bool {
+pub(crate) fn tightens(is: Option<&Table>, should: &Table) -> bool {
     let Some(is) = is else { return !should.pods.is_empty() };
     let lost = |name: &String, set: &Set| match (set, should.sets.get(name)) {
         (Set::Addresses(_, old), Some(Set::Addresses(_, new))) => !old.is_subset(new),

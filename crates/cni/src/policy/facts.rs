@@ -91,7 +91,7 @@ pub enum Port {
 
 impl Facts {
     /// Takes over a pod's new state; whether that can change a rule.
-    pub fn put_pod(&mut self, pod: &Pod) -> bool {
+    pub(crate) fn put_pod(&mut self, pod: &Pod) -> bool {
         let key = Key::of(&pod.metadata);
         match pod_facts(pod) {
             Some(facts) => self.pods.insert(key, facts.clone()) != Some(facts),
@@ -103,22 +103,22 @@ impl Facts {
         self.pods.remove(&Key::of(&pod.metadata)).is_some()
     }
 
-    pub fn put_namespace(&mut self, namespace: &Namespace) -> bool {
+    pub(crate) fn put_namespace(&mut self, namespace: &Namespace) -> bool {
         let labels = namespace.metadata.labels.clone().unwrap_or_default();
         let name = namespace.metadata.name.clone().unwrap_or_default();
         self.namespaces.insert(name, labels.clone()) != Some(labels)
     }
 
-    pub fn remove_namespace(&mut self, namespace: &Namespace) -> bool {
+    pub(crate) fn remove_namespace(&mut self, namespace: &Namespace) -> bool {
         self.namespaces.remove(namespace.metadata.name.as_deref().unwrap_or_default()).is_some()
     }
 
-    pub fn put_policy(&mut self, object: &NetworkPolicy) -> bool {
+    pub(crate) fn put_policy(&mut self, object: &NetworkPolicy) -> bool {
         let policy = policy(object);
         self.policies.insert(Key::of(&object.metadata), policy.clone()) != Some(policy)
     }
 
-    pub fn remove_policy(&mut self, policy: &NetworkPolicy) -> bool {
+    pub(crate) fn remove_policy(&mut self, policy: &NetworkPolicy) -> bool {
         self.policies.remove(&Key::of(&policy.metadata)).is_some()
     }
 
@@ -128,7 +128,7 @@ impl Facts {
     }
 
     /// Whether any policy speaks about pods of a namespace.
-    pub fn has_policies(&self, namespace: &str) -> bool {
+    pub(crate) fn has_policies(&self, namespace: &str) -> bool {
         let mut rest = self.policies.range(Key::new(namespace, "")..);
         rest.next().is_some_and(|(key, _)| key.namespace == namespace)
     }

@@ -30,7 +30,8 @@ use reconcile::{Cluster, Key, Kind, Shutdown};
 use tokio::sync::{Notify, watch};
 
 use crate::{Error, Result};
-pub use explain::{Explained, Side, explain};
+pub use explain::Explained;
+pub use explain::{Side, explain};
 
 use compile::Table;
 use facts::{Facts, Local};

@@ -342,7 +342,7 @@ impl Writer {
     }
 }
 
-pub fn has_chain(table: &Table, name: &str) -> bool {
+pub(crate) fn has_chain(table: &Table, name: &str) -> bool {
     name == TO_NODE
         || table.chains.contains_key(name)
         || Direction::ALL.iter().any(|direction| direction.name() == name)

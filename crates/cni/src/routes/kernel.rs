@@ -18,7 +18,7 @@ use crate::Result;
 use crate::builtin::links::{PREFIX, Step};
 
 /// Who made a route: this number, which nobody else uses, says that it is ours to change.
-pub const PROTOCOL: u8 = 107;
+pub(crate) const PROTOCOL: u8 = 107;
 /// The same as flannel's, so that nodes of both can be told apart from VXLAN of other kinds, whose port is 4789.
 pub const PORT: u16 = 8472;
 const NETWORK: u32 = 1;

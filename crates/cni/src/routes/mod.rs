@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use crate::builtin::Builtin;
 use crate::builtin::links::{self, PREFIX, Step};
 use crate::{Result, watch};
-pub use plan::TUNNEL_OVERHEAD;
+pub(crate) use plan::TUNNEL_OVERHEAD;
 use plan::{Change, Input, Peer, Plan};
 
 /// How packets get to other nodes.

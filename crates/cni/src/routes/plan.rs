@@ -12,7 +12,7 @@ use crate::builtin::gateway;
 pub type HardwareAddress = [u8; 6];
 
 /// What VXLAN puts around a packet: Ethernet, IPv4, UDP and its own header.
-pub const TUNNEL_OVERHEAD: u32 = 50;
+pub(crate) const TUNNEL_OVERHEAD: u32 = 50;
 
 /// Another node, as its object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ fn gateway_on_a_link(input: &Input, peer: &Peer, range: &IpNet) -> Option<Way> {
 
 /// A node's hardware address on the tunnel. It follows from the node's first range, so every node knows every other's and
 /// nothing need be published.
-pub fn tunnel_address(range: &IpNet) -> HardwareAddress {
+pub(crate) fn tunnel_address(range: &IpNet) -> HardwareAddress {
     let tail = match range.network() {
         IpAddr::V4(address) => address.octets(),
         IpAddr::V6(address) => (crate::builtin::hash(&address.to_string()) as u32).to_be_bytes(),

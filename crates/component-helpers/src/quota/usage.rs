@@ -17,7 +17,7 @@ pub fn matching_names(group: &str, plural: &str, hard: &Value) -> Vec<String> {
 }
 
 /// `count/deployments.apps`, `count/pods`.
-pub fn count_name(group: &str, plural: &str) -> String {
+pub(crate) fn count_name(group: &str, plural: &str) -> String {
     match group {
         "" => format!("count/{plural}"),
         _ => format!("count/{plural}.{group}"),

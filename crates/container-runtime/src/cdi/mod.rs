@@ -41,7 +41,7 @@ pub enum Error {
 }
 
 /// Gives the container the devices of these names.
-pub fn inject(spec: &mut Spec, names: &[String]) -> Result<(), Error> {
+pub(crate) fn inject(spec: &mut Spec, names: &[String]) -> Result<(), Error> {
     inject_from(&FOLDERS.map(Path::new), spec, names)
 }
 

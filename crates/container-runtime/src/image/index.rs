@@ -159,7 +159,7 @@ impl Index {
         }
     }
 
-    pub fn rebuild_names(&mut self) {
+    pub(crate) fn rebuild_names(&mut self) {
         self.names = self
             .images
             .values()

@@ -145,7 +145,7 @@ impl Images {
         Images::open_tuned(config, Tuning::default()).await
     }
 
-    pub async fn open_tuned(config: ImagesConfig, tuning: Tuning) -> cri::Result<Arc<Images>> {
+    pub(crate) async fn open_tuned(config: ImagesConfig, tuning: Tuning) -> cri::Result<Arc<Images>> {
         let root = config.root_dir.clone();
         let store = blocking(move || store::Store::open(&root)).await?;
         let downloads = tokio::sync::Semaphore::new(config.layer_pulls_max.max(1));

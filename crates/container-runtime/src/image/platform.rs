@@ -11,7 +11,7 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    pub fn of_this_machine() -> Platform {
+    pub(crate) fn of_this_machine() -> Platform {
         match std::env::consts::ARCH {
             "x86_64" => Platform { architecture: "amd64", variants: amd64_variants(amd64_level()) },
             "aarch64" => Platform { architecture: "arm64", variants: vec!["v8", ""] },

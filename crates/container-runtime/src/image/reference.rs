@@ -96,7 +96,7 @@ impl Reference {
     }
 
     /// The same repository at a digest.
-    pub fn with_digest(&self, digest: &str) -> Reference {
+    pub(crate) fn with_digest(&self, digest: &str) -> Reference {
         Reference { version: Version::Digest(digest.to_owned()), ..self.clone() }
     }
 
@@ -118,7 +118,7 @@ impl fmt::Display for Reference {
 }
 
 /// Whether the text is `sha256:` and 64 lower case hexadecimal digits.
-pub fn is_digest(text: &str) -> bool {
+pub(crate) fn is_digest(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(is_hexadecimal_id)
 }
 

@@ -45,7 +45,7 @@ impl Root {
         Ok(Root { folder: rustix::fs::open(path, flags, Mode::empty())?, implicit: Default::default() })
     }
 
-    pub fn implicit(&self) -> impl Iterator<Item = &Vec<u8>> {
+    pub(crate) fn implicit(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.implicit.iter()
     }
 
@@ -75,7 +75,7 @@ impl Root {
     }
 
     /// Opens a regular file, through symbolic links inside the root.
-    pub fn open_file(&self, path: &[u8]) -> io::Result<File> {
+    pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
         let path = clean(path)?.join(&b'/');
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = rustix::fs::openat2(&self.folder, OsStr::from_bytes(&path), flags, Mode::empty(), inside())?;
@@ -143,24 +143,24 @@ impl Place {
         }
     }
 
-    pub fn create_file(&self) -> io::Result<File> {
+    pub(crate) fn create_file(&self) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Ok(File::from(rustix::fs::openat(&self.folder, &self.name, flags, Mode::from_raw_mode(0o600))?))
     }
 
-    pub fn create_folder(&self) -> io::Result<()> {
+    pub(crate) fn create_folder(&self) -> io::Result<()> {
         Ok(rustix::fs::mkdirat(&self.folder, &self.name, Mode::from_raw_mode(0o755))?)
     }
 
-    pub fn create_symbolic_link(&self, target: &[u8]) -> io::Result<()> {
+    pub(crate) fn create_symbolic_link(&self, target: &[u8]) -> io::Result<()> {
         Ok(rustix::fs::symlinkat(OsStr::from_bytes(target), &self.folder, &self.name)?)
     }
 
-    pub fn create_hard_link(&self, existing: &Place) -> io::Result<()> {
+    pub(crate) fn create_hard_link(&self, existing: &Place) -> io::Result<()> {
         Ok(rustix::fs::linkat(&existing.folder, &existing.name, &self.folder, &self.name, AtFlags::empty())?)
     }
 
-    pub fn create_node(&self, kind: FileType, device: (u32, u32)) -> io::Result<()> {
+    pub(crate) fn create_node(&self, kind: FileType, device: (u32, u32)) -> io::Result<()> {
         let device = rustix::fs::makedev(device.0, device.1);
         Ok(rustix::fs::mknodat(&self.folder, &self.name, kind, Mode::from_raw_mode(0o600), device)?)
     }
@@ -179,7 +179,7 @@ impl Place {
         set_time(&self.folder, &self.name, attributes.mtime)
     }
 
-    pub fn make_opaque(folder: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn make_opaque(folder: &OwnedFd) -> io::Result<()> {
         Ok(rustix::fs::fsetxattr(folder, "trusted.overlay.opaque", b"y", XattrFlags::empty())?)
     }
 

@@ -97,22 +97,22 @@ impl Store {
         }
     }
 
-    pub fn layer_path(&self, key: &str) -> PathBuf {
+    pub(crate) fn layer_path(&self, key: &str) -> PathBuf {
         self.root.join("layers").join(key)
     }
 
-    pub fn has_layer(&self, key: &str) -> bool {
+    pub(crate) fn has_layer(&self, key: &str) -> bool {
         self.layer_path(key).join("layer.json").exists()
     }
 
-    pub fn layer_usage(&self, key: &str) -> Result<Usage, ImageError> {
+    pub(crate) fn layer_usage(&self, key: &str) -> Result<Usage, ImageError> {
         let path = self.layer_path(key).join("layer.json");
         let bytes = linux::file::read_regular(&path, RECORD_BYTES_MAX).map_err(disk("read", &path))?;
         serde_json::from_slice(&bytes).map_err(|error| disk("read", &path)(std::io::Error::from(error)))
     }
 
     /// Moves an unpacked layer (a folder that holds `fs`) to its place, unless somebody was faster.
-    pub fn install_layer(&self, key: &str, from: &Path, unpacked: &Unpacked) -> Result<(), ImageError> {
+    pub(crate) fn install_layer(&self, key: &str, from: &Path, unpacked: &Unpacked) -> Result<(), ImageError> {
         let usage = Usage { bytes: unpacked.bytes, inodes: unpacked.inodes };
         let description = from.join("layer.json");
         let text =
@@ -291,7 +291,7 @@ impl Store {
         }
     }
 
-    pub fn config_path(&self, id: &str) -> PathBuf {
+    pub(crate) fn config_path(&self, id: &str) -> PathBuf {
         self.root.join("configs").join(digits(id))
     }
 }

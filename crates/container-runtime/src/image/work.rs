@@ -59,7 +59,7 @@ impl Workspace {
     }
 
     /// For a caller that holds the lock of the layers.
-    pub fn create_locked(root: &Path) -> Result<Workspace, ImageError> {
+    pub(crate) fn create_locked(root: &Path) -> Result<Workspace, ImageError> {
         let path = folder(root).join(format!("{:016x}", rand::random::<u64>()));
         std::fs::create_dir(&path).map_err(disk("create", &path))?;
         let lease_path = path.join(LEASE);
@@ -69,7 +69,7 @@ impl Workspace {
     }
 
     /// Ends the work here and removes the folder.
-    pub fn discard(self) {}
+    pub(crate) fn discard(self) {}
 
     pub fn path(&self) -> &Path {
         &self.path

@@ -22,7 +22,7 @@ impl Groups {
     }
 
     /// Joins the trees without controllers, such as systemd's, which libcontainer leaves out.
-    pub fn join_named(name: &Path, pid: u32) -> io::Result<()> {
+    pub(crate) fn join_named(name: &Path, pid: u32) -> io::Result<()> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let named: String = mounts
             .lines()
@@ -60,7 +60,7 @@ impl Groups {
     }
 
     /// Kills until nothing is left, or nothing more can be done.
-    pub fn kill_all(&self) {
+    pub(crate) fn kill_all(&self) {
         const ROUNDS_MAX: usize = 50;
         for _ in 0..ROUNDS_MAX {
             if self.0.iter().any(|folder| std::fs::write(folder.join("cgroup.kill"), "1").is_ok()) {

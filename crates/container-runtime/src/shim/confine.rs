@@ -20,7 +20,7 @@ pub enum Begin {
 }
 
 /// Standard streams belong to the process's user, who may then open `/dev/stdout` again.
-pub fn own_streams(process: &Process) {
+pub(crate) fn own_streams(process: &Process) {
     for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
         let is_null = rustix::fs::fstat(stream).is_ok_and(|status| status.st_rdev == rustix::fs::makedev(1, 3));
         if !is_null && !Uid::from_raw(process.uid).is_root() {
@@ -32,7 +32,7 @@ pub fn own_streams(process: &Process) {
 
 /// Drops what the process may not have, and becomes its program. Returns only with the reason why it could not, in the
 /// words that Kubernetes users know.
-pub fn become_program(process: &Process, begin: Begin, environment: &[CString]) -> String {
+pub(crate) fn become_program(process: &Process, begin: Begin, environment: &[CString]) -> String {
     let name = process.args.first().map(String::as_str).unwrap_or_default();
     let program = match find_program(name, search_path(environment)) {
         Ok(program) => program,
@@ -60,7 +60,7 @@ pub fn become_program(process: &Process, begin: Begin, environment: &[CString]) 
 }
 
 /// Where the program is, seen from inside the container.
-pub fn find_program(name: &str, path: Option<&OsStr>) -> Result<PathBuf, String> {
+pub(crate) fn find_program(name: &str, path: Option<&OsStr>) -> Result<PathBuf, String> {
     if name.contains('/') {
         return executable(Path::new(name)).map(|()| PathBuf::from(name)).map_err(|error| match error {
             Refused::Missing(error) => format!("stat {name}: {}", words(&error)),

@@ -16,7 +16,7 @@ use crate::logs::{Log, Stream, Unfinished};
 /// What one listener may be behind before it is cut off.
 const BEHIND_MAX: usize = 1 << 20;
 /// Read at once from a container. One buffer serves all containers of the pod.
-pub const READ_SIZE: usize = 64 * 1024;
+pub(crate) const READ_SIZE: usize = 64 * 1024;
 
 pub struct Container {
     pub start: Start,
@@ -90,7 +90,7 @@ impl Container {
         Ok(container)
     }
 
-    pub fn add_output(&mut self, fd: OwnedFd, stream: Stream) -> io::Result<()> {
+    pub(crate) fn add_output(&mut self, fd: OwnedFd, stream: Stream) -> io::Result<()> {
         let flags = rustix::fs::fcntl_getfl(&fd)?;
         rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
         self.outputs.push(Output { fd, stream, unfinished: Unfinished::default() });

@@ -27,7 +27,7 @@ pub fn report(pipe: impl AsFd, report: &Reports) {
 }
 
 /// The process's number and its failure, from all that its pipe gave.
-pub fn read_reports(text: &[u8]) -> (Option<i32>, Option<String>) {
+pub(crate) fn read_reports(text: &[u8]) -> (Option<i32>, Option<String>) {
     let mut result = (None, None);
     for line in text.split(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {

@@ -232,11 +232,11 @@ fn reap_for_ever() -> ! {
 
 /// The kernel's numbers of the namespaces.
 pub mod flags {
-    pub const NEW_MOUNT: i32 = nix::sched::CloneFlags::CLONE_NEWNS.bits();
-    pub const NET: i32 = nix::sched::CloneFlags::CLONE_NEWNET.bits();
+    pub(crate) const NEW_MOUNT: i32 = nix::sched::CloneFlags::CLONE_NEWNS.bits();
+    pub(crate) const NET: i32 = nix::sched::CloneFlags::CLONE_NEWNET.bits();
     pub const IPC: i32 = nix::sched::CloneFlags::CLONE_NEWIPC.bits();
     pub const UTS: i32 = nix::sched::CloneFlags::CLONE_NEWUTS.bits();
     pub const USER: i32 = nix::sched::CloneFlags::CLONE_NEWUSER.bits();
     pub const PID: i32 = nix::sched::CloneFlags::CLONE_NEWPID.bits();
-    pub const CGROUP: i32 = nix::sched::CloneFlags::CLONE_NEWCGROUP.bits();
+    pub(crate) const CGROUP: i32 = nix::sched::CloneFlags::CLONE_NEWCGROUP.bits();
 }

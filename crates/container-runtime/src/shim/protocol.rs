@@ -13,11 +13,11 @@ pub const SOCKET: &str = "shim.sock";
 /// What the pod is to be, in its folder: a [`Pod`].
 pub const SETUP: &str = "pod.json";
 /// How the process of a container is to be: a [`Process`], in the container's folder.
-pub const PROCESS: &str = "process.json";
+pub(crate) const PROCESS: &str = "process.json";
 /// The runtime specification, in the container's folder, under the name that libcontainer expects.
 pub const CONFIG: &str = "config.json";
 /// Where the root of a container is mounted, in its folder.
-pub const ROOTFS: &str = "rootfs";
+pub(crate) const ROOTFS: &str = "rootfs";
 
 /// What a shim is told when it starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -232,6 +232,6 @@ pub struct Exit {
 }
 
 /// The name of a container's record in [`Pod::records`].
-pub fn exit_record(container: &str) -> String {
+pub(crate) fn exit_record(container: &str) -> String {
     format!("{container}.exit")
 }

@@ -189,7 +189,7 @@ impl BecomeProgram {
 }
 
 /// Makes a terminal in here, sends its master to the other end of the socket, and makes it this process's own.
-pub fn open_terminal(console: impl AsFd) -> io::Result<OwnedFd> {
+pub(crate) fn open_terminal(console: impl AsFd) -> io::Result<OwnedFd> {
     let (master, slave) = linux::pty::open()?;
     linux::fd_passing::send(console, b"terminal", &[master.as_fd()])?;
     rustix::process::ioctl_tiocsctty(&slave)?;

@@ -91,7 +91,7 @@ fn device_rule(allow: bool, kind: DeviceKind, major: Option<u32>, minor: Option<
 }
 
 /// All devices below a folder, and the links to them. Terminals and shared memory belong to whoever mounted them.
-pub fn host_devices(folder: &Path) -> (Vec<LinuxDevice>, BTreeMap<PathBuf, PathBuf>) {
+pub(crate) fn host_devices(folder: &Path) -> (Vec<LinuxDevice>, BTreeMap<PathBuf, PathBuf>) {
     let mut devices = Vec::new();
     let mut links = BTreeMap::new();
     walk(folder, &mut devices, &mut links);

@@ -58,12 +58,12 @@ impl Host {
     }
 
     /// Which devices are there now: disks are attached at any time.
-    pub fn read_devices(&mut self) {
+    pub(crate) fn read_devices(&mut self) {
         (self.devices, self.device_links) = devices::host_devices(Path::new("/dev"));
     }
 
     /// Which profiles are loaded now: administrators load theirs at any time.
-    pub fn read_apparmor_profiles(&mut self) {
+    pub(crate) fn read_apparmor_profiles(&mut self) {
         self.apparmor_profiles = apparmor_profiles(&read(APPARMOR_PROFILES));
     }
 }

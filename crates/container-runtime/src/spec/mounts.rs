@@ -38,7 +38,7 @@ pub(super) fn rootfs_propagation(config: &v1::ContainerConfig) -> &'static str {
 }
 
 /// Refuses a propagation that the machine's own mounts could not give: the pod would wait for mounts that never come.
-pub fn check_propagation(mounts: &[v1::Mount]) -> cri::Result<()> {
+pub(crate) fn check_propagation(mounts: &[v1::Mount]) -> cri::Result<()> {
     for mount in mounts.iter().filter(|mount| mount.propagation() != v1::MountPropagation::PropagationPrivate) {
         let path = Path::new(&mount.host_path);
         let failed =

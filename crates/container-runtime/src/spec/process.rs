@@ -7,7 +7,7 @@ use super::{Input, apparmor_profile, build, capabilities, invalid, user};
 use crate::image::ImageConfig;
 
 /// What programs find when neither image nor pod says otherwise.
-pub const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(super) fn process(input: &Input, security: &v1::LinuxContainerSecurityContext) -> cri::Result<Process> {
     let capabilities = capabilities::capabilities(security, input.host)?;

@@ -48,7 +48,7 @@ struct Printed {
 pub(super) type Keyed = (String, Arc<Row>);
 
 impl Page {
-    pub fn is_table(&self) -> bool {
+    pub(crate) fn is_table(&self) -> bool {
         self.kind == "Table"
     }
 
@@ -72,11 +72,11 @@ impl Page {
         of_row.filter(|revision| !revision.is_empty()).unwrap_or(&self.metadata.resource_version)
     }
 
-    pub fn list_revision(&self) -> &str {
+    pub(crate) fn list_revision(&self) -> &str {
         &self.metadata.resource_version
     }
 
-    pub fn into_rows(self, kind: &Kind) -> Vec<Keyed> {
+    pub(crate) fn into_rows(self, kind: &Kind) -> Vec<Keyed> {
         let printed =
             self.rows.into_iter().flatten().map(|row| Row::new(kind, &row.object.0, row.cells.unwrap_or_default()));
         let plain = self.items.into_iter().flatten().map(|object| object.into_row(kind));
@@ -98,7 +98,7 @@ pub(super) struct Event<'a> {
 pub(super) struct Slim(pub Value);
 
 impl Slim {
-    pub fn into_row(self, kind: &Kind) -> Row {
+    pub(crate) fn into_row(self, kind: &Kind) -> Row {
         let meta = &self.0["metadata"];
         Row::new(kind, &self.0, vec![json!(meta["name"]), json!(meta["creationTimestamp"])])
     }

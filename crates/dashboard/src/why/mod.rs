@@ -91,12 +91,12 @@ impl<'a> Asker<'a> {
     }
 
     /// Those with such fields, everywhere; the server leaves out the rest.
-    pub async fn list_with(&self, kind: &Kind, fields: &str) -> Result<Vec<Value>, Status> {
+    pub(crate) async fn list_with(&self, kind: &Kind, fields: &str) -> Result<Vec<Value>, Status> {
         self.read(kind, "", fields).await
     }
 
     /// The same where what may not be read changes nothing but how much can be said.
-    pub async fn list_if_allowed(&self, kind: &Kind, namespace: &str) -> Vec<Value> {
+    pub(crate) async fn list_if_allowed(&self, kind: &Kind, namespace: &str) -> Vec<Value> {
         self.list(kind, namespace).await.unwrap_or_default()
     }
 

@@ -47,7 +47,7 @@ impl Finding {
         Finding { title: title.into(), detail: detail.into(), ..Finding::default() }
     }
 
-    pub fn evidence(mut self, line: impl Into<String>) -> Finding {
+    pub(crate) fn evidence(mut self, line: impl Into<String>) -> Finding {
         let line = line.into();
         if !line.is_empty() {
             self.evidence.push(line);
@@ -55,7 +55,7 @@ impl Finding {
         self
     }
 
-    pub fn suggests(mut self, suggestion: impl Into<String>) -> Finding {
+    pub(crate) fn suggests(mut self, suggestion: impl Into<String>) -> Finding {
         self.suggestion = Some(suggestion.into());
         self
     }

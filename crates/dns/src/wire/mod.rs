@@ -7,7 +7,8 @@ mod write;
 pub mod text;
 
 pub use name::Name;
-pub use read::{Edns, Query, Refusal, Relayed, read_query, read_response};
+pub use read::{Edns, Relayed};
+pub use read::{Query, Refusal, read_query, read_response};
 pub use write::{Section, Writer, question, refusal};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,12 +22,12 @@ pub mod kind {
     pub const TXT: u16 = 16;
     pub const AAAA: u16 = 28;
     pub const SRV: u16 = 33;
-    pub const OPT: u16 = 41;
-    pub const IXFR: u16 = 251;
-    pub const AXFR: u16 = 252;
+    pub(crate) const OPT: u16 = 41;
+    pub(crate) const IXFR: u16 = 251;
+    pub(crate) const AXFR: u16 = 252;
 }
 
-pub const CLASS_INTERNET: u16 = 1;
+pub(crate) const CLASS_INTERNET: u16 = 1;
 
 /// What an answer says about the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +85,14 @@ impl Data {
 }
 
 mod flag {
-    pub const RESPONSE: u16 = 0x8000;
-    pub const OPCODE: u16 = 0x7800;
-    pub const AUTHORITATIVE: u16 = 0x0400;
+    pub(crate) const RESPONSE: u16 = 0x8000;
+    pub(crate) const OPCODE: u16 = 0x7800;
+    pub(crate) const AUTHORITATIVE: u16 = 0x0400;
     pub const TRUNCATED: u16 = 0x0200;
-    pub const RECURSION_DESIRED: u16 = 0x0100;
-    pub const RECURSION_AVAILABLE: u16 = 0x0080;
-    pub const AUTHENTIC: u16 = 0x0020;
-    pub const CHECKING_DISABLED: u16 = 0x0010;
+    pub(crate) const RECURSION_DESIRED: u16 = 0x0100;
+    pub(crate) const RECURSION_AVAILABLE: u16 = 0x0080;
+    pub(crate) const AUTHENTIC: u16 = 0x0020;
+    pub(crate) const CHECKING_DISABLED: u16 = 0x0010;
 }
 
 const HEADER_BYTES: usize = 12;

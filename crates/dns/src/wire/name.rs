@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// No name is longer, no label is longer.
 pub const NAME_BYTES_MAX: usize = 255;
-pub const LABEL_BYTES_MAX: usize = 63;
+pub(crate) const LABEL_BYTES_MAX: usize = 63;
 /// How often a name may jump to an earlier place. More is an attack, not a name.
 const JUMPS_MAX: usize = 16;
 
@@ -47,7 +47,7 @@ impl Name {
     }
 
     /// The name of a question, which nothing stands before that it could point to, and where the bytes after it begin.
-    pub fn read_plain(packet: &[u8], start: usize) -> Option<(Name, usize)> {
+    pub(crate) fn read_plain(packet: &[u8], start: usize) -> Option<(Name, usize)> {
         let mut at = start;
         loop {
             let length = usize::from(*packet.get(at)?);
@@ -115,7 +115,7 @@ impl Name {
     }
 
     /// Whether it is that name or below it.
-    pub fn is_within(&self, parent: &Name) -> bool {
+    pub(crate) fn is_within(&self, parent: &Name) -> bool {
         self.without(parent).is_some()
     }
 
@@ -146,7 +146,7 @@ impl Name {
     }
 
     /// The address of a name like `1.0.43.10.in-addr.arpa`.
-    pub fn reverse_address(&self) -> Option<IpAddr> {
+    pub(crate) fn reverse_address(&self) -> Option<IpAddr> {
         let labels: Vec<&str> = self.labels().map(|label| std::str::from_utf8(label).unwrap_or("")).collect();
         match labels.as_slice() {
             [digits @ .., "in-addr", "arpa"] if digits.len() == 4 => {

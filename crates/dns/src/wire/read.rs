@@ -29,11 +29,11 @@ pub struct Edns {
 }
 
 impl Query<'_> {
-    pub fn checking_disabled(&self) -> bool {
+    pub(crate) fn checking_disabled(&self) -> bool {
         self.flags & flag::CHECKING_DISABLED != 0
     }
 
-    pub fn dnssec_ok(&self) -> bool {
+    pub(crate) fn dnssec_ok(&self) -> bool {
         self.edns.is_some_and(|edns| edns.dnssec_ok)
     }
 }
@@ -217,7 +217,7 @@ pub fn read_response(packet: &[u8], id: u16, name: &Name, asked: u16) -> Option<
 
 impl Relayed {
     /// The answers about addresses and the names that lead to them; others cannot be moved into another packet.
-    pub fn address_records(&self) -> Vec<Record> {
+    pub(crate) fn address_records(&self) -> Vec<Record> {
         let (packet, mut at, mut records) = (&self.packet, self.question_end, Vec::new());
         for _ in 0..self.answers {
             let Some(place) = Place::read(packet, at) else { break };

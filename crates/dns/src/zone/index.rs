@@ -96,7 +96,7 @@ impl Served {
 }
 
 impl Index {
-    pub fn has_namespace(&self, label: &[u8]) -> bool {
+    pub(crate) fn has_namespace(&self, label: &[u8]) -> bool {
         self.namespaces.contains(label)
     }
 
@@ -105,12 +105,12 @@ impl Index {
     }
 
     /// With the key as it is kept here.
-    pub fn get_with_key(&self, key: &[u8]) -> Option<(&[u8], &Served)> {
+    pub(crate) fn get_with_key(&self, key: &[u8]) -> Option<(&[u8], &Served)> {
         self.served.get_key_value(key).map(|(key, served)| (&**key, served))
     }
 
     /// The first Service that has this cluster address.
-    pub fn with_address(&self, address: &IpAddr) -> Option<&[u8]> {
+    pub(crate) fn with_address(&self, address: &IpAddr) -> Option<&[u8]> {
         self.by_address.get(address)?.first().map(|key| &**key)
     }
 
@@ -136,7 +136,7 @@ impl Index {
         maps && self.served.is_empty() && self.namespaces.is_empty()
     }
 
-    pub fn set_namespace(&mut self, name: &str, exists: bool) {
+    pub(crate) fn set_namespace(&mut self, name: &str, exists: bool) {
         let label: Box<[u8]> = name.to_ascii_lowercase().into_bytes().into();
         match exists {
             true => _ = self.namespaces.insert(label),
@@ -145,7 +145,7 @@ impl Index {
     }
 
     /// A Service before and after a change.
-    pub fn set_service(&mut self, old: Option<&Service>, new: Option<&Service>) {
+    pub(crate) fn set_service(&mut self, old: Option<&Service>, new: Option<&Service>) {
         if let Some(key) = old.and_then(|old| key_of(&old.metadata, old.metadata.name.as_deref())) {
             if let Some(served) = self.served.get_mut(&key)
                 && let Some(Kind::Cluster { addresses, .. }) = served.service.take()
@@ -166,7 +166,7 @@ impl Index {
     }
 
     /// A slice before and after a change.
-    pub fn set_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
+    pub(crate) fn set_slice(&mut self, old: Option<&EndpointSlice>, new: Option<&EndpointSlice>) {
         if let Some((key, name)) = old.and_then(slice_key) {
             let mut gone = Vec::new();
             if let Some(served) = self.served.get_mut(&key)

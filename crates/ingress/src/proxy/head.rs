@@ -4,7 +4,7 @@
 use memchr::{memchr, memmem};
 
 /// The longest head of a request.
-pub const HEAD_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Debug, PartialEq)]
 pub enum Framing {

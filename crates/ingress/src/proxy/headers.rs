@@ -19,7 +19,7 @@ const FORWARDED_PORT: HeaderName = HeaderName::from_static("x-forwarded-port");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_SCHEME: HeaderName = HeaderName::from_static("x-forwarded-scheme");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const SCHEME: HeaderName = HeaderName::from_static("x-scheme");
 
 /// What the backend is told, and what some backends would also read with `_` in the place of `-`.
@@ -27,7 +27,7 @@ const OURS: [HeaderName; 8] =
     [FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PORT, FORWARDED_PROTO, FORWARDED_SCHEME, REAL_IP, REQUEST_ID, SCHEME];
 
 /// Takes away what belongs to one connection. Answers the protocol that an upgrade asks for, if it does.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
+pub(crate) fn strip_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
     let mut upgrades = false;
     // Without the header nothing is named by it, which is how most requests are.
     if headers.contains_key(CONNECTION) {
@@ -124,7 +124,7 @@ pub fn contains(ranges: &[IpNet], address: IpAddr) -> bool {
 }
 
 /// HTTP/2 may send cookies in pieces, which HTTP/1 has no form for.
-pub fn join_cookies(headers: &mut HeaderMap) {
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
     }
@@ -154,7 +154,7 @@ pub fn host<B>(request: &Request<B>) -> Option<&str> {
 const HOST_BYTES_MAX: usize = 260;
 
 /// The host without its port, in lower case and without the dot that names may end with.
-pub fn name_of_host(host: &str) -> Cow<'_, str> {
+pub(crate) fn name_of_host(host: &str) -> Cow<'_, str> {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),

@@ -44,11 +44,11 @@ impl Record {
     }
 
     /// Whether only the head of the answer is asked for.
-    pub fn is_of_head(&self) -> bool {
+    pub(crate) fn is_of_head(&self) -> bool {
         self.method == Method::HEAD
     }
 
-    pub fn write_to<B>(&mut self, log: &AccessLog, client: IpAddr, request: &Request<B>, route: Option<&Route>) {
+    pub(crate) fn write_to<B>(&mut self, log: &AccessLog, client: IpAddr, request: &Request<B>, route: Option<&Route>) {
         let part = |name: HeaderName| {
             let text = request.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
             quoted(&text.unwrap_or_else(|| "-".into()))

@@ -37,7 +37,7 @@ pub fn is_ours(metadata: &ObjectMeta) -> bool {
 }
 
 /// Whether a slice is one of ours.
-pub fn is_ours_of(metadata: &ObjectMeta) -> bool {
+pub(crate) fn is_ours_of(metadata: &ObjectMeta) -> bool {
     let labels = metadata.labels.as_ref();
     metadata.namespace.as_deref() == Some(NAMESPACE)
         && labels.and_then(|labels| labels.get(SERVICE_NAME)).is_some_and(|name| name == NAME)
@@ -67,7 +67,7 @@ pub fn service(ports: &Ports) -> Service {
     serde_json::from_str(&service.to_string()).expect("the Service is written down here")
 }
 
-pub fn has_ports(service: &Service, ports: &Ports) -> bool {
+pub(crate) fn has_ports(service: &Service, ports: &Ports) -> bool {
     let there = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     let there: BTreeSet<i32> = there.map(|port| port.port).collect();
     there == ports.iter().map(|(_, port)| i32::from(*port)).collect()

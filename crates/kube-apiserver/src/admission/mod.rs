@@ -97,7 +97,7 @@ impl<'a> Request<'a> {
     }
 
     /// A subresource that is created, such as a token: `parent` is the object that it belongs to.
-    pub fn create_of(
+    pub(crate) fn create_of(
         call: &'a Call,
         resource: &'a Resource,
         parent: &'a Value,
@@ -256,7 +256,7 @@ fn is_on(options: &Options, name: &str) -> bool {
 }
 
 /// Those that run with these options, and those that do not.
-pub fn on_and_off(options: &Options) -> (Vec<&'static str>, Vec<&'static str>) {
+pub(crate) fn on_and_off(options: &Options) -> (Vec<&'static str>, Vec<&'static str>) {
     names().into_iter().partition(|name| is_on(options, name))
 }
 
@@ -328,7 +328,7 @@ fn last(options: &Options) -> Vec<Box<dyn Plugin>> {
 }
 
 /// Whether objects of this kind are rules for the writes of others.
-pub fn governs(kind: &Kind) -> bool {
+pub(crate) fn governs(kind: &Kind) -> bool {
     match kind.group {
         "" => matches!(kind.plural, "namespaces" | "resourcequotas" | "limitranges" | "serviceaccounts"),
         "scheduling.k8s.io" => kind.plural == "priorityclasses",
@@ -351,7 +351,7 @@ impl Admission {
     }
 
     /// For what is sent to a subresource that is no part of its object, such as an eviction.
-    pub async fn mutate_sent(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
+    pub(crate) async fn mutate_sent(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
         self.rounds(request, object, |plugin| plugin.is_outside()).await
     }
 

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 /// Whether the pod names any secret.
-pub fn references_any(pod: &Value) -> bool {
+pub(crate) fn references_any(pod: &Value) -> bool {
     let spec = &pod["spec"];
     let pulls = list(spec, "imagePullSecrets").iter().any(|entry| named(entry, "name"));
     let in_containers = containers(spec).any(|container| {
@@ -15,7 +15,7 @@ pub fn references_any(pod: &Value) -> bool {
 }
 
 /// Whether the pod names any config map.
-pub fn references_config_maps(pod: &Value) -> bool {
+pub(crate) fn references_config_maps(pod: &Value) -> bool {
     let spec = &pod["spec"];
     let in_containers = containers(spec).any(|container| {
         list(container, "env").iter().any(|entry| entry.pointer("/valueFrom/configMapKeyRef").is_some())

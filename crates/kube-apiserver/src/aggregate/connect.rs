@@ -71,7 +71,7 @@ const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'#');
 
 /// Browsers hand over tokens among a WebSocket's protocols; a foreign server could use them elsewhere.
-pub fn hide_token(headers: &mut HeaderMap) {
+pub(crate) fn hide_token(headers: &mut HeaderMap) {
     let Some(protocols) = headers.get(SEC_WEBSOCKET_PROTOCOL).and_then(|value| value.to_str().ok()) else { return };
     let kept = protocols.split(',').map(str::trim).filter(|one| !one.starts_with("base64url.bearer.authorization."));
     match HeaderValue::from_str(&kept.collect::<Vec<_>>().join(", ")) {

@@ -10,7 +10,7 @@ use crate::resources::Table;
 pub const MANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
 /// Custom groups come and go while the server runs.
 pub const ALWAYS: &str = "true";
-pub const ON_START: &str = "onstart";
+pub(crate) const ON_START: &str = "onstart";
 
 /// The versions of a group and the priority of each.
 type Versions = &'static [(&'static str, i64)];
@@ -47,7 +47,7 @@ const OTHER_VERSION_PRIORITY: i64 = 9;
 const CUSTOM: (i64, i64) = (1000, 100);
 
 /// The group itself has no APIService: it is there to manage them.
-pub fn group_priority(group: &str, custom: bool) -> i64 {
+pub(crate) fn group_priority(group: &str, custom: bool) -> i64 {
     match PRIORITIES.iter().find(|(name, ..)| *name == group) {
         Some((_, priority, _)) => *priority,
         None if group == super::GROUP => 20000,

@@ -26,14 +26,14 @@ use tokio::sync::Notify;
 
 pub use availability::Reference;
 pub use follow::start;
-pub use local::group_priority;
+pub(crate) use local::group_priority;
 pub use proxy::pass;
 
 use crate::pki::{Credentials, Error};
 use connect::Identity;
 
 pub const GROUP: &str = "apiregistration.k8s.io";
-pub const PLURAL: &str = "apiservices";
+pub(crate) const PLURAL: &str = "apiservices";
 
 /// An API server within this process. It is asked as a foreign one is: who asks is in the headers.
 pub type Handler = Arc<dyn Fn(http::Request<Bytes>) -> BoxFuture<'static, http::Response<Bytes>> + Send + Sync>;
@@ -77,7 +77,7 @@ impl Aggregator {
     }
 
     /// The table of kinds is another now.
-    pub fn table_changed(&self) {
+    pub(crate) fn table_changed(&self) {
         self.changed.notify_one();
     }
 
@@ -91,7 +91,7 @@ impl Aggregator {
     }
 
     /// The route of a path: what is below `/apis/<group>/<version>`, and the document that describes it.
-    pub fn route_of(&self, path: &str) -> Option<Arc<Route>> {
+    pub(crate) fn route_of(&self, path: &str) -> Option<Arc<Route>> {
         if self.routes.load().is_empty() {
             return None;
         }

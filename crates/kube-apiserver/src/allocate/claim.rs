@@ -74,7 +74,7 @@ pub fn ip_address(address: IpAddr, holder: &Holder) -> Value {
 
 /// Gives claims back. Who waits for it is answered when others can have them; it goes on when nobody waits any more, and what a
 /// crash leaves behind is found by the repair at the next start.
-pub async fn release_all(app: &Arc<App>, claims: Vec<Claim>) {
+pub(crate) async fn release_all(app: &Arc<App>, claims: Vec<Claim>) {
     if claims.is_empty() {
         return;
     }
@@ -84,7 +84,7 @@ pub async fn release_all(app: &Arc<App>, claims: Vec<Claim>) {
 }
 
 /// The same for who cannot wait.
-pub fn release_later(app: &Arc<App>, claims: Vec<Claim>) -> JoinHandle<()> {
+pub(crate) fn release_later(app: &Arc<App>, claims: Vec<Claim>) -> JoinHandle<()> {
     let app = app.clone();
     tasks::spawn(async move {
         for claim in claims {

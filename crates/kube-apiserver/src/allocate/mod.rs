@@ -58,7 +58,7 @@ impl Drop for Reserved {
     }
 }
 
-pub async fn for_create(
+pub(crate) async fn for_create(
     call: &Call,
     resource: &Resource,
     service: &mut Value,
@@ -70,7 +70,7 @@ pub async fn for_create(
     allocate(call, service, None, dry_run).await
 }
 
-pub async fn for_update(
+pub(crate) async fn for_update(
     call: &Call,
     resource: &Resource,
     new: &mut Value,
@@ -286,7 +286,7 @@ impl Allocation<'_> {
 }
 
 /// The first address of the range belongs to the Service `kubernetes`.
-pub fn first_address(range: &IpNet) -> IpAddr {
+pub(crate) fn first_address(range: &IpNet) -> IpAddr {
     nth_address(range, 0)
 }
 

@@ -95,7 +95,7 @@ pub fn user_agent(text: &str) -> String {
 }
 
 /// From where a request came: what proxies say, then who is at the other end.
-pub fn source_ips(forwarded: &str, real: &str, peer: &str) -> Vec<String> {
+pub(crate) fn source_ips(forwarded: &str, real: &str, peer: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let claimed = forwarded.split(',').map(str::trim).chain([real.trim()]);
     for text in claimed.filter(|text| text.parse::<std::net::IpAddr>().is_ok()) {

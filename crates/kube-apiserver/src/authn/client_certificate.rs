@@ -17,7 +17,7 @@ pub fn authenticate(peer: &PeerCertificate, now: Timestamp) -> Outcome {
 }
 
 /// Checked with every request: a connection may be older than the end of its certificate.
-pub fn is_valid(peer: &PeerCertificate, now: Timestamp) -> bool {
+pub(crate) fn is_valid(peer: &PeerCertificate, now: Timestamp) -> bool {
     (peer.not_before..=peer.not_after).contains(&now.as_second())
 }
 

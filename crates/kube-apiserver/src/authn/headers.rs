@@ -17,7 +17,7 @@ pub fn texts(headers: &HeaderMap, name: &str) -> impl Iterator<Item = String> {
 }
 
 /// `<prefix><key>: value`, with keys in lower case and percent escapes resolved.
-pub fn extras(headers: &HeaderMap, prefix: &str) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn extras(headers: &HeaderMap, prefix: &str) -> BTreeMap<String, Vec<String>> {
     let mut extras: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, value) in headers {
         let Some(key) = name.as_str().strip_prefix(prefix) else { continue };

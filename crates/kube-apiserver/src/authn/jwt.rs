@@ -146,7 +146,7 @@ impl PublicKeyEntry {
         PublicKeyEntry { id, algorithm: Algorithm::Es256, bytes: point.to_vec(), web_key }
     }
 
-    pub fn algorithm_name(&self) -> &'static str {
+    pub(crate) fn algorithm_name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Es256 => "ES256",
             Algorithm::Rs256 => "RS256",
@@ -188,7 +188,7 @@ impl<'a> Unverified<'a> {
         self.header.get("alg").and_then(Value::as_str)
     }
 
-    pub fn key_id(&self) -> Option<&str> {
+    pub(crate) fn key_id(&self) -> Option<&str> {
         self.header.get("kid").and_then(Value::as_str)
     }
 
@@ -201,7 +201,7 @@ impl<'a> Unverified<'a> {
     }
 
     /// Whether one of the keys signed it. The header names the key; the key, not the header, names the algorithm.
-    pub fn is_signed_by(&self, keys: &[PublicKeyEntry]) -> bool {
+    pub(crate) fn is_signed_by(&self, keys: &[PublicKeyEntry]) -> bool {
         let text = |field: &str| self.header.get(field).and_then(Value::as_str);
         let candidates = keys
             .iter()

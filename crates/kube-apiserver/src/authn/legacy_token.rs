@@ -10,7 +10,7 @@ use super::service_account::{Reference, check_account, groups, user_name};
 use super::token_use::Uses;
 use super::{Objects, User};
 
-pub const ISSUER: &str = "kubernetes/serviceaccount";
+pub(crate) const ISSUER: &str = "kubernetes/serviceaccount";
 /// Put on tokens nobody used for a year; the token is refused until the label is gone.
 const INVALID_SINCE: &str = "kubernetes.io/legacy-token-invalid-since";
 

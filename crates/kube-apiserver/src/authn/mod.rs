@@ -35,17 +35,20 @@ use serde_json::Value;
 
 pub use crate::pki::PeerCertificate;
 pub use anonymous::Anonymous;
-pub use dynamic::{Dynamic, Settings};
-pub use front_proxy::{FrontProxy, WrongProxy};
+pub use dynamic::Dynamic;
+pub use dynamic::Settings;
+pub use front_proxy::FrontProxy;
+pub use front_proxy::WrongProxy;
 pub use impersonation::impersonate;
 pub use jwt::KeyError;
-pub use service_account::{Issued, Reference, ServiceAccounts, TokenRequest, groups, split_user_name, user_name};
+pub(crate) use service_account::split_user_name;
+pub use service_account::{Issued, Reference, ServiceAccounts, TokenRequest, groups, user_name};
 pub use token_file::{TokenFile, TokenFileError};
 
-pub const ALL_AUTHENTICATED: &str = "system:authenticated";
-pub const ALL_UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const ALL_AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const ALL_UNAUTHENTICATED: &str = "system:unauthenticated";
 pub const ANONYMOUS: &str = "system:anonymous";
-pub const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+pub(crate) const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct User {
@@ -138,7 +141,7 @@ impl Authenticator {
 
     /// For TokenReview: the user and the audiences, of those asked for, that the token is good for.
     /// No audiences asked for means those of this server.
-    pub async fn review_token(
+    pub(crate) async fn review_token(
         &self,
         token: &str,
         audiences: &[String],
@@ -149,7 +152,7 @@ impl Authenticator {
         Ok((with_authenticated_group(user), audiences))
     }
 
-    pub fn service_accounts(&self) -> &ServiceAccounts {
+    pub(crate) fn service_accounts(&self) -> &ServiceAccounts {
         &self.config.service_accounts
     }
 

@@ -104,7 +104,7 @@ impl ServiceAccounts {
     }
 
     /// What a token gets that is asked for so many seconds.
-    pub fn seconds_of(&self, asked: i64) -> i64 {
+    pub(crate) fn seconds_of(&self, asked: i64) -> i64 {
         self.lifetime.seconds_max.map_or(asked, |most| asked.min(most))
     }
 
@@ -142,7 +142,7 @@ impl ServiceAccounts {
     }
 
     /// The token of a Secret of type `kubernetes.io/service-account-token`, which ends with the Secret.
-    pub fn issue_legacy(&self, namespace: &str, account: Reference, secret_name: &str) -> String {
+    pub(crate) fn issue_legacy(&self, namespace: &str, account: Reference, secret_name: &str) -> String {
         self.signing.sign(&legacy_token::claims(namespace, account, secret_name))
     }
 
@@ -215,7 +215,7 @@ impl ServiceAccounts {
     }
 
     /// What `/openid/v1/jwks` says.
-    pub fn web_keys(&self) -> Value {
+    pub(crate) fn web_keys(&self) -> Value {
         json!({"keys": self.keys.iter().map(|key| &key.web_key).collect::<Vec<&Value>>()})
     }
 
@@ -230,7 +230,7 @@ pub fn user_name(namespace: &str, account: &str) -> String {
 }
 
 /// Namespace and name of the account behind a user name.
-pub fn split_user_name(user: &str) -> Option<(&str, &str)> {
+pub(crate) fn split_user_name(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }

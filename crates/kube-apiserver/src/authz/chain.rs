@@ -50,15 +50,15 @@ struct Said {
 
 impl Chain {
     /// Not for ABAC and webhooks, which need files.
-    pub fn push_mode(&mut self, mode: Mode, decided: Arc<Decided>) {
+    pub(crate) fn push_mode(&mut self, mode: Mode, decided: Arc<Decided>) {
         self.links.push(Link { step: Step::Mode(mode), decided });
     }
 
-    pub fn push_abac(&mut self, policies: Arc<Policies>, decided: Arc<Decided>) {
+    pub(crate) fn push_abac(&mut self, policies: Arc<Policies>, decided: Arc<Decided>) {
         self.links.push(Link { step: Step::Abac(policies), decided });
     }
 
-    pub fn push_webhook(&mut self, webhook: Arc<Webhook>, decided: Arc<Decided>) {
+    pub(crate) fn push_webhook(&mut self, webhook: Arc<Webhook>, decided: Arc<Decided>) {
         self.links.push(Link { step: Step::Webhook(webhook), decided });
     }
 
@@ -66,7 +66,7 @@ impl Chain {
         self.links.iter().any(|link| matches!(link.step, Step::Mode(mode) if mode == wanted))
     }
 
-    pub fn asks_webhooks(&self) -> bool {
+    pub(crate) fn asks_webhooks(&self) -> bool {
         self.links.iter().any(|link| matches!(link.step, Step::Webhook(_)))
     }
 

@@ -34,7 +34,7 @@ pub struct WebhookFlags {
 }
 
 impl Config {
-    pub fn of_modes(modes: &[Mode]) -> Config {
+    pub(crate) fn of_modes(modes: &[Mode]) -> Config {
         Config { modes: modes.to_vec(), file: None, policy_file: None, webhook: None }
     }
 }

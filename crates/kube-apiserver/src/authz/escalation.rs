@@ -13,7 +13,7 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 
 impl Authorizer {
     /// For create and update of `roles` and `clusterroles`; `old` is the stored object of an update.
-    pub async fn check_role_write(
+    pub(crate) async fn check_role_write(
         &self,
         user: &User,
         resource: &str,
@@ -38,7 +38,7 @@ impl Authorizer {
     }
 
     /// For create and update of `rolebindings` and `clusterrolebindings`.
-    pub async fn check_binding_write(
+    pub(crate) async fn check_binding_write(
         &self,
         user: &User,
         resource: &str,
@@ -66,7 +66,7 @@ impl Authorizer {
     }
 
     /// 403 with the list of what is missing, unless the user holds all of `granted` in the namespace.
-    pub fn escalation_check(
+    pub(crate) fn escalation_check(
         &self,
         user: &User,
         resource: &str,

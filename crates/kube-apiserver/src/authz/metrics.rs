@@ -92,7 +92,7 @@ impl Metrics {
         self.webhooks.lock().entry((webhook.to_owned(), outcome)).or_default().times.observe_time(took);
     }
 
-    pub fn failed_open(&self, webhook: &str, outcome: Outcome) {
+    pub(crate) fn failed_open(&self, webhook: &str, outcome: Outcome) {
         self.webhooks.lock().entry((webhook.to_owned(), outcome)).or_default().failed_open += 1;
     }
 

@@ -30,12 +30,12 @@ pub use aggregate::aggregate;
 use chain::{Chain, Progress};
 pub use config::{Config, WebhookFlags};
 pub use metrics::Metrics;
-pub use node::node_identity;
+pub(crate) use node::node_identity;
 pub use rule::{Rule, rules_of};
 pub use webhook::Version as ReviewVersion;
 
 /// Its members may do everything, whatever the roles say: the way back in when the roles are broken.
-pub const MASTERS: &str = "system:masters";
+pub(crate) const MASTERS: &str = "system:masters";
 
 /// One request as authorization sees it. A request for a path has `path` and `verb` only.
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +185,7 @@ impl<'a> Attributes<'a> {
 
 impl RulesReview {
     /// The `status` of the review.
-    pub fn to_status(&self) -> Value {
+    pub(crate) fn to_status(&self) -> Value {
         let mut status = json!({
             "resourceRules": self.resource_rules,
             "nonResourceRules": self.non_resource_rules,
@@ -237,7 +237,7 @@ impl Authorizer {
     }
 
     /// For expressions, which cannot wait: where a webhook must be asked, the worker hands its queue to another thread first.
-    pub fn authorize_in_place(&self, a: &Attributes, objects: &dyn Objects) -> Decision {
+    pub(crate) fn authorize_in_place(&self, a: &Attributes, objects: &dyn Objects) -> Decision {
         match self.begin(a, objects) {
             Progress::Decided(decision) => decision,
             Progress::Asks(pending) => {
@@ -247,7 +247,7 @@ impl Authorizer {
     }
 
     /// What the user may do in the namespace, as far as it can be listed.
-    pub fn rules_for(&self, user: &User, namespace: &str, objects: &dyn Objects) -> RulesReview {
+    pub(crate) fn rules_for(&self, user: &User, namespace: &str, objects: &dyn Objects) -> RulesReview {
         let chain = self.chain.load();
         let mut errors: Vec<String> = Vec::new();
         let (mut resource_rules, mut non_resource_rules) = (Vec::new(), Vec::new());

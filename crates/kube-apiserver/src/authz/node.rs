@@ -35,7 +35,7 @@ static COMMON_RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 });
 
 /// The node a user speaks for: `None` for everyone else, an empty name for a node without one.
-pub fn node_identity(user: &User) -> Option<&str> {
+pub(crate) fn node_identity(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(USER_PREFIX)?;
     user.groups.iter().any(|group| group == GROUP).then_some(name)
 }

@@ -25,7 +25,7 @@ pub fn config_map(pod: &Node, name: &str) -> bool {
 }
 
 /// The names of the claims of a pod; a generic ephemeral volume has one named after pod and volume.
-pub fn volume_claims<'a>(pod: &Node<'a>) -> impl Iterator<Item = String> + use<'a> {
+pub(crate) fn volume_claims<'a>(pod: &Node<'a>) -> impl Iterator<Item = String> + use<'a> {
     let owner = pod.at("metadata").text("name");
     pod.at("spec").each("volumes").filter_map(move |volume| {
         if volume.has("ephemeral") {
@@ -36,7 +36,7 @@ pub fn volume_claims<'a>(pod: &Node<'a>) -> impl Iterator<Item = String> + use<'
     })
 }
 
-pub fn volume_claim(pod: &Node, name: &str) -> bool {
+pub(crate) fn volume_claim(pod: &Node, name: &str) -> bool {
     volume_claims(pod).any(|claim| claim == name)
 }
 
@@ -54,7 +54,7 @@ pub fn claim_of(volume: &Value) -> Option<(&str, &str)> {
 }
 
 /// Whether a persistent volume's driver reads that secret on the node.
-pub fn volume_secret(volume: &Value, namespace: &str, name: &str) -> bool {
+pub(crate) fn volume_secret(volume: &Value, namespace: &str, name: &str) -> bool {
     const ON_THE_NODE: [&str; 4] = ["secretRef", "nodePublishSecretRef", "nodeStageSecretRef", "nodeExpandSecretRef"];
     let claim_namespace = claim_of(volume).map_or("", |(namespace, _)| namespace);
     let or_claim = |text: &str| if text.is_empty() { claim_namespace == namespace } else { text == namespace };

@@ -99,7 +99,7 @@ impl Rbac {
 }
 
 /// The rules of a role that a binding refers to.
-pub fn referenced_rules(role_ref: &Value, namespace: &str, objects: &dyn Objects) -> Result<Vec<Rule>, String> {
+pub(crate) fn referenced_rules(role_ref: &Value, namespace: &str, objects: &dyn Objects) -> Result<Vec<Rule>, String> {
     let role_ref = Node::root(role_ref);
     let name = role_ref.text("name");
     let (resource, singular, namespace) = match role_ref.text("kind") {

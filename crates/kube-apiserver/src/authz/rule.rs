@@ -111,7 +111,7 @@ pub fn missing(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
 }
 
 /// `["a" "b"]`, as Go writes a list of texts.
-pub fn quoted_list(values: &[String]) -> String {
+pub(crate) fn quoted_list(values: &[String]) -> String {
     let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
     format!("[{}]", quoted.join(" "))
 }

@@ -20,12 +20,12 @@ const RENEW_EVERY: Duration = Duration::from_secs(10);
 const LIFETIME: Duration = Duration::from_secs(15);
 
 /// For a server that has its store to itself: it is the only one there is.
-pub async fn only_this(app: &Arc<App>) -> Result<(), Status> {
+pub(crate) async fn only_this(app: &Arc<App>) -> Result<(), Status> {
     write(app, &[own(app)]).await
 }
 
 /// The same again whenever its address has changed, until it stops.
-pub async fn follow_this(app: Arc<App>, shutdown: CancellationToken) {
+pub(crate) async fn follow_this(app: Arc<App>, shutdown: CancellationToken) {
     let mut changes = app.settings.advertise_address.changes();
     while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
         while let Err(error) = only_this(&app).await {

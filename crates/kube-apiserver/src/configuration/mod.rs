@@ -11,7 +11,8 @@ use machinery::codec;
 use machinery::field::Errors;
 use serde_json::Value;
 
-pub use follow::{Applied, Follow, Reloads, follow, hash};
+pub use follow::{Applied, follow, hash};
+pub use follow::{Follow, Reloads};
 pub use shape::Shape;
 
 const GROUP: &str = "apiserver.config.k8s.io";
@@ -112,7 +113,7 @@ impl Document {
     }
 
     /// The same for errors of a part, which stands at that path.
-    pub fn refuse_part(&self, errors: &Errors, path: &str) -> Result<(), Error> {
+    pub(crate) fn refuse_part(&self, errors: &Errors, path: &str) -> Result<(), Error> {
         if errors.is_empty() {
             return Ok(());
         }

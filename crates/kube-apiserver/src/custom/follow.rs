@@ -35,7 +35,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 const OLD_WRITERS_END_AFTER: Duration = Duration::from_secs(90);
 
 pub const GROUP: &str = "apiextensions.k8s.io";
-pub const PLURAL: &str = "customresourcedefinitions";
+pub(crate) const PLURAL: &str = "customresourcedefinitions";
 
 /// Serves all definitions there are, then follows their changes in a task of its own.
 pub async fn start(app: &Arc<App>, shutdown: CancellationToken) -> Result<(), StoreError> {

@@ -79,7 +79,7 @@ impl CustomRules {
     }
 
     /// The schema of the served version, as OpenAPI shows it.
-    pub fn openapi_schema(&self) -> Option<Value> {
+    pub(crate) fn openapi_schema(&self) -> Option<Value> {
         serde_json::from_str(&self.document).ok()
     }
 
@@ -89,7 +89,7 @@ impl CustomRules {
     }
 
     /// A stored object in this version, as today's schemas would have it.
-    pub fn to_requested(&self, object: Value) -> Value {
+    pub(crate) fn to_requested(&self, object: Value) -> Value {
         let is_own = object["apiVersion"] == *self.api_version;
         let object = self.read(object);
         if is_own { object } else { self.converted(object) }
@@ -112,7 +112,7 @@ impl CustomRules {
     }
 
     /// Completes an object that is about to be stored, as reading it would.
-    pub fn default_stored(&self, object: &mut Value) {
+    pub(crate) fn default_stored(&self, object: &mut Value) {
         if let Some(schema) = self.schemas.get(&self.storage_api_version) {
             structural_shape::default(object, schema);
         }
@@ -129,7 +129,7 @@ impl CustomRules {
     }
 
     /// Whether an object of that revision can be sent as it is stored.
-    pub fn as_stored(&self, revision: u64) -> bool {
+    pub(crate) fn as_stored(&self, revision: u64) -> bool {
         self.alike
             && self.api_version == self.storage_api_version
             && revision > self.written_so_since.load(Ordering::Relaxed)

@@ -34,7 +34,7 @@ const CATCH_ALL: &str = "catch-all";
 
 impl Configuration {
     /// Before the objects are read.
-    pub fn mandatory_alone(seats: u32) -> Configuration {
+    pub(crate) fn mandatory_alone(seats: u32) -> Configuration {
         Configuration::build(seats, &[], &[], None)
     }
 

@@ -67,7 +67,7 @@ impl Level {
 
     /// The most seats that one request is taken to need, by upstream's rule: a part of the level, and not so many that
     /// one flow's hand could hold it all.
-    pub fn width_max(&self) -> u32 {
+    pub(crate) fn width_max(&self) -> u32 {
         let state = self.state.lock();
         let nominal = f64::from(state.range.nominal);
         match state.queues.kind() {

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use machinery::object::Meta;
 use serde_json::{Value, json};
 
-pub const AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
+pub(crate) const AUTOUPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 const MANDATORY: [&str; 2] = ["exempt", "catch-all"];
 const GROUP_VERSION: &str = "flowcontrol.apiserver.k8s.io/v1";
 
@@ -29,7 +29,7 @@ fn is_mandatory(object: &Value) -> bool {
 }
 
 /// What a standard object becomes: `current` itself where its operator has taken it over.
-pub fn maintained(current: &Value, wanted: &Value) -> Value {
+pub(crate) fn maintained(current: &Value, wanted: &Value) -> Value {
     let asked = current.annotation(AUTOUPDATE);
     // Without a word, what was never changed is still ours.
     let ours = match asked {
@@ -59,7 +59,7 @@ pub fn maintained(current: &Value, wanted: &Value) -> Value {
 }
 
 /// Standard objects that are gone or not as they should be.
-pub fn to_repair(there: &[Arc<Value>], kind: &str) -> Vec<Value> {
+pub(crate) fn to_repair(there: &[Arc<Value>], kind: &str) -> Vec<Value> {
     let wanted = standard().iter().filter(|object| object["kind"] == kind);
     let broken = |wanted: &&Value| match there.iter().find(|object| object.name() == wanted.name()) {
         None => true,

@@ -33,7 +33,7 @@ use crate::target::Target;
 
 pub use classify::Asked;
 pub use follow::start;
-pub use maintain::maintained;
+pub(crate) use maintain::maintained;
 pub use width::{Interest, Watches};
 
 use configuration::{Configuration, Entry};
@@ -88,7 +88,7 @@ pub struct FlowControl {
 pub struct Class(Arc<Entry>);
 
 impl Class {
-    pub fn add_headers(&self, headers: &mut HeaderMap) {
+    pub(crate) fn add_headers(&self, headers: &mut HeaderMap) {
         headers.insert(LEVEL_HEADER.clone(), self.0.level_uid.clone());
         headers.insert(SCHEMA_HEADER.clone(), self.0.schema_uid.clone());
     }
@@ -116,7 +116,7 @@ impl FlowControl {
     }
 
     /// The schema of a request; none where there is no priority and fairness.
-    pub fn classify(&self, asked: &Asked) -> Option<Class> {
+    pub(crate) fn classify(&self, asked: &Asked) -> Option<Class> {
         if !self.config.enabled {
             return None;
         }

@@ -132,19 +132,19 @@ impl<T> Queues<T> {
         self.seats
     }
 
-    pub fn waiting_seats(&self) -> u32 {
+    pub(crate) fn waiting_seats(&self) -> u32 {
         self.waiting_seats
     }
 
     /// More seats let more run at once; with fewer, those who run end first.
-    pub fn change_limit(&mut self, now: f64, limit: u32, wake: &mut impl FnMut(T)) {
+    pub(crate) fn change_limit(&mut self, now: f64, limit: u32, wake: &mut impl FnMut(T)) {
         self.pass(now);
         self.limit = limit;
         self.serve(wake);
     }
 
     /// Queues that are no longer dealt stay until they are empty: who waits in them keeps their turn.
-    pub fn change_kind(&mut self, kind: Kind) {
+    pub(crate) fn change_kind(&mut self, kind: Kind) {
         self.kind = kind;
         let wanted = match kind {
             Kind::Queue { queues, .. } => queues.max(1),

@@ -1,7 +1,7 @@
 //! Shuffle sharding: a flow is dealt a hand of queues, so that two flows rarely share all of theirs. Pure.
 
 /// The largest hand that can be asked for; validation keeps `handSize` within it.
-pub const HAND_MAX: usize = 16;
+pub(crate) const HAND_MAX: usize = 16;
 
 /// The queues of a flow: `size` different numbers below `deck`, always the same for the same hash.
 pub fn deal(hash: u64, deck: usize, size: usize) -> ([usize; HAND_MAX], usize) {

@@ -62,7 +62,7 @@ pub struct Demand {
 }
 
 /// Demand that rises is believed at once, demand that falls only slowly.
-pub fn smooth(before: f64, average: f64, deviation: f64) -> f64 {
+pub(crate) fn smooth(before: f64, average: f64, deviation: f64) -> f64 {
     let envelope = average + deviation;
     envelope.max(SMOOTHING * before + (1.0 - SMOOTHING) * envelope)
 }

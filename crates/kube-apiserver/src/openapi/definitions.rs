@@ -11,7 +11,7 @@ use crate::resources::{KindRef, Table};
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const KINDS_KEY: &str = "x-kubernetes-group-version-kind";
 /// How the neutral form refers to a definition.
-pub const NEUTRAL: &str = "#/$defs/";
+pub(crate) const NEUTRAL: &str = "#/$defs/";
 const V2: &str = "#/definitions/";
 const V3: &str = "#/components/schemas/";
 

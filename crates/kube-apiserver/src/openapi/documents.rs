@@ -126,7 +126,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 /// The text of a compressed document, for clients that take it only so.
-pub async fn decompressed(compressed: Bytes) -> Result<Bytes, Status> {
+pub(crate) async fn decompressed(compressed: Bytes) -> Result<Bytes, Status> {
     blocking(move || {
         let mut text = Vec::new();
         let read = io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&compressed[..]), &mut text);

@@ -31,10 +31,10 @@ pub const NAMESPACE: Parameter = Parameter {
 };
 
 /// What follows a proxy's path.
-pub const REST_OF_PATH: Parameter =
+pub(crate) const REST_OF_PATH: Parameter =
     Parameter { name: "path", place: "path", ty: "string", description: Cow::Borrowed("path to the resource") };
 
-pub const PRETTY: Parameter = Parameter::query(
+pub(crate) const PRETTY: Parameter = Parameter::query(
     "pretty",
     "string",
     "If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or \
@@ -57,7 +57,7 @@ const FIELD_MANAGER: Parameter = Parameter::query(
      (application/apply-patch) but optional for non-apply patch types (JsonPatch, MergePatch, StrategicMergePatch).",
 );
 
-pub const FIELD_VALIDATION: Parameter = Parameter::query(
+pub(crate) const FIELD_VALIDATION: Parameter = Parameter::query(
     "fieldValidation",
     "string",
     "fieldValidation instructs the server on how to handle objects in the request (POST/PUT/PATCH) containing unknown \
@@ -180,11 +180,11 @@ pub const LIST: &[Parameter] = &[
     WATCH,
 ];
 
-pub const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
+pub(crate) const WRITE: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION];
 pub const PATCH: &[Parameter] = &[DRY_RUN, FIELD_MANAGER, FIELD_VALIDATION, FORCE];
 pub const DELETE: &[Parameter] = &[DRY_RUN, GRACE_PERIOD_SECONDS, ORPHAN_DEPENDENTS, PROPAGATION_POLICY];
 
-pub const DELETE_COLLECTION: &[Parameter] = &[
+pub(crate) const DELETE_COLLECTION: &[Parameter] = &[
     CONTINUE,
     DRY_RUN,
     FIELD_SELECTOR,

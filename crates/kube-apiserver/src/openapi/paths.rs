@@ -51,7 +51,7 @@ const PATCHES: &[&str] = &[
 pub type NameOf<'a> = &'a dyn Fn(&str, &str, &str) -> Option<String>;
 
 /// All paths of one group and version, its root included.
-pub fn of_version(table: &Table, group: &str, version: &str, name_of: NameOf) -> Vec<Path> {
+pub(crate) fn of_version(table: &Table, group: &str, version: &str, name_of: NameOf) -> Vec<Path> {
     let root = root_of(group, version);
     let mut paths = vec![discovery_path(
         format!("{root}/"),
@@ -74,7 +74,7 @@ pub fn of_group(group: &str) -> Path {
     discovery_path(format!("/apis/{group}/"), id, "get information of a group", camel, "APIGroup")
 }
 
-pub fn of_core_versions() -> Path {
+pub(crate) fn of_core_versions() -> Path {
     discovery_path(
         "/api/".into(),
         "getCoreAPIVersions".into(),
@@ -84,7 +84,7 @@ pub fn of_core_versions() -> Path {
     )
 }
 
-pub fn of_groups() -> Path {
+pub(crate) fn of_groups() -> Path {
     discovery_path(
         "/apis/".into(),
         "getAPIVersions".into(),
@@ -94,7 +94,7 @@ pub fn of_groups() -> Path {
     )
 }
 
-pub fn of_server_version() -> Path {
+pub(crate) fn of_server_version() -> Path {
     let mut path = discovery_path(
         "/version/".into(),
         "getCodeVersion".into(),
@@ -108,7 +108,7 @@ pub fn of_server_version() -> Path {
     path
 }
 
-pub fn root_of(group: &str, version: &str) -> String {
+pub(crate) fn root_of(group: &str, version: &str) -> String {
     match group {
         "" => format!("/api/{version}"),
         _ => format!("/apis/{group}/{version}"),

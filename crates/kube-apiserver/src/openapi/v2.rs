@@ -22,7 +22,7 @@ pub fn write_json(out: &mut impl Write, paths: &[Path], all: &Definitions) -> io
 }
 
 /// The same as a message `openapi.v2.Document`.
-pub fn write_protobuf(out: &mut impl Write, paths: &[Path], all: &Definitions) -> io::Result<()> {
+pub(crate) fn write_protobuf(out: &mut impl Write, paths: &[Path], all: &Definitions) -> io::Result<()> {
     let mut document = protobuf::Document::new(&info());
     for path in paths {
         document.path(&path.path, &path_item(path));

@@ -24,7 +24,7 @@ pub fn write(out: &mut impl Write, paths: &[Path], all: &Definitions) -> io::Res
 }
 
 /// An object whose values are made one after the other and dropped once they are written.
-pub fn write_map<'a>(out: &mut impl Write, entries: impl Iterator<Item = (&'a str, Value)>) -> io::Result<()> {
+pub(crate) fn write_map<'a>(out: &mut impl Write, entries: impl Iterator<Item = (&'a str, Value)>) -> io::Result<()> {
     let mut before = '{';
     for (key, value) in entries {
         write!(out, "{before}{}:", Value::from(key))?;

@@ -32,7 +32,7 @@ pub async fn to_address(to: impl tokio::net::ToSocketAddrs, shown: &str) -> Resu
 }
 
 /// A connection to someone who proves to have that name.
-pub async fn secured(
+pub(crate) async fn secured(
     host: &str,
     port: u16,
     config: Arc<ClientConfig>,

@@ -22,7 +22,7 @@ pub type Running = OwnedSemaphorePermit;
 pub type Outgoing = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// What concerns one connection only, and is not passed on.
-pub static HOP_HEADERS: &[&str] = &[
+pub(crate) static HOP_HEADERS: &[&str] = &[
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -41,21 +41,21 @@ pub fn empty() -> Outgoing {
     Empty::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-pub fn of_sent(sent: Sent) -> Outgoing {
+pub(crate) fn of_sent(sent: Sent) -> Outgoing {
     match sent {
         Sent::Pieces(body) => body.boxed_unsync(),
         Sent::Whole(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
     }
 }
 
-pub fn wants_upgrade(headers: &HeaderMap) -> bool {
+pub(crate) fn wants_upgrade(headers: &HeaderMap) -> bool {
     let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     headers.contains_key(UPGRADE)
         && values.flat_map(|value| value.split(',')).any(|value| value.trim().eq_ignore_ascii_case("upgrade"))
 }
 
 /// The client's headers as they may be passed on.
-pub fn passed_on(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn passed_on(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
@@ -79,7 +79,7 @@ pub fn pieces(body: Incoming, running: Running) -> Body {
     Body::Stream(bytes_of(body, running).boxed())
 }
 
-pub fn bytes_of(body: Incoming, running: Running) -> impl Stream<Item = Bytes> + Send + 'static {
+pub(crate) fn bytes_of(body: Incoming, running: Running) -> impl Stream<Item = Bytes> + Send + 'static {
     let frames = BodyStream::new(body).take_while(|frame| std::future::ready(frame.is_ok()));
     frames.filter_map(move |frame| {
         let _running = &running;

@@ -25,7 +25,7 @@ pub struct Credentials {
 
 impl Credentials {
     /// Whose client certificates are believed.
-    pub fn client_authorities(&self) -> Result<ClientAuthorities, Error> {
+    pub(crate) fn client_authorities(&self) -> Result<ClientAuthorities, Error> {
         ClientAuthorities::new(self.client_ca.as_deref(), self.front_proxy_ca.as_deref())
     }
 }

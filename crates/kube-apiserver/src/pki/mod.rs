@@ -23,11 +23,13 @@ use jiff::Timestamp;
 
 pub use authority::{Authority, Pair, Request, Usage};
 pub use credentials::Credentials;
-pub use files::{write as write_file, write_private as write_private_file};
+pub use files::write as write_file;
+pub(crate) use files::write_private as write_private_file;
 pub use kubeconfig::kubeconfig;
 pub use leaves::{KUBELET_CLIENT, Leaf};
-pub use peer::{ClientAuthorities, PeerCertificate, Signer};
-pub use renewal::renewal_task;
+pub use peer::PeerCertificate;
+pub use peer::{ClientAuthorities, Signer};
+pub(crate) use renewal::renewal_task;
 pub use serving::{ServingCertificate, server_config};
 
 /// What the operator decides about the certificates.
@@ -101,7 +103,11 @@ pub fn ensure(dir: &Path, options: &Options, now: Timestamp) -> Result<Material,
 }
 
 /// Issues again the leaves that are missing, about to end, or made for other names. `None` where nothing was due.
-pub fn renew_if_needed(material: &Material, options: &Options, now: Timestamp) -> Result<Option<Material>, Error> {
+pub(crate) fn renew_if_needed(
+    material: &Material,
+    options: &Options,
+    now: Timestamp,
+) -> Result<Option<Material>, Error> {
     let due: Vec<Leaf> = Leaf::ALL
         .iter()
         .copied()
@@ -129,7 +135,7 @@ impl Material {
     }
 
     /// When the first leaf is due again.
-    pub fn next_renewal(&self) -> Timestamp {
+    pub(crate) fn next_renewal(&self) -> Timestamp {
         self.leaves.iter().map(|(_, pair)| pair.renew_at()).min().unwrap_or(Timestamp::MAX)
     }
 

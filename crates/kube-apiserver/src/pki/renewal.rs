@@ -15,7 +15,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(6 * 3600);
 const SLEEP_MIN: Duration = Duration::from_secs(60);
 
 /// Runs until it is dropped. Leaves are issued again for an address that is new, too. New material is shown through `material`, and new connections get the new certificate.
-pub async fn renewal_task(
+pub(crate) async fn renewal_task(
     material: watch::Sender<Arc<Material>>,
     mut options: Options,
     mut addresses: watch::Receiver<IpAddr>,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 const OLDER: &str = "apiextensions.k8s.io/v1beta1";
 
 /// Whether these bytes may be one; the text can also stand somewhere else in it.
-pub fn is_older(value: &[u8]) -> bool {
+pub(crate) fn is_older(value: &[u8]) -> bool {
     value.windows(OLDER.len()).any(|text| text == OLDER.as_bytes())
 }
 

@@ -14,7 +14,7 @@ use crate::write::{self, Owner, Part, Update};
 const PODS_BINDING: GroupResource = GroupResource { group: "", resource: "pods/binding" };
 
 /// `POST .../bindings`, where the body names the pod.
-pub async fn create_by_body(call: &Call, body: Bytes) -> Result<Reply, Status> {
+pub(crate) async fn create_by_body(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let binding = decode_object(call, &call.resource, &body, call.strictness("CreateOptions")?)?;
     let name = binding.name().to_string();
     bind(call, &name, binding).await

@@ -47,13 +47,13 @@ pub async fn dispatch(call: &Call, body: Bytes) -> Result<Reply, Status> {
 }
 
 /// Whether what this request answers can be shown as a table: reviews, bindings and tokens cannot.
-pub fn has_table(resource: &Resource, target: &Target) -> bool {
+pub(crate) fn has_table(resource: &Resource, target: &Target) -> bool {
     let stored = resource.state.is_some() || resource.kind.kind == "ComponentStatus";
     stored && !matches!(target.subresource.as_str(), "binding" | "eviction" | "token")
 }
 
 /// Kinds that are answered but never stored.
-pub async fn unstored(call: &Call, body: Bytes) -> Result<Reply, Status> {
+pub(crate) async fn unstored(call: &Call, body: Bytes) -> Result<Reply, Status> {
     match (call.resource.kind.kind, call.target.verb) {
         ("ComponentStatus", Verb::Get) => component_status::get(call).await,
         ("ComponentStatus", Verb::List) => component_status::list(call).await,

@@ -165,7 +165,7 @@ fn paths(resource: &Resource) -> Result<Paths, Status> {
 }
 
 /// What a Scale shows of an object, in the version of that resource.
-pub fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Status> {
+pub(crate) fn scale_of(resource: &Resource, object: &Value) -> Result<Value, Status> {
     let paths = paths(resource)?;
     let mut metadata = Map::new();
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {

@@ -10,7 +10,7 @@ use crate::respond::{self, Reply};
 use crate::write::store_status;
 
 /// How long a client that names a revision waits for it, as upstream.
-pub const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const REVISION_TIMEOUT: Duration = Duration::from_secs(3);
 
 pub async fn get(call: &Call) -> Result<Reply, Status> {
     let resource = &call.resource;

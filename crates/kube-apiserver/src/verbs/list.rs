@@ -339,7 +339,7 @@ fn written(shell: &Value, field: &str, items: impl Iterator<Item = Value>) -> Ve
 }
 
 /// Items of a built-in list do not repeat kind and apiVersion.
-pub fn list_item(resource: &Resource, mut object: Value) -> Value {
+pub(crate) fn list_item(resource: &Resource, mut object: Value) -> Value {
     if let (None, Some(map)) = (&resource.custom, object.as_object_mut()) {
         map.remove("kind");
         map.remove("apiVersion");

@@ -21,7 +21,7 @@ use crate::transcode::Transcoding;
 /// About how much of a list is made at a time.
 const PIECE_BYTES: usize = 128 * 1024;
 /// Smaller answers are not worth compressing, as upstream.
-pub const GZIP_BYTES_MIN: usize = 128 * 1024;
+pub(crate) const GZIP_BYTES_MIN: usize = 128 * 1024;
 /// Up to here a list in protobuf is made whole: its length stands before it, and counting costs as much as writing.
 const WHOLE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
@@ -84,7 +84,7 @@ fn one_by_one(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> BoxStream
     Box::pin(futures::stream::iter(pieces).then(one))
 }
 
-pub fn mark_gzip(reply: &mut Reply) {
+pub(crate) fn mark_gzip(reply: &mut Reply) {
     reply.headers_mut().insert(http::header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     reply.headers_mut().insert(http::header::VARY, HeaderValue::from_static("Accept-Encoding"));
 }

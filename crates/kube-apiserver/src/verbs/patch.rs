@@ -146,7 +146,7 @@ fn check_kept(call: &Call, next: &Value, current: &Value) -> Result<(), Status> 
 }
 
 /// Who applies must give a name: fields are owned by it.
-pub fn check_applier(call: &Call) -> Result<(), Status> {
+pub(crate) fn check_applier(call: &Call) -> Result<(), Status> {
     if !call.query.get("fieldManager").is_empty() {
         return Ok(());
     }

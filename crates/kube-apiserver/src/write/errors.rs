@@ -8,7 +8,7 @@ pub fn undecodable(key: &str, why: &str) -> Status {
 }
 
 /// What a client is told when the store cannot do it.
-pub fn store_status(error: StoreError) -> Status {
+pub(crate) fn store_status(error: StoreError) -> Status {
     match error {
         StoreError::Compacted { wanted, oldest } => {
             Status::expired(format!("The resourceVersion for the provided watch is too old: {wanted} ({oldest})"))

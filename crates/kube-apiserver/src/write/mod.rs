@@ -24,10 +24,11 @@ use crate::call::Call;
 use crate::names;
 use crate::resources::{Resource, decode_stored};
 
-pub use errors::{store_status, undecodable};
+pub(crate) use errors::store_status;
+pub use errors::undecodable;
 
 use check::{check_changed, check_new};
-pub use prepare::keep_identity;
+pub(crate) use prepare::keep_identity;
 use prepare::{begin, is_signing_request, prepare, sign_with_user, stamp_conditions, stamp_phase};
 
 /// How often a write is tried again when others wrote first. Writers of one server queue on the key, so only other
@@ -337,7 +338,7 @@ fn check_namespace(resource: &Resource, namespace: &str, object: &mut Value) -> 
     }
 }
 
-pub fn namespace_mismatch() -> Status {
+pub(crate) fn namespace_mismatch() -> Status {
     Status::bad_request("the namespace of the provided object does not match the namespace sent on the request")
 }
 
@@ -358,7 +359,7 @@ fn own(call: &Call, resource: &Resource, old: Option<&Value>, new: &mut Value, o
 }
 
 /// Fields that a write to this part does not own: status for the object itself, all but status for its status.
-pub fn untracked(resource: &Resource, part: Part) -> &'static [&'static str] {
+pub(crate) fn untracked(resource: &Resource, part: Part) -> &'static [&'static str] {
     let has_status = resource.kind.subresources.iter().any(|sub| sub.name == "status");
     match part {
         Part::Main if has_status => &["status"],

@@ -78,7 +78,7 @@ pub(super) fn sign_with_user(call: &Call, object: &mut Value) {
 }
 
 /// A writer that leaves these out means to keep them; one that changes them is refused by validation.
-pub fn keep_identity(new: &mut Value, old: &Value) {
+pub(crate) fn keep_identity(new: &mut Value, old: &Value) {
     let meta = new.meta_mut();
     meta.remove("selfLink");
     for field in [

@@ -45,7 +45,7 @@ impl Taken {
     }
 
     /// By servers, Services and the nodes but that one.
-    pub fn by_others(cx: &Context, node: &str) -> Taken {
+    pub(crate) fn by_others(cx: &Context, node: &str) -> Taken {
         let mut addresses: BTreeSet<IpAddr> = cx.settings.server_addresses.iter().copied().collect();
         addresses.extend(of_servers(&cx.cache::<EndpointSlice>().in_namespace("default")));
         addresses.extend(cx.cache::<Service>().list().iter().flat_map(|service| of_service(service)));

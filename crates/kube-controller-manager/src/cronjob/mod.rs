@@ -5,7 +5,8 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub use schedule::{Schedule, ScheduleError};
+pub use schedule::Schedule;
+pub use schedule::ScheduleError;
 
 use futures::FutureExt;
 use jiff::tz::TimeZone;

@@ -26,7 +26,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Nothing when it may be tried now, which is remembered; otherwise how long to wait.
-    pub fn try_again(&self, key: &str, now: Timestamp) -> Option<Duration> {
+    pub(crate) fn try_again(&self, key: &str, now: Timestamp) -> Option<Duration> {
         let mut tries = self.tries.lock();
         let since = |tried: &Try| now.duration_since(tried.at);
         // What is long past, or from the future after a jump of the clock, counts no more.

@@ -130,7 +130,7 @@ impl<'a> Daemons<'a> {
         self.fits.get(node).copied().unwrap_or(Fit { should_run: false, may_stay: false })
     }
 
-    pub fn is_updated(&self, pod: &Pod) -> bool {
+    pub(crate) fn is_updated(&self, pod: &Pod) -> bool {
         let labels = pod.metadata.labels.as_ref();
         let says = |label: &str, value: &str| labels.and_then(|labels| labels.get(label)).is_some_and(|it| it == value);
         says(REVISION_HASH, &self.hash)

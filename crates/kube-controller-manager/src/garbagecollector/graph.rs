@@ -155,7 +155,7 @@ impl Graph {
     }
 
     /// A look at the live object found that nobody of this identity exists.
-    pub fn forget_absent(&mut self, identity: &Identity, todo: &mut Vec<Todo>) {
+    pub(crate) fn forget_absent(&mut self, identity: &Identity, todo: &mut Vec<Todo>) {
         let Some(node) = self.nodes.get(&identity.uid) else { return };
         if node.observed && node.identity == *identity {
             return self.forget(&identity.uid, todo);

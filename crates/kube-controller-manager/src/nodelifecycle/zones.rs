@@ -90,7 +90,7 @@ impl Zones {
         }
     }
 
-    pub fn unmark(&mut self, zone: &str, node: &str) {
+    pub(crate) fn unmark(&mut self, zone: &str, node: &str) {
         let zone = self.zone(zone);
         if zone.marked.remove(node) {
             zone.waiting.retain(|waiting| waiting != node);
@@ -98,7 +98,7 @@ impl Zones {
     }
 
     /// Whether any node waits for its turn.
-    pub fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         !self.stopped && self.zones.values().any(|zone| !zone.waiting.is_empty() && zone.interval.is_some())
     }
 
@@ -157,7 +157,7 @@ impl Zones {
     }
 
     /// Not everything that follows from the last outcome could be done, so that it is to be told again.
-    pub fn unsettle(&mut self) {
+    pub(crate) fn unsettle(&mut self) {
         self.stopped = false;
     }
 

@@ -51,7 +51,7 @@ impl TokenKey {
     }
 
     #[cfg(test)]
-    pub fn for_tests() -> TokenKey {
+    pub(crate) fn for_tests() -> TokenKey {
         TokenKey::from_pem(&KeyPair::generate().expect("a key can be made").serialize_pem()).expect("the key is P-256")
     }
 }

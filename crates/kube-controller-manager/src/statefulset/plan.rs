@@ -131,7 +131,7 @@ impl<'a> Members<'a> {
         is_running_and_ready(pod) && pods::is_available(pod, self.spec.min_ready_seconds.unwrap_or(0), self.now)
     }
 
-    pub fn on_delete(&self) -> bool {
+    pub(crate) fn on_delete(&self) -> bool {
         self.spec.update_strategy.as_ref().and_then(|strategy| strategy.type_.as_deref()) == Some("OnDelete")
     }
 

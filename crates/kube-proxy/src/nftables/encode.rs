@@ -12,11 +12,11 @@ use reconcile::Key as ObjectKey;
 use crate::model::{Destination, Door, Family, Key, NodePort, Refusal, Value};
 
 pub const ENDPOINTS: &str = "endpoints";
-pub const HAIRPIN: &str = "hairpin";
-pub const CLUSTER_ADDRESSES: &str = "cluster-addresses";
-pub const FIREWALLS: &str = "firewalls";
-pub const POD_RANGES: &str = "pod-ranges";
-pub const NODE_PORT_RANGES: &str = "node-port-ranges";
+pub(crate) const HAIRPIN: &str = "hairpin";
+pub(crate) const CLUSTER_ADDRESSES: &str = "cluster-addresses";
+pub(crate) const FIREWALLS: &str = "firewalls";
+pub(crate) const POD_RANGES: &str = "pod-ranges";
+pub(crate) const NODE_PORT_RANGES: &str = "node-port-ranges";
 /// Clients that are remembered for one endpoint.
 const CLIENTS_MAX: u32 = 1 << 16;
 const EXPIRED_CLIENTS_REMOVED_EVERY: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub fn refused(door: Door, refusal: Refusal) -> &'static str {
     }
 }
 
-pub fn nft_family(family: Family) -> NftFamily {
+pub(crate) fn nft_family(family: Family) -> NftFamily {
     match family {
         Family::V4 => NftFamily::Ip,
         Family::V6 => NftFamily::Ip6,
@@ -90,11 +90,11 @@ pub fn clients(table: &str, family: Family, clients: u64) -> Set {
     set.dynamic().per_element_timeouts().gc_interval(EXPIRED_CLIENTS_REMOVED_EVERY).size(CLIENTS_MAX)
 }
 
-pub fn clients_name(clients: u64) -> String {
+pub(crate) fn clients_name(clients: u64) -> String {
     format!("{CLIENTS_PREFIX}{clients:016x}")
 }
 
-pub const CLIENTS_PREFIX: &str = "clients-";
+pub(crate) const CLIENTS_PREFIX: &str = "clients-";
 
 /// An element, and the set that it is in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -173,7 +173,7 @@ fn goto(chain: &str) -> SetElementData {
 }
 
 /// Every part of a key fills whole words.
-pub fn destination_key(destination: &Destination) -> Vec<u8> {
+pub(crate) fn destination_key(destination: &Destination) -> Vec<u8> {
     let mut key = address(&destination.address);
     key.extend(protocol_and_port(destination.protocol.number(), destination.port));
     key

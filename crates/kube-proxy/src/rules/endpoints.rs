@@ -31,7 +31,7 @@ pub struct Usable {
 }
 
 /// The endpoints of a family behind the named port, by address; where slices disagree about one, the last slice by name has it.
-pub fn of_port(
+pub(crate) fn of_port(
     slices: &[Arc<EndpointSlice>],
     port: &str,
     protocol: &str,

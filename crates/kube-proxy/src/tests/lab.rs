@@ -20,7 +20,7 @@ use crate::{Config, Error};
 pub const NODE: &str = "192.0.2.1";
 pub const OUTSIDE: &str = "192.0.2.2";
 /// The pod of the other node.
-pub const REMOTE: &str = "10.42.2.2";
+pub(crate) const REMOTE: &str = "10.42.2.2";
 const SERVICE_RANGES: [&str; 2] = ["10.43.0.0/16", "fd43::/108"];
 const POD_RANGES: [&str; 2] = ["10.42.0.0/16", "fd42::/48"];
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -165,7 +165,7 @@ impl Lab {
         }
     }
 
-    pub fn udp_endpoints(&self, service: &str, port: u16, pods: &[&Pod]) {
+    pub(crate) fn udp_endpoints(&self, service: &str, port: u16, pods: &[&Pod]) {
         let endpoints: Vec<Value> = pods.iter().map(|pod| pod.endpoint()).collect();
         self.slice(service, service, "IPv4", ("UDP", port), &endpoints);
     }
@@ -185,7 +185,7 @@ impl Lab {
     }
 
     /// A server in the pod of the other node; answers its endpoint.
-    pub fn remote_server(&self, port: u16) -> Value {
+    pub(crate) fn remote_server(&self, port: u16) -> Value {
         serve(&self.remote, "remote", port);
         json!({"addresses": [REMOTE], "nodeName": "n2"})
     }
@@ -241,21 +241,21 @@ impl Lab {
     }
 
     /// The kernel's numbers of all rules.
-    pub fn rule_handles(&self) -> BTreeSet<String> {
+    pub(crate) fn rule_handles(&self) -> BTreeSet<String> {
         let text = tool(&self.node, "nft -a list table ip knarr-proxy");
         let rules = text.lines().filter(|line| line.contains("comment \"") && !line.contains("elements"));
         rules.filter_map(|line| line.rsplit_once("# handle ").map(|(_, handle)| handle.to_owned())).collect()
     }
 
-    pub fn node_call(&self, address: &str) -> io::Result<String> {
+    pub(crate) fn node_call(&self, address: &str) -> io::Result<String> {
         call(&self.node, address)
     }
 
-    pub fn outside_call(&self, address: &str) -> io::Result<String> {
+    pub(crate) fn outside_call(&self, address: &str) -> io::Result<String> {
         call(&self.outside, address)
     }
 
-    pub fn node_udp(&self) -> UdpSocket {
+    pub(crate) fn node_udp(&self) -> UdpSocket {
         let socket = self.node.run(|| UdpSocket::bind("0.0.0.0:4000").unwrap()).unwrap();
         socket.set_read_timeout(Some(TIMEOUT)).unwrap();
         socket
@@ -277,7 +277,7 @@ impl Lab {
         (status, serde_json::from_str(&body).unwrap_or(Value::Null))
     }
 
-    pub fn connect_fails(&self, port: u16) -> bool {
+    pub(crate) fn connect_fails(&self, port: u16) -> bool {
         self.get(port, "/").is_err()
     }
 

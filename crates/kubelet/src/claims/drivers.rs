@@ -107,7 +107,7 @@ impl Drivers {
     }
 
     /// When a kubelet starts no driver has registered: nothing is offered until they come back and offer it again.
-    pub async fn wipe_all(&self, mut node: watch::Receiver<Seen>) {
+    pub(crate) async fn wipe_all(&self, mut node: watch::Receiver<Seen>) {
         // Its sender lives as long as the kubelet.
         let _ = node.wait_for(|seen| matches!(seen, Seen::Here(_))).await;
         self.wipe(None).await;

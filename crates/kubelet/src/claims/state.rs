@@ -73,7 +73,7 @@ impl Claim {
         (self.namespace.clone(), self.name.clone())
     }
 
-    pub fn as_asked(&self) -> v1::Claim {
+    pub(crate) fn as_asked(&self) -> v1::Claim {
         v1::Claim { namespace: self.namespace.clone(), uid: self.uid.clone(), name: self.name.clone() }
     }
 

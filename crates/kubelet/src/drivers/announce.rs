@@ -64,7 +64,7 @@ impl Objects {
     }
 
     /// The topology stays on the Node, as upstream: volumes are where they are, also while their driver is being replaced.
-    pub async fn take_back(&self, name: &str) -> Result<(), String> {
+    pub(crate) async fn take_back(&self, name: &str) -> Result<(), String> {
         let written = self.write_csi_node(|csi_node| without_driver(csi_node, name)).await;
         written.map_err(|text| format!("error uninstalling CSI driver from CSINode object {text}"))?;
         let failed = |text: String| format!("error removing CSI driver node info from Node object {text}");

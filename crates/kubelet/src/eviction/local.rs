@@ -20,7 +20,7 @@ pub struct DiskUse {
 }
 
 /// Whether any such limit is set, and so whether it is worth counting.
-pub fn has_limits(pod: &Pod) -> bool {
+pub(crate) fn has_limits(pod: &Pod) -> bool {
     empty_dir_limits(pod).next().is_some() || containers_of(pod).any(|it| amount(it, "limits", STORAGE).is_some())
 }
 

@@ -21,7 +21,7 @@ pub struct Candidate {
 }
 
 /// Pods without which the node or the cluster does not work are never evicted.
-pub fn is_critical(pod: &Pod) -> bool {
+pub(crate) fn is_critical(pod: &Pod) -> bool {
     is_static(pod) || is_mirror(pod) || priority(pod) >= CRITICAL_PRIORITY
 }
 

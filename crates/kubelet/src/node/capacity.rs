@@ -26,7 +26,7 @@ pub fn capacity(machine: &Machine, storage_bytes: u64, pods_max: u32) -> BTreeMa
 }
 
 /// What is left after reservations. All pods together are held to it: eviction has the room above what they are promised.
-pub fn unreserved(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {
+pub(crate) fn unreserved(capacity: &BTreeMap<String, Quantity>, config: &Config) -> BTreeMap<String, Quantity> {
     let mut left = capacity.clone();
     for (name, amount) in &mut left {
         for reserved in [&config.kube_reserved, &config.system_reserved] {
@@ -67,7 +67,7 @@ pub fn threshold(limit: &str, of: &Quantity) -> Option<Quantity> {
     }
 }
 
-pub fn as_api(resources: &BTreeMap<String, Quantity>) -> Resources {
+pub(crate) fn as_api(resources: &BTreeMap<String, Quantity>) -> Resources {
     resources.iter().map(|(name, amount)| (name.clone(), ApiQuantity(amount.canonical()))).collect()
 }
 

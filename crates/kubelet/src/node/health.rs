@@ -46,16 +46,16 @@ impl Health {
         Health { state: Mutex::new(state), changes: watch::Sender::new(0) }
     }
 
-    pub fn set_pressures(&self, pressures: BTreeSet<Pressure>) {
+    pub(crate) fn set_pressures(&self, pressures: BTreeSet<Pressure>) {
         self.change(|state| std::mem::replace(&mut state.pressures, pressures.clone()) != pressures);
     }
 
-    pub fn pressures(&self) -> Vec<Pressure> {
+    pub(crate) fn pressures(&self) -> Vec<Pressure> {
         self.state.lock().pressures.iter().copied().collect()
     }
 
     /// Says, or takes back with `None`, why the node is not ready; `who` may say one thing at a time.
-    pub fn set_problem(&self, who: &'static str, problem: Option<String>) {
+    pub(crate) fn set_problem(&self, who: &'static str, problem: Option<String>) {
         self.change(|state| match problem {
             Some(problem) => state.problems.insert(who, problem.clone()) != Some(problem),
             None => state.problems.remove(who).is_some(),
@@ -63,15 +63,15 @@ impl Health {
     }
 
     /// From now on the node is not ready and takes no pods.
-    pub fn set_shutting_down(&self) {
+    pub(crate) fn set_shutting_down(&self) {
         self.change(|state| !std::mem::replace(&mut state.shutting_down, true));
     }
 
-    pub fn is_shutting_down(&self) -> bool {
+    pub(crate) fn is_shutting_down(&self) -> bool {
         self.state.lock().shutting_down
     }
 
-    pub fn set_volumes_in_use(&self, volumes: Vec<String>) {
+    pub(crate) fn set_volumes_in_use(&self, volumes: Vec<String>) {
         self.change(|state| std::mem::replace(&mut state.volumes_in_use, volumes.clone()) != volumes);
     }
 
@@ -97,7 +97,7 @@ impl Health {
     }
 
     /// The runtime has answered with its conditions.
-    pub fn runtime_answered(&self, status: &v1::RuntimeStatus) {
+    pub(crate) fn runtime_answered(&self, status: &v1::RuntimeStatus) {
         let problems = runtime_problems(status);
         self.state.lock().runtime = Some(RuntimeSeen { at: Instant::now(), problems });
     }
@@ -123,7 +123,7 @@ impl Health {
     }
 
     /// Something that nobody says here has changed, such as the runtime's own state: the status loop looks again now.
-    pub fn look_again(&self) {
+    pub(crate) fn look_again(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 

@@ -22,7 +22,7 @@ pub fn is_mirror(pod: &Pod) -> bool {
 }
 
 /// Whether a pod comes from a file.
-pub fn is_static(pod: &Pod) -> bool {
+pub(crate) fn is_static(pod: &Pod) -> bool {
     annotation(pod, SOURCE).is_some_and(|source| source != "api") && !is_mirror(pod)
 }
 

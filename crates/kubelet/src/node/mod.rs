@@ -20,7 +20,7 @@ pub(crate) mod tests;
 
 pub use conditions::Pressure;
 pub use health::Health;
-pub use object::KUBELET_VERSION;
+pub(crate) use object::KUBELET_VERSION;
 pub use static_pods::StaticPods;
 pub(crate) use status::about;
 

@@ -21,7 +21,7 @@ use crate::Config;
 use crate::device_plugins::Count;
 
 /// The release whose behaviour this kubelet has.
-pub const KUBELET_VERSION: &str = "v1.36.4";
+pub(crate) const KUBELET_VERSION: &str = "v1.36.4";
 /// Says to the attach/detach controller that attaching is its work.
 const CONTROLLER_ATTACHES: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// What this kubelet can do that older ones cannot, by upstream's names; schedulers place pods that need it by this list.
@@ -77,7 +77,7 @@ pub fn initial(config: &Config, facts: &Facts, now: Timestamp) -> Node {
 }
 
 /// What must be changed in the metadata of a Node that was there before: labels that follow from the machine.
-pub fn metadata_patch(node: &Node, architecture: &str) -> Option<Value> {
+pub(crate) fn metadata_patch(node: &Node, architecture: &str) -> Option<Value> {
     let name = node.metadata.name.as_deref().unwrap_or("");
     let (labels, annotations) = (node.metadata.labels.clone().unwrap_or_default(), node.metadata.annotations.clone());
     let mut wrong = default_labels(name, architecture).to_vec();
@@ -91,7 +91,7 @@ pub fn metadata_patch(node: &Node, architecture: &str) -> Option<Value> {
 }
 
 /// What must be changed so that the Node says which ports are taken.
-pub fn ports_patch(node: &Node, in_use: &host_ports::Ports) -> Option<Value> {
+pub(crate) fn ports_patch(node: &Node, in_use: &host_ports::Ports) -> Option<Value> {
     let text = host_ports::text(in_use);
     let said = node.metadata.annotations.as_ref().and_then(|annotations| annotations.get(host_ports::ANNOTATION));
     (said != Some(&text)).then(|| json!({ "metadata": { "annotations": { host_ports::ANNOTATION: text } } }))
@@ -123,7 +123,7 @@ pub fn status(config: &Config, facts: &Facts, old: &NodeStatus, now: Timestamp) 
 }
 
 /// The patch that makes one status of another; nothing when only heartbeats differ and no report is due.
-pub fn status_patch(old: &NodeStatus, new: &NodeStatus, report_due: bool) -> Option<Value> {
+pub(crate) fn status_patch(old: &NodeStatus, new: &NodeStatus, report_due: bool) -> Option<Value> {
     let none = Vec::new();
     let (before, after) = (old.conditions.as_ref().unwrap_or(&none), new.conditions.as_ref().unwrap_or(&none));
     let conditions_same = same(before, after);

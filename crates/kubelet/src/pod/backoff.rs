@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-pub const INITIAL: SignedDuration = SignedDuration::from_secs(10);
+pub(crate) const INITIAL: SignedDuration = SignedDuration::from_secs(10);
 pub const MAX: SignedDuration = SignedDuration::from_secs(300);
 const FORGET_AFTER: SignedDuration = SignedDuration::from_secs(600);
 

@@ -111,12 +111,17 @@ fn stop_signal(container: &Container) -> v1::Signal {
     word.and_then(|word| v1::Signal::from_str_name(&word)).unwrap_or(v1::Signal::RuntimeDefault)
 }
 
-pub fn message_path(container: &Container) -> &str {
+pub(crate) fn message_path(container: &Container) -> &str {
     container.termination_message_path.as_deref().filter(|path| !path.is_empty()).unwrap_or("/dev/termination-log")
 }
 
 /// An empty file of its own for each try, which the container finds at its termination message path.
-pub fn termination_log(root: &Path, pod: &Pod, container: &Container, attempt: u32) -> std::io::Result<v1::Mount> {
+pub(crate) fn termination_log(
+    root: &Path,
+    pod: &Pod,
+    container: &Container,
+    attempt: u32,
+) -> std::io::Result<v1::Mount> {
     let folder = message_folder(root, spec::uid(pod)).join(&container.name);
     std::fs::create_dir_all(&folder)?;
     let file = folder.join(format!("{attempt:08x}"));
@@ -129,6 +134,6 @@ pub fn termination_log(root: &Path, pod: &Pod, container: &Container, attempt: u
     })
 }
 
-pub fn message_folder(root: &Path, uid: &str) -> PathBuf {
+pub(crate) fn message_folder(root: &Path, uid: &str) -> PathBuf {
     root.join("pods").join(uid).join("containers")
 }

@@ -18,7 +18,7 @@ pub struct Owner {
 }
 
 /// `<pod>_<namespace>_<container>-<id>.log` beside the folder of the pods' logs, as upstream has it in /var/log/containers.
-pub fn link_path(log_dir: &Path, owner: &Owner) -> PathBuf {
+pub(crate) fn link_path(log_dir: &Path, owner: &Owner) -> PathBuf {
     let mut name = format!("{}_{}_{}-{}", owner.pod, owner.namespace, owner.container, owner.id);
     name.truncate(NAME_MAX - SUFFIX.len());
     log_dir.with_file_name("containers").join(name + SUFFIX)
@@ -62,7 +62,7 @@ pub fn remove(log_dir: &Path, owner: &Owner, log: &Path) -> io::Result<()> {
 }
 
 /// Links whose log is gone: of pods that ended while nobody looked.
-pub fn remove_dead_links(log_dir: &Path) {
+pub(crate) fn remove_dead_links(log_dir: &Path) {
     let folder = log_dir.with_file_name("containers");
     for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -55,7 +55,7 @@ impl FakeRuntime {
     }
 
     /// What a command in any container answers.
-    pub fn exec_answers(&self, command: &str, code: i32, output: &str) {
+    pub(crate) fn exec_answers(&self, command: &str, code: i32, output: &str) {
         self.state.lock().execs.insert(command.to_owned(), (code, output.to_owned()));
     }
 
@@ -90,7 +90,7 @@ impl FakeRuntime {
     }
 
     /// The sandbox's process dies with all containers.
-    pub fn lose_sandbox(&self) {
+    pub(crate) fn lose_sandbox(&self) {
         let ids: Vec<String> = self.running().into_iter().map(|(_, id)| id).collect();
         let mut state = self.state.lock();
         for sandbox in state.sandboxes.values_mut() {

@@ -61,7 +61,7 @@ pub fn host_name(pod: &Pod, cluster_domain: &str) -> Result<HostName, String> {
 }
 
 /// The name that the sandbox gives to the kernel, empty for a pod in the host's network.
-pub fn kernel_host_name(pod: &Pod, name: &HostName) -> Result<String, String> {
+pub(crate) fn kernel_host_name(pod: &Pod, name: &HostName) -> Result<String, String> {
     if host_network(pod) {
         return Ok(String::new());
     }
@@ -109,13 +109,18 @@ pub fn hosts(pod: &Pod, pod_ips: &[String], name: &HostName, node_hosts: &str) -
 }
 
 /// Where a pod's `/etc/hosts` lies on the node.
-pub fn hosts_path(config: &Config, uid: &str) -> PathBuf {
+pub(crate) fn hosts_path(config: &Config, uid: &str) -> PathBuf {
     config.root_dir.join("pods").join(uid).join("etc-hosts")
 }
 
 /// Writes a pod's `/etc/hosts` on the node and says how a container gets it. A container that mounts something at
 /// `/etc/hosts` itself gets nothing, which is for the caller to see.
-pub fn write_hosts(config: &Config, pod: &Pod, pod_ips: &[String], name: &HostName) -> std::io::Result<v1::Mount> {
+pub(crate) fn write_hosts(
+    config: &Config,
+    pod: &Pod,
+    pod_ips: &[String],
+    name: &HostName,
+) -> std::io::Result<v1::Mount> {
     let path = hosts_path(config, pod.metadata.uid.as_deref().unwrap_or_default());
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use crate::probe;
 
 /// Hooks have no limit of their own; the caller gives one where the pod's end does not wait.
-pub const NO_LIMIT: Duration = Duration::from_secs(60 * 60 * 24);
+pub(crate) const NO_LIMIT: Duration = Duration::from_secs(60 * 60 * 24);
 
 /// Runs a hook; the error is the message of FailedPostStartHook or FailedPreStopHook.
 pub async fn run(

@@ -103,7 +103,7 @@ impl Shared {
     }
 
     /// The node's addresses, as they are now.
-    pub fn host_ips(&self) -> Vec<String> {
+    pub(crate) fn host_ips(&self) -> Vec<String> {
         self.kubelet.config.addresses.get().iter().map(ToString::to_string).collect()
     }
 

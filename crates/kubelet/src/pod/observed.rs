@@ -55,7 +55,7 @@ pub struct Container {
 
 impl Observed {
     /// The newest sandbox, if it is usable.
-    pub fn current_sandbox(&self, host_network: bool) -> Option<&Sandbox> {
+    pub(crate) fn current_sandbox(&self, host_network: bool) -> Option<&Sandbox> {
         self.sandboxes.first().filter(|sandbox| sandbox.ready && (host_network || !sandbox.ips.is_empty()))
     }
 
@@ -65,7 +65,7 @@ impl Observed {
     }
 
     /// The newest container of that name in a sandbox.
-    pub fn latest_in(&self, sandbox: &str, name: &str) -> Option<&Container> {
+    pub(crate) fn latest_in(&self, sandbox: &str, name: &str) -> Option<&Container> {
         self.containers.iter().find(|container| container.name == name && container.sandbox == sandbox)
     }
 
@@ -73,7 +73,7 @@ impl Observed {
         self.containers.iter().filter(|container| container.state == State::Running)
     }
 
-    pub fn next_attempt(&self, name: &str) -> u32 {
+    pub(crate) fn next_attempt(&self, name: &str) -> u32 {
         let attempts =
             self.containers.iter().filter(|container| container.name == name).map(|container| container.attempt);
         attempts.max().map_or(0, |attempt| attempt + 1)

@@ -22,7 +22,7 @@ pub fn differs(memory: &Memory, container: &Container, id: &str) -> bool {
 }
 
 /// Whether one of the changed resources only takes effect with a new start of the container.
-pub fn needs_restart(memory: &Memory, container: &Container, id: &str) -> bool {
+pub(crate) fn needs_restart(memory: &Memory, container: &Container, id: &str) -> bool {
     let Some(actuated) = memory.actuated.get(id) else { return false };
     changed(actuated, &granted(memory, container)).iter().any(|resource| {
         let mut policies = container.resize_policy.iter().flatten();
@@ -73,7 +73,7 @@ fn changed(old: &ResourceRequirements, new: &ResourceRequirements) -> Vec<&'stat
     ["cpu", "memory"].into_iter().filter(differs).collect()
 }
 
-pub fn quantity_milli(quantity: &Quantity) -> Option<i128> {
+pub(crate) fn quantity_milli(quantity: &Quantity) -> Option<i128> {
     let parsed = machinery::quantity::Quantity::parse(&quantity.0).ok()?;
     // Memory in thousandths does not fit into 64 bits for very large machines.
     let whole = i128::from(parsed.value());

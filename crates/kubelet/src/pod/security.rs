@@ -43,7 +43,7 @@ pub fn effective(pod: &Pod, container: &Container) -> Effective {
 }
 
 /// Refuses a container that must not be root and would be; the error is shown to the user.
-pub fn verify_non_root(pod: &Pod, container: &Container, image: &v1::Image) -> Result<(), String> {
+pub(crate) fn verify_non_root(pod: &Pod, container: &Container, image: &v1::Image) -> Result<(), String> {
     let context = effective(pod, container);
     if context.run_as_non_root != Some(true) {
         return Ok(());
@@ -125,7 +125,11 @@ pub fn container_context(
     }
 }
 
-pub fn sandbox_context(pod: &Pod, users: Option<UserRange>, seccomp_folder: &Path) -> v1::LinuxSandboxSecurityContext {
+pub(crate) fn sandbox_context(
+    pod: &Pod,
+    users: Option<UserRange>,
+    seccomp_folder: &Path,
+) -> v1::LinuxSandboxSecurityContext {
     let wishes = spec::wishes(pod);
     let of_pod = wishes.security_context.clone().unwrap_or_default();
     let all = spec::init_containers(pod).chain(spec::regular_containers(pod));
@@ -210,13 +214,13 @@ fn apparmor(profile: &AppArmorProfile) -> v1::SecurityProfile {
     v1::SecurityProfile { profile_type: kind as i32, localhost_ref: reference }
 }
 
-pub fn apparmor_enabled() -> bool {
+pub(crate) fn apparmor_enabled() -> bool {
     // A kernel without it has no such file.
     std::fs::read_to_string("/sys/module/apparmor/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
 }
 
 /// Whether any container of the pod is to be confined by AppArmor.
-pub fn wants_apparmor(pod: &Pod) -> bool {
+pub(crate) fn wants_apparmor(pod: &Pod) -> bool {
     let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
     let of_pod = spec::wishes(pod).security_context.as_ref().and_then(|context| context.app_armor_profile.as_ref());
     let containers = spec::init_containers(pod).chain(spec::regular_containers(pod));

@@ -63,7 +63,7 @@ pub fn wishes(pod: &Pod) -> &PodSpec {
     pod.spec.as_ref().unwrap_or(&EMPTY)
 }
 
-pub fn is_static(pod: &Pod) -> bool {
+pub(crate) fn is_static(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let source = annotations.and_then(|all| all.get(labels::CONFIG_SOURCE));
     source.is_some_and(|source| source != "api")
@@ -77,7 +77,7 @@ pub fn host_network(pod: &Pod) -> bool {
     wishes(pod).host_network == Some(true)
 }
 
-pub fn is_sidecar(container: &Container) -> bool {
+pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
@@ -85,7 +85,7 @@ pub fn init_containers(pod: &Pod) -> impl DoubleEndedIterator<Item = &Container>
     wishes(pod).init_containers.iter().flatten()
 }
 
-pub fn regular_containers(pod: &Pod) -> impl DoubleEndedIterator<Item = &Container> {
+pub(crate) fn regular_containers(pod: &Pod) -> impl DoubleEndedIterator<Item = &Container> {
     wishes(pod).containers.iter()
 }
 
@@ -106,7 +106,7 @@ pub fn container(pod: &Pod, name: &str) -> Option<(Kind, Container)> {
 }
 
 /// The id of the process namespace's owner that an ephemeral container wants to see.
-pub fn target_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+pub(crate) fn target_of<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
     let mut all = wishes(pod).ephemeral_containers.iter().flatten();
     all.find(|container| container.name == name)?.target_container_name.as_deref().filter(|target| !target.is_empty())
 }
@@ -153,7 +153,7 @@ fn rule_says_restart(container: &Container, exit_code: i32) -> bool {
 }
 
 /// Whether the end of this container with that code starts the whole pod anew.
-pub fn restarts_all(container: &Container, exit_code: i32) -> bool {
+pub(crate) fn restarts_all(container: &Container, exit_code: i32) -> bool {
     let rules = container.restart_policy_rules.iter().flatten();
     let mut matching = rules.filter(|rule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {
@@ -176,7 +176,7 @@ pub fn hash(container: &Container) -> String {
 
 /// Whether a container that carries this hash still is what is wished. Those that knarr 0.1 made carry another hash of the
 /// same two fields, and a new kubelet must not start them anew.
-pub fn is_current(recorded: &str, container: &Container) -> bool {
+pub(crate) fn is_current(recorded: &str, container: &Container) -> bool {
     let image = container.image.as_deref().unwrap_or_default();
     let former = || format!("{:x}", fnv(container.name.bytes().chain([0]).chain(image.bytes())));
     recorded == hash(container) || recorded == former()
@@ -207,12 +207,12 @@ fn go_json(text: &str) -> String {
     out + "\""
 }
 
-pub fn termination_grace_seconds(pod: &Pod) -> i64 {
+pub(crate) fn termination_grace_seconds(pod: &Pod) -> i64 {
     wishes(pod).termination_grace_period_seconds.unwrap_or(30)
 }
 
 /// The folder of the pod's logs below the log folder.
-pub fn log_owner(pod: &Pod, container: &str, id: &str) -> super::container_logs::Owner {
+pub(crate) fn log_owner(pod: &Pod, container: &str, id: &str) -> super::container_logs::Owner {
     super::container_logs::Owner {
         namespace: namespace(pod).to_owned(),
         pod: name(pod).to_owned(),
@@ -221,7 +221,7 @@ pub fn log_owner(pod: &Pod, container: &str, id: &str) -> super::container_logs:
     }
 }
 
-pub fn log_folder(pod: &Pod) -> String {
+pub(crate) fn log_folder(pod: &Pod) -> String {
     format!("{}_{}_{}", namespace(pod), name(pod), uid(pod))
 }
 

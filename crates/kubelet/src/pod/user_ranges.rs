@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::security::UserRange;
 
-pub const LENGTH: u32 = 65536;
+pub(crate) const LENGTH: u32 = 65536;
 /// The first range belongs to the host itself.
 const FIRST: u32 = 1;
 const RANGES_MAX: u32 = 1024 * 8;

@@ -79,7 +79,7 @@ pub fn read(resources: &ResourceRequirements, side: Side) -> Amounts {
     amounts
 }
 
-pub fn is_sidecar(container: &Container) -> bool {
+pub(crate) fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 

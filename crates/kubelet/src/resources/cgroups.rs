@@ -68,7 +68,7 @@ impl PodCgroups {
     }
 
     /// Before the pod's first container, and again when its resources were changed.
-    pub fn create_or_update(&self, pod: &Pod) -> Result<(), Error> {
+    pub(crate) fn create_or_update(&self, pod: &Pod) -> Result<(), Error> {
         let Some(group) = self.group(pod)? else { return Ok(()) };
         group.create()?;
         group.apply(&pod::limits(pod, &self.node, self.pids_max))
@@ -87,7 +87,7 @@ impl PodCgroups {
     }
 
     /// Groups of pods that are not known any more, left by a kubelet that ended in between. Gives the uids it removed.
-    pub fn remove_unknown(&self, known: impl Fn(&str) -> bool) -> Result<Vec<String>, Error> {
+    pub(crate) fn remove_unknown(&self, known: impl Fn(&str) -> bool) -> Result<Vec<String>, Error> {
         let Some(cgroups) = &self.cgroups else { return Ok(Vec::new()) };
         let mut removed = Vec::new();
         for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {

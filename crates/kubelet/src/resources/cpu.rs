@@ -1,9 +1,9 @@
 //! Processor time in the kernel's words, with upstream's bounds.
 
 /// Microseconds.
-pub const PERIOD: i64 = 100_000;
-pub const SHARES_MIN: i64 = 2;
-pub const SHARES_MAX: i64 = 262_144;
+pub(crate) const PERIOD: i64 = 100_000;
+pub(crate) const SHARES_MIN: i64 = 2;
+pub(crate) const SHARES_MAX: i64 = 262_144;
 /// A millisecond per period is the least that the kernel takes.
 const QUOTA_MIN: i64 = 1000;
 

@@ -37,7 +37,7 @@ pub fn not_found() -> Answer {
 
 /// The answer to a question for the head alone. hyper sends bodies over HTTP/2 whatever was asked, and clients take that for
 /// a broken stream.
-pub fn for_method(method: &Method, answer: Answer) -> Answer {
+pub(crate) fn for_method(method: &Method, answer: Answer) -> Answer {
     if *method != Method::HEAD {
         return answer;
     }

@@ -18,7 +18,7 @@ pub fn pods(server: &Server) -> Answer {
 }
 
 /// What the runtime runs, as far as it shows: names, containers and their images.
-pub fn running_pods(server: &Server) -> Answer {
+pub(crate) fn running_pods(server: &Server) -> Answer {
     let states = server.pods.list();
     let running = states.iter().filter_map(|state| {
         let spec = state.pod.spec.as_ref()?;

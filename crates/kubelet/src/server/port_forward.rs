@@ -14,11 +14,11 @@ use super::channel::{Incoming, Output};
 use super::spdy::{self, Stream};
 use super::websocket::{Channels, Encoding, WebSocket};
 
-pub const SPDY_PROTOCOL: &str = "portforward.k8s.io";
+pub(crate) const SPDY_PROTOCOL: &str = "portforward.k8s.io";
 /// SPDY frames inside WebSocket messages, as kubectl speaks since v1.31.
-pub const TUNNEL_PROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
+pub(crate) const TUNNEL_PROTOCOL: &str = "SPDY/3.1+portforward.k8s.io";
 /// Channels of a WebSocket, two for each port that the query names.
-pub static WEBSOCKET_PROTOCOLS: &[(&str, Encoding)] = &[
+pub(crate) static WEBSOCKET_PROTOCOLS: &[(&str, Encoding)] = &[
     ("v4.channel.k8s.io", Encoding::Binary),
     ("v4.base64.channel.k8s.io", Encoding::Base64),
     ("portforward.k8s.io", Encoding::Binary),
@@ -40,7 +40,7 @@ pub struct Target {
 }
 
 /// Pairs up streams by their request until the client goes.
-pub async fn over_spdy(mut connection: spdy::Connection, target: Target) {
+pub(crate) async fn over_spdy(mut connection: spdy::Connection, target: Target) {
     let gone = connection.gone.clone();
     let mut halves: HashMap<String, (Stream, tokio::time::Instant)> = HashMap::new();
     let mut running = tokio::task::JoinSet::new();
@@ -86,7 +86,7 @@ pub async fn over_spdy(mut connection: spdy::Connection, target: Target) {
 }
 
 /// Two channels for each port, each opened by the server with the port's number.
-pub async fn over_websocket(socket: WebSocket, encoding: Encoding, ports: Vec<u16>, target: Target) {
+pub(crate) async fn over_websocket(socket: WebSocket, encoding: Encoding, ports: Vec<u16>, target: Target) {
     let mut channels = Channels::new(socket, encoding);
     let gone: CancellationToken = channels.gone.clone();
     let mut running = tokio::task::JoinSet::new();

@@ -45,7 +45,7 @@ const fn protocol(name: &'static str, version: u8, encoding: Encoding) -> Protoc
 }
 
 /// Over SPDY, the best first.
-pub static SPDY_PROTOCOLS: &[Protocol] = &[
+pub(crate) static SPDY_PROTOCOLS: &[Protocol] = &[
     protocol("v4.channel.k8s.io", 4, Encoding::Binary),
     protocol("v3.channel.k8s.io", 3, Encoding::Binary),
     protocol("v2.channel.k8s.io", 2, Encoding::Binary),
@@ -53,7 +53,7 @@ pub static SPDY_PROTOCOLS: &[Protocol] = &[
 ];
 
 /// Over WebSocket. A channel for terminal sizes has always been there.
-pub static WEBSOCKET_PROTOCOLS: &[Protocol] = &[
+pub(crate) static WEBSOCKET_PROTOCOLS: &[Protocol] = &[
     protocol("v5.channel.k8s.io", 5, Encoding::Binary),
     protocol("v4.channel.k8s.io", 4, Encoding::Binary),
     protocol("v4.base64.channel.k8s.io", 4, Encoding::Base64),
@@ -75,7 +75,7 @@ pub struct ClientStreams {
 
 impl ClientStreams {
     /// Waits for the streams that the client must open.
-    pub async fn over_spdy(
+    pub(crate) async fn over_spdy(
         mut connection: spdy::Connection,
         wanted: Wanted,
         protocol: Protocol,
@@ -122,7 +122,7 @@ impl ClientStreams {
         })
     }
 
-    pub async fn over_websocket(socket: WebSocket, wanted: Wanted, protocol: Protocol) -> ClientStreams {
+    pub(crate) async fn over_websocket(socket: WebSocket, wanted: Wanted, protocol: Protocol) -> ClientStreams {
         tokio::time::sleep(HEAD_START).await;
         let mut channels = Channels::new(socket, protocol.encoding);
         let mut streams = ClientStreams {

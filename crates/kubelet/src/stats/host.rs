@@ -55,7 +55,7 @@ pub fn pressure(text: &str) -> Option<PsiStats> {
 }
 
 /// Nanoseconds of all processors since boot, from `/proc/stat`, which counts in hundredths of a second.
-pub fn cpu_nanoseconds(text: &str) -> Option<u64> {
+pub(crate) fn cpu_nanoseconds(text: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.starts_with("cpu "))?;
     let times: Vec<u64> = line.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal; guests are counted in user.
@@ -91,7 +91,7 @@ fn interface(line: &str) -> Option<InterfaceStats> {
 }
 
 /// When the machine started, in seconds since 1970, from `/proc/stat`.
-pub fn boot_time(text: &str) -> Option<i64> {
+pub(crate) fn boot_time(text: &str) -> Option<i64> {
     text.lines().find_map(|line| line.strip_prefix("btime ")?.trim().parse().ok())
 }
 

@@ -50,13 +50,13 @@ struct Reading {
 
 impl Stats {
     /// From now on storage drivers are asked about their volumes.
-    pub fn follow_volumes(&self, volumes: Arc<Volumes>) {
+    pub(crate) fn follow_volumes(&self, volumes: Arc<Volumes>) {
         // There is one of them for as long as the kubelet runs.
         let _ = self.volumes.set(volumes);
     }
 
     /// What storage drivers have said of the volumes of claims: namespace, claim, amounts.
-    pub fn of_claims(&self, pods: &Pods) -> Vec<(String, String, Amounts)> {
+    pub(crate) fn of_claims(&self, pods: &Pods) -> Vec<(String, String, Amounts)> {
         let Some(volumes) = self.volumes.get() else { return Vec::new() };
         let mut found = Vec::new();
         for state in pods.list() {

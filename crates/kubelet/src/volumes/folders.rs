@@ -39,7 +39,7 @@ impl Folders {
     }
 
     /// Where the devices that a plugin mounts itself are mounted once for all pods, as upstream has it.
-    pub fn device_mounts(&self, plugin: &str) -> PathBuf {
+    pub(crate) fn device_mounts(&self, plugin: &str) -> PathBuf {
         self.plugins.join(plugin.replace('~', "/")).join("mounts")
     }
 
@@ -58,7 +58,7 @@ impl Folders {
     }
 
     /// Takes down the parts of volumes that containers were shown.
-    pub fn unmount_sub_paths(&self, uid: &str) -> io::Result<()> {
+    pub(crate) fn unmount_sub_paths(&self, uid: &str) -> io::Result<()> {
         if !is_safe_name(uid) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("invalid pod uid {uid:?}")));
         }

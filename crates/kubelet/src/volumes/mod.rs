@@ -244,7 +244,7 @@ impl Volumes {
 
     /// When contents must be looked at again though no object changed: the next rotation of a token, or a look at
     /// trust bundles.
-    pub fn next_refresh(&self, pod: &Pod, mounted_at: jiff::Timestamp) -> Option<jiff::Timestamp> {
+    pub(crate) fn next_refresh(&self, pod: &Pod, mounted_at: jiff::Timestamp) -> Option<jiff::Timestamp> {
         let uid = pod.metadata.uid.as_deref()?;
         let (token, republish) = (self.tokens.next_refresh(uid), self.csi.next_refresh(uid));
         let bundle = shows_trust_bundles(pod).then(|| mounted_at + TRUST_BUNDLES_AGE_MAX);
@@ -252,7 +252,7 @@ impl Volumes {
     }
 
     /// What a container's `volumeMounts` become, subPath and subPathExpr resolved inside the volume.
-    pub async fn container_mounts(
+    pub(crate) async fn container_mounts(
         &self,
         pod: &Pod,
         container: &Container,
@@ -263,7 +263,11 @@ impl Volumes {
     }
 
     /// What a container's `volumeDevices` become.
-    pub fn container_devices(&self, container: &Container, mounted: &Mounted) -> Result<Vec<v1::Device>, VolumeError> {
+    pub(crate) fn container_devices(
+        &self,
+        container: &Container,
+        mounted: &Mounted,
+    ) -> Result<Vec<v1::Device>, VolumeError> {
         block::container_devices(container, mounted)
     }
 

@@ -30,7 +30,7 @@ impl Group {
         keyed(&text.unwrap_or_default(), "oom_kill")
     }
 
-    pub fn watch_oom(&self) -> Result<OomWatch> {
+    pub(crate) fn watch_oom(&self) -> Result<OomWatch> {
         match self.cgroups.hierarchy {
             Hierarchy::V1 => self.watch_oom_v1(),
             Hierarchy::V2 => self.watch_oom_v2(),

@@ -36,12 +36,12 @@ pub struct HugepageLimit {
 }
 
 /// v2's weight (1 to 10000, 100 is usual) that gives the same part as v1's shares (2 to 262144, 1024 is usual).
-pub fn shares_to_weight(shares: u64) -> u64 {
+pub(crate) fn shares_to_weight(shares: u64) -> u64 {
     let shares = shares.clamp(2, 262_144);
     1 + (shares - 2) * 9999 / 262_142
 }
 
-pub fn weight_to_shares(weight: u64) -> u64 {
+pub(crate) fn weight_to_shares(weight: u64) -> u64 {
     let weight = weight.clamp(1, 10_000);
     2 + (weight - 1) * 262_142 / 9999
 }

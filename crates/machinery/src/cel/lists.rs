@@ -48,7 +48,7 @@ pub fn sets<'a>(cx: &Evaluator, name: &str, left: &Val<'a>, right: &Val<'a>) -> 
     }))
 }
 
-pub fn extreme<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn extreme<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
     let of_list = match values {
         [one] => one.items().map(|items| items.into_owned()),
         _ => None,

@@ -263,7 +263,7 @@ fn unless(good: bool, problem: &str) -> Vec<String> {
     if good { Vec::new() } else { vec![problem.to_string()] }
 }
 
-pub fn named_format<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
+pub(crate) fn named_format<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
     let find = |wanted: &str| FORMATS.iter().find(|(known, _)| *known == wanted).map(|(known, _)| Val::Format(known));
     match (name, values) {
         ("format.named", [Val::Text(wanted)]) => Ok(Val::Optional(find(wanted).map(std::rc::Rc::new))),
@@ -272,7 +272,7 @@ pub fn named_format<'a>(name: &str, values: &[Val<'a>]) -> Outcome<'a> {
     }
 }
 
-pub fn format_member<'a>(format: &str, name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
+pub(crate) fn format_member<'a>(format: &str, name: &str, values: &[Val<'a>]) -> Option<Outcome<'a>> {
     let ("validate", [Val::Text(text)]) = (name, values) else { return None };
     let (_, rule) = FORMATS.iter().find(|(known, _)| *known == format)?;
     let problems = rule(text);

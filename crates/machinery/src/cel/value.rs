@@ -217,7 +217,7 @@ impl<'a> Val<'a> {
         (!found.is_empty()).then(|| found.join("\n"))
     }
 
-    pub fn is_map(&self) -> bool {
+    pub(crate) fn is_map(&self) -> bool {
         matches!(self, Val::Map(_) | Val::Object(_) | Val::Json(Value::Object(_), _))
     }
 

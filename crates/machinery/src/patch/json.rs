@@ -5,10 +5,10 @@ use serde_json::{Map, Value};
 
 use crate::status::Status;
 
-pub const OPERATIONS_MAX: usize = 10_000;
+pub(crate) const OPERATIONS_MAX: usize = 10_000;
 
 /// How much all `copy` operations of one patch may add, measured as JSON text.
-pub const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
+pub(crate) const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// How deep operations may nest a document. Everything that walks objects recurses, so depth must have a bound.
 const DEPTH_MAX: usize = 1_000;
@@ -52,7 +52,7 @@ pub fn apply(document: &mut Value, patch: &Value) -> Result<(), JsonPatchError> 
 }
 
 /// What strict field validation finds wrong with a patch that can be applied, for the error or the warnings.
-pub fn unknown_fields(patch: &Value) -> Vec<String> {
+pub(crate) fn unknown_fields(patch: &Value) -> Vec<String> {
     let known = |name: &str| matches!(name, "op" | "path" | "from" | "value");
     let items = patch.as_array().map_or(&[][..], Vec::as_slice).iter().enumerate();
     let members =

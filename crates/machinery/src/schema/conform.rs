@@ -18,7 +18,7 @@ pub struct Problems {
 }
 
 /// A body can hold more mistakes than anyone would read.
-pub const PROBLEMS_MAX: usize = 100;
+pub(crate) const PROBLEMS_MAX: usize = 100;
 
 /// A value of the wrong type, in Go's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@ const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const MICRO_LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
 
 /// Whether the text already is what the server writes: `2006-01-02T15:04:05Z`.
-pub fn is_normal(text: &str) -> bool {
+pub(crate) fn is_normal(text: &str) -> bool {
     let bytes = text.as_bytes();
     if bytes.len() != 20 || bytes[19] != b'Z' || !shape_is_right(&bytes[..19]) {
         return false;
@@ -32,7 +32,7 @@ pub fn normal(text: &str) -> Result<String, String> {
 }
 
 /// A time with six digits behind the second, UTC.
-pub fn normal_micro(text: &str) -> Result<String, String> {
+pub(crate) fn normal_micro(text: &str) -> Result<String, String> {
     // Go wants exactly as many digits as its layout has.
     let fraction = text.get(19..).map_or(0, |rest| rest.bytes().skip(1).take_while(u8::is_ascii_digit).count());
     let six_digits = fraction == 6 && text.as_bytes()[19] == b'.';

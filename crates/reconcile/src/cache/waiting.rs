@@ -16,14 +16,14 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Answers when that revision, or a later one, is told of. Who waits looks at what is there after it has asked.
-    pub fn for_revision(&self, revision: u64) -> Receiver<()> {
+    pub(crate) fn for_revision(&self, revision: u64) -> Receiver<()> {
         let (sender, receiver) = channel();
         self.revisions.lock().entry(revision).or_default().push(sender);
         receiver
     }
 
     /// Answers at the next change of one object.
-    pub fn for_change(&self, key: &Key) -> Receiver<()> {
+    pub(crate) fn for_change(&self, key: &Key) -> Receiver<()> {
         let (sender, receiver) = channel();
         self.keys.lock().entry(key.clone()).or_default().push(sender);
         receiver

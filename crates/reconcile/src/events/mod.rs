@@ -43,7 +43,7 @@ impl Recorder {
         Recorder::with_clock(client, component, host, Clock::system())
     }
 
-    pub fn with_clock(client: Client, component: &str, host: &str, clock: Clock) -> Recorder {
+    pub(crate) fn with_clock(client: Client, component: &str, host: &str, clock: Clock) -> Recorder {
         let (waiting, events) = mpsc::channel(WAITING_MAX);
         tasks::spawn(write::run(client, clock.clone(), events));
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What all kept changes may hold together before histories give up their oldest ones.
-pub const CHANGES_BYTES_MAX: usize = 128 << 20;
+pub(crate) const CHANGES_BYTES_MAX: usize = 128 << 20;
 /// What the history of one resource keeps in any case, so that a burst of others does not cut its watchers.
 pub(super) const RESOURCE_BYTES_MIN: usize = 2 << 20;
 
@@ -25,7 +25,7 @@ impl Budget {
         self.held.load(Ordering::Relaxed)
     }
 
-    pub fn is_exceeded(&self) -> bool {
+    pub(crate) fn is_exceeded(&self) -> bool {
         self.held() > CHANGES_BYTES_MAX
     }
 }

@@ -12,11 +12,11 @@ use super::budget::{Budget, RESOURCE_BYTES_MIN};
 use crate::Revision;
 
 /// How long a change is kept for watchers that come back and for exact lists.
-pub const HISTORY_AGE_MAX: Duration = Duration::from_secs(5 * 60);
+pub(crate) const HISTORY_AGE_MAX: Duration = Duration::from_secs(5 * 60);
 /// How many changes of one resource are kept.
-pub const HISTORY_CHANGES_MAX: usize = 100_000;
+pub(crate) const HISTORY_CHANGES_MAX: usize = 100_000;
 /// How many bytes the kept changes of one resource hold.
-pub const HISTORY_BYTES_MAX: usize = 64 << 20;
+pub(crate) const HISTORY_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Default)]
 pub(super) struct History {
@@ -70,7 +70,7 @@ impl History {
     }
 
     /// The position of the first change after that revision.
-    pub fn position_after(&self, revision: Revision) -> u64 {
+    pub(crate) fn position_after(&self, revision: Revision) -> u64 {
         self.first + self.changes.partition_point(|(_, change)| change.revision <= revision) as u64
     }
 
@@ -82,7 +82,7 @@ impl History {
 
     /// What came between is not known in detail: nobody can start before that revision any more. Those who
     /// already read go on with the changes that are kept.
-    pub fn raise_floor(&mut self, revision: Revision) {
+    pub(crate) fn raise_floor(&mut self, revision: Revision) {
         self.floor = self.floor.max(revision);
     }
 

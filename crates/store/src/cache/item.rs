@@ -93,7 +93,7 @@ pub struct Change {
     charge: Charge,
 }
 
-pub const ENCODINGS_MAX: usize = 8;
+pub(crate) const ENCODINGS_MAX: usize = 8;
 /// What a change costs besides its values: itself, its items and their descriptions.
 const CHANGE_BYTES: usize = 512;
 

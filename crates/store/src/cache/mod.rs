@@ -26,16 +26,18 @@ mod watcher;
 #[cfg(test)]
 mod tests;
 
-pub use budget::CHANGES_BYTES_MAX;
+pub(crate) use budget::CHANGES_BYTES_MAX;
 use dispatch::Table;
-pub use history::{HISTORY_AGE_MAX, HISTORY_BYTES_MAX, HISTORY_CHANGES_MAX};
-pub use item::{Change, Describe, Description, ENCODINGS_MAX, Item, Snapshot};
+pub(crate) use history::{HISTORY_AGE_MAX, HISTORY_BYTES_MAX, HISTORY_CHANGES_MAX};
+pub(crate) use item::ENCODINGS_MAX;
+pub use item::{Change, Describe, Description, Item, Snapshot};
 use resource::Loaded;
 pub use resource::Resource;
-pub use watcher::{SCOPED_QUEUE_MAX, WatchScope, Watcher};
+pub(crate) use watcher::SCOPED_QUEUE_MAX;
+pub use watcher::{WatchScope, Watcher};
 
 /// How long a consistent read waits for the cache to see what the store already has.
-pub const FRESH_WAIT_MAX: Duration = Duration::from_secs(10);
+pub(crate) const FRESH_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How long a new resource waits for the cache to reach its loaded state.
 const REGISTER_WAIT_MAX: Duration = Duration::from_secs(30);
 

@@ -98,7 +98,7 @@ impl State {
     }
 
     /// Where in the history the changes after that revision start.
-    pub fn position_after(&self, revision: Revision) -> Result<u64, StoreError> {
+    pub(crate) fn position_after(&self, revision: Revision) -> Result<u64, StoreError> {
         let oldest = self.history.floor();
         if revision < oldest {
             return Err(StoreError::Compacted { wanted: revision, oldest });
@@ -107,14 +107,14 @@ impl State {
     }
 
     /// Where in the history the changes stand that an exact list of that revision takes back.
-    pub fn exact_position(&self, revision: Revision) -> Result<u64, StoreError> {
+    pub(crate) fn exact_position(&self, revision: Revision) -> Result<u64, StoreError> {
         if revision < self.exact_floor {
             return Err(StoreError::Compacted { wanted: revision, oldest: self.exact_floor });
         }
         self.position_after(revision)
     }
 
-    pub fn expire_exact(&mut self, before: Revision) {
+    pub(crate) fn expire_exact(&mut self, before: Revision) {
         self.exact_floor = self.exact_floor.max(before);
     }
 
@@ -139,7 +139,7 @@ impl State {
     }
 
     /// Everything up to that revision is in the state, but the single changes are not known.
-    pub fn loaded_at(&mut self, revision: Revision) {
+    pub(crate) fn loaded_at(&mut self, revision: Revision) {
         self.loaded = revision;
         self.seen = revision;
         self.history.raise_floor(revision);
@@ -227,7 +227,7 @@ impl State {
     }
 
     /// The deletions that must have happened for these entries to be all there is at that revision.
-    pub fn lost_deletions(&self, entries: &[Entry], revision: Revision) -> Vec<Arrival> {
+    pub(crate) fn lost_deletions(&self, entries: &[Entry], revision: Revision) -> Vec<Arrival> {
         let deletion = |key: &Arc<str>, revision| Arrival { key: key.clone(), revision, value: None, created: None };
         let kept: HashSet<&str> = entries.iter().map(|entry| &*entry.key).collect();
         let held = self.items.keys().chain(self.damaged.keys());

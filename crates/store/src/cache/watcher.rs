@@ -11,7 +11,7 @@ use super::{Change, Item, Resource};
 use crate::Revision;
 
 /// How many changes may wait for a scoped watcher before it is cut, besides those it started with.
-pub const SCOPED_QUEUE_MAX: usize = 10_000;
+pub(crate) const SCOPED_QUEUE_MAX: usize = 10_000;
 /// And how many bytes they may hold.
 const SCOPED_QUEUE_BYTES_MAX: usize = 32 << 20;
 

@@ -36,14 +36,14 @@ use clock::{Clock, SystemClock};
 use queue::{Queue, Request};
 use state::State;
 
-pub const SEGMENT_BYTES: u64 = 32 << 20;
-pub const ALLOCATE_BYTES: u64 = 4 << 20;
-pub const CHECKPOINT_BYTES_MIN: u64 = 32 << 20;
-pub const HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
-pub const HISTORY_BYTES: usize = 64 << 20;
-pub const BATCH_WRITES_MAX: usize = 1024;
-pub const BATCH_BYTES_MAX: usize = 8 << 20;
-pub const WAITING_WRITES_MAX: usize = 8192;
+pub(crate) const SEGMENT_BYTES: u64 = 32 << 20;
+pub(crate) const ALLOCATE_BYTES: u64 = 4 << 20;
+pub(crate) const CHECKPOINT_BYTES_MIN: u64 = 32 << 20;
+pub(crate) const HISTORY_AGE: Duration = Duration::from_secs(5 * 60);
+pub(crate) const HISTORY_BYTES: usize = 64 << 20;
+pub(crate) const BATCH_WRITES_MAX: usize = 1024;
+pub(crate) const BATCH_BYTES_MAX: usize = 8 << 20;
+pub(crate) const WAITING_WRITES_MAX: usize = 8192;
 
 /// How the store works. `Config::new` has the values for production.
 #[derive(Clone)]

@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// A lease that ends after so many seconds; answers its id.
-    pub async fn lease_grant(&mut self, seconds: i64) -> Result<i64, Status> {
+    pub(crate) async fn lease_grant(&mut self, seconds: i64) -> Result<i64, Status> {
         Ok(self.lease.lease_grant(LeaseGrantRequest { ttl: seconds, id: 0 }).await?.into_inner().id)
     }
 
@@ -267,7 +267,7 @@ impl RequestOp {
 
 impl TxnResponse {
     /// What the first read in the transaction found.
-    pub fn into_found(self) -> Vec<KeyValue> {
+    pub(crate) fn into_found(self) -> Vec<KeyValue> {
         let found = self.responses.into_iter().find_map(|operation| match operation.response {
             Some(response_op::Response::ResponseRange(found)) => Some(found.kvs),
             _ => None,

@@ -126,7 +126,7 @@ impl Cluster {
     }
 
     /// Turns to a member that is known to serve.
-    pub fn turn_to(&self, next: &Member, from: &Member, is_silent: bool) {
+    pub(crate) fn turn_to(&self, next: &Member, from: &Member, is_silent: bool) {
         if self.turn(from, Choice { asked: next.id, silent: is_silent.then_some(from.id) }) {
             tracing::info!(endpoint = %next.endpoint, from = %from.endpoint, "turned to another member of etcd");
         }
@@ -144,7 +144,7 @@ impl Cluster {
     }
 
     /// Comes back when another member is asked instead of this one.
-    pub async fn turned_from(&self, member: &Member) {
+    pub(crate) async fn turned_from(&self, member: &Member) {
         self.chosen(|choice| choice.asked != member.id).await;
     }
 
@@ -161,7 +161,7 @@ impl Cluster {
     }
 
     /// Comes back when a call went unanswered for a while: someone should look whether the member is still there.
-    pub async fn suspected(&self) {
+    pub(crate) async fn suspected(&self) {
         self.suspicion.notified().await;
     }
 
@@ -231,7 +231,7 @@ impl Cluster {
     }
 
     /// Whether any member serves, as far as is known.
-    pub fn set_served(&self, is_served: bool) {
+    pub(crate) fn set_served(&self, is_served: bool) {
         self.is_served.send_if_modified(|before| std::mem::replace(before, is_served) != is_served);
     }
 

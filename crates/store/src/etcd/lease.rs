@@ -58,7 +58,7 @@ impl Leases {
     }
 
     /// A lease turned out to be gone; all are asked for anew.
-    pub async fn forget_all(&self) {
+    pub(crate) async fn forget_all(&self) {
         self.open.lock().await.clear();
     }
 }

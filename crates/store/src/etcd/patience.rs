@@ -16,7 +16,7 @@ pub(super) struct Patience {
 
 impl Patience {
     /// For calls that are answered at once, where all is well.
-    pub const fn in_tries(whole: Duration) -> Patience {
+    pub(crate) const fn in_tries(whole: Duration) -> Patience {
         Patience { whole, first: FIRST_TRY }
     }
 
@@ -26,7 +26,7 @@ impl Patience {
     }
 
     /// For a call that cannot be made again while the first may be under way.
-    pub fn in_one(self) -> Patience {
+    pub(crate) fn in_one(self) -> Patience {
         Patience { first: self.whole, ..self }
     }
 
@@ -44,13 +44,13 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    pub fn are_left(&self) -> bool {
+    pub(crate) fn are_left(&self) -> bool {
         Instant::now() < self.until
     }
 
     /// How long the next try may take: twice as long as the one before, within what is left. Who has nothing left and tries
     /// nevertheless, because there is another member, has all of it again.
-    pub fn next_patience(&mut self) -> Duration {
+    pub(crate) fn next_patience(&mut self) -> Duration {
         self.count += 1;
         let patience = self.next;
         self.next = (self.next * 2).min(self.whole);

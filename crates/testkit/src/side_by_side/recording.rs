@@ -22,7 +22,7 @@ const STDOUT: (char, char) = ('|', ':');
 const STDERR: (char, char) = ('!', '?');
 
 /// Where the answers of that theme are kept.
-pub fn file_of(folder: &Path, theme: &str) -> PathBuf {
+pub(crate) fn file_of(folder: &Path, theme: &str) -> PathBuf {
     folder.join("recorded").join(format!("{theme}.txt"))
 }
 

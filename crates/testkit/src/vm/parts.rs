@@ -52,17 +52,17 @@ impl Parts {
         &self.folder
     }
 
-    pub fn root_image(&self) -> PathBuf {
+    pub(crate) fn root_image(&self) -> PathBuf {
         self.folder.join("root.img")
     }
 
-    pub fn kernel_file(&self, name: &str) -> PathBuf {
+    pub(crate) fn kernel_file(&self, name: &str) -> PathBuf {
         self.folder.join(format!("kernel-{}", self.kernel.name())).join(name)
     }
 
     /// The machine's own processor where it can be lent out. That /dev/kvm is there says little: where this machine is
     /// itself a guest, it may refuse or, worse, never run anything. So a kernel must have said a word first.
-    pub fn accelerator(&self) -> [&'static str; 4] {
+    pub(crate) fn accelerator(&self) -> [&'static str; 4] {
         static WORKS: OnceLock<bool> = OnceLock::new();
         match *WORKS.get_or_init(|| self.kvm_works()) {
             true => ["-accel", "kvm", "-cpu", "host"],

@@ -39,12 +39,12 @@ struct Entry {
     flags: u64,
 }
 
-pub fn new_log(path: &Path) -> anyhow::Result<()> {
+pub(crate) fn new_log(path: &Path) -> anyhow::Result<()> {
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     file.set_len(LOG_BYTES).context("make room for the log of writes")
 }
 
-pub fn lose_unflushed(disk: &Path, log: &Path) -> anyhow::Result<Lost> {
+pub(crate) fn lose_unflushed(disk: &Path, log: &Path) -> anyhow::Result<Lost> {
     let log = File::open(log).context("open the log of writes")?;
     let disk = File::options().write(true).open(disk).context("open the disk")?;
     let sectors = disk.metadata()?.len() / SECTOR;

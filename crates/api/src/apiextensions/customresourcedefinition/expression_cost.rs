@@ -79,7 +79,7 @@ impl Costs {
     }
 
     /// Refuses the schema where all its expressions together cost too much.
-    pub fn refuse_total(self, schema: &Path, errors: &mut Errors) {
+    pub(crate) fn refuse_total(self, schema: &Path, errors: &mut Errors) {
         if self.total <= SCHEMA_MAX {
             return;
         }

@@ -16,7 +16,7 @@ pub fn count(list: &str, completions: i64) -> Result<i64, String> {
 }
 
 /// The intervals of a list, first and last index of each.
-pub fn intervals(list: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
+pub(crate) fn intervals(list: &str, completions: i64) -> Result<Vec<(i64, i64)>, String> {
     if list.is_empty() {
         return Ok(Vec::new());
     }

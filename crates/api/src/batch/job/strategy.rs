@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::defaults::labels_from_template;
 use crate::common::workload;
 
-pub const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
-pub const JOB_NAME: &str = "batch.kubernetes.io/job-name";
+pub(crate) const CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
+pub(crate) const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
 /// The uid must be there already.
 pub(super) fn prepare_create(job: &mut Value) {

@@ -107,7 +107,7 @@ pub(super) fn ephemeral_containers(errors: &mut Errors, spec: &Node, cx: &PodCon
 }
 
 /// What a Pod refuses and a template still lets through.
-pub fn image_without_padding(errors: &mut Errors, container: &Node) {
+pub(crate) fn image_without_padding(errors: &mut Errors, container: &Node) {
     let image = container.at("image");
     if image.str().trim().len() != image.str().len() {
         errors.invalid(&image, "must not have leading or trailing whitespace");

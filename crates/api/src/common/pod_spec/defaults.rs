@@ -47,7 +47,7 @@ pub fn spec(spec: &mut Value) {
 }
 
 /// What only a Pod gets: requests from limits, ports of the host, links to services.
-pub fn pod_only(spec: &mut Value) {
+pub(crate) fn pod_only(spec: &mut Value) {
     for list in ["containers", "initContainers"] {
         for container in items(spec, list) {
             requests_from_limits(container);
@@ -171,7 +171,7 @@ fn volume(volume: &mut Value) {
 }
 
 /// The defaults of one volume source, in a pod or in a persistent volume.
-pub fn volume_source(kind: &str, source: &mut Value) {
+pub(crate) fn volume_source(kind: &str, source: &mut Value) {
     match kind {
         "secret" | "configMap" => set_default(source, "defaultMode", FILE_MODE),
         "hostPath" => set_default(source, "type", ""),
@@ -274,7 +274,7 @@ fn round_up(list: Option<&mut Value>) {
 }
 
 /// Sets a text that is missing or empty.
-pub fn default_text(value: &mut Value, field: &str, default: &str) {
+pub(crate) fn default_text(value: &mut Value, field: &str, default: &str) {
     if text(value, field).is_empty() && value.is_object() {
         value[field] = default.into();
     }

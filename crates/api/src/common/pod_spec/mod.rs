@@ -27,7 +27,7 @@ pub mod volume_sources;
 mod volumes;
 pub mod warnings;
 
-pub use container::image_without_padding;
+pub(crate) use container::image_without_padding;
 
 /// Volumes by name, as mounts look them up.
 type Volumes<'a> = BTreeMap<&'a str, Node<'a>>;

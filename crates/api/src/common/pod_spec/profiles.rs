@@ -10,7 +10,7 @@ const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
 const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
 const APPARMOR_CONTAINER: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-pub fn seccomp_annotations(errors: &mut Errors, meta: &Node, spec: &Node) {
+pub(crate) fn seccomp_annotations(errors: &mut Errors, meta: &Node, spec: &Node) {
     let annotations = meta.at("annotations");
     agree(errors, &annotations.key(SECCOMP_POD), &spec.at("securityContext").at("seccompProfile"), Words::SECCOMP);
     for container in LISTS.into_iter().flat_map(|list| spec.each(list)) {
@@ -20,7 +20,7 @@ pub fn seccomp_annotations(errors: &mut Errors, meta: &Node, spec: &Node) {
 }
 
 /// The values of seccomp annotations, which upstream reports as if each were a field.
-pub fn seccomp_values(errors: &mut Errors, annotations: &Node) {
+pub(crate) fn seccomp_values(errors: &mut Errors, annotations: &Node) {
     for (key, value) in annotations.entries() {
         if key != SECCOMP_POD && !key.starts_with(SECCOMP_CONTAINER) {
             continue;
@@ -34,7 +34,7 @@ pub fn seccomp_values(errors: &mut Errors, annotations: &Node) {
     }
 }
 
-pub fn apparmor_annotations(errors: &mut Errors, meta: &Node, spec: &Node) {
+pub(crate) fn apparmor_annotations(errors: &mut Errors, meta: &Node, spec: &Node) {
     if spec.at("os").text("name") == "windows" {
         return;
     }

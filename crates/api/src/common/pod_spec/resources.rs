@@ -141,7 +141,7 @@ fn pod_resource_name(errors: &mut Errors, name: &str, path: &Path) {
 }
 
 /// Resources that a pod may say for all its containers together.
-pub fn is_pod_level(name: &str) -> bool {
+pub(crate) fn is_pod_level(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || name.starts_with(HUGE)
 }
 
@@ -250,7 +250,7 @@ pub(super) fn pod_resources(errors: &mut Errors, spec: &Node) {
 
 /// What the containers of a pod ask for together: the sum of those that run side by side, and at least what the
 /// largest init container needs with the sidecars that started before it.
-pub fn containers_requests(spec: &Value) -> BTreeMap<String, Quantity> {
+pub(crate) fn containers_requests(spec: &Value) -> BTreeMap<String, Quantity> {
     let mut sum = BTreeMap::new();
     for container in list(spec, "containers") {
         add(&mut sum, &requests(container));

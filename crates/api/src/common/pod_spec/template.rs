@@ -32,7 +32,7 @@ fn metadata(errors: &mut Errors, template: &Node) {
 }
 
 /// Annotations that mean something to a pod.
-pub fn pod_annotations(errors: &mut Errors, annotations: &Node, spec: &Node) {
+pub(crate) fn pod_annotations(errors: &mut Errors, annotations: &Node, spec: &Node) {
     const MIRROR: &str = "kubernetes.io/config.mirror";
     if annotations.has(MIRROR) && spec.text("nodeName").is_empty() {
         let at = annotations.key(MIRROR);

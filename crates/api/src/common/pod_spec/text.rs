@@ -7,10 +7,10 @@ use machinery::names;
 use machinery::node::Node;
 use serde_json::Value;
 
-pub const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
+pub(crate) const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// One `Invalid value` for each problem of a rule.
-pub fn invalid_each(errors: &mut Errors, at: &Node, problems: Vec<String>) {
+pub(crate) fn invalid_each(errors: &mut Errors, at: &Node, problems: Vec<String>) {
     for problem in problems {
         errors.invalid(at, problem);
     }
@@ -29,7 +29,7 @@ pub fn dns_subdomain(errors: &mut Errors, at: &Node) {
     invalid_each(errors, at, names::dns_subdomain(at.str()));
 }
 
-pub fn label_name(errors: &mut Errors, at: &Node) {
+pub(crate) fn label_name(errors: &mut Errors, at: &Node) {
     invalid_each(errors, at, names::qualified_name(at.str()));
 }
 
@@ -43,13 +43,13 @@ pub fn one_of(errors: &mut Errors, at: &Node, supported: &[&str]) {
 }
 
 /// Refused where the text is there and not one of those supported.
-pub fn one_of_if_set(errors: &mut Errors, at: &Node, supported: &[&str]) {
+pub(crate) fn one_of_if_set(errors: &mut Errors, at: &Node, supported: &[&str]) {
     if at.exists() && !supported.contains(&at.str()) {
         errors.not_supported(at, supported);
     }
 }
 
-pub fn not_negative(errors: &mut Errors, at: &Node) {
+pub(crate) fn not_negative(errors: &mut Errors, at: &Node) {
     if at.int().is_some_and(|number| number < 0) {
         errors.invalid(at, NOT_NEGATIVE);
     }
@@ -70,7 +70,7 @@ pub fn port_number(errors: &mut Errors, at: &Node) {
 }
 
 /// A port as a number or as the name of a container's port.
-pub fn port_number_or_name(errors: &mut Errors, at: &Node) {
+pub(crate) fn port_number_or_name(errors: &mut Errors, at: &Node) {
     match at.value {
         Value::String(name) => invalid_each(errors, at, names::port_name(name)),
         _ => port_number(errors, at),
@@ -86,25 +86,25 @@ pub fn ip(errors: &mut Errors, at: &Node) {
 }
 
 /// A path below a volume's root. Upstream reports some of them at the list, not at the item, so the path is given.
-pub fn descending_path(errors: &mut Errors, path: &Path, value: &Value) {
+pub(crate) fn descending_path(errors: &mut Errors, path: &Path, value: &Value) {
     if value.as_str().is_some_and(|text| text.starts_with('/')) {
         errors.invalid_value(path, value, "must be a relative path");
     }
     no_backsteps(errors, path, value);
 }
 
-pub fn no_backsteps(errors: &mut Errors, path: &Path, value: &Value) {
+pub(crate) fn no_backsteps(errors: &mut Errors, path: &Path, value: &Value) {
     if has_backsteps(value.as_str().unwrap_or("")) {
         errors.invalid_value(path, value, "must not contain '..'");
     }
 }
 
-pub fn has_backsteps(path: &str) -> bool {
+pub(crate) fn has_backsteps(path: &str) -> bool {
     path.split('/').any(|part| part == "..")
 }
 
 /// As `descending_path`, and the first part may not start with `..`, which the kubelet's writer keeps for itself.
-pub fn descending_non_reserved_path(errors: &mut Errors, at: &Node) {
+pub(crate) fn descending_non_reserved_path(errors: &mut Errors, at: &Node) {
     descending_path(errors, &at.path, at.value);
     let text = at.str();
     if text.starts_with("..") && !text.starts_with("../") {
@@ -113,7 +113,7 @@ pub fn descending_non_reserved_path(errors: &mut Errors, at: &Node) {
 }
 
 /// A part of an object under the Go names in upstream's order, as some of its messages show it.
-pub fn go_struct(value: &Value, fields: &[(&str, &str)]) -> String {
+pub(crate) fn go_struct(value: &Value, fields: &[(&str, &str)]) -> String {
     let mut parts = Vec::new();
     for (go_name, name) in fields {
         let text = value.get(name).map_or("null".into(), shown);

@@ -36,7 +36,7 @@ pub(super) fn prepare_update(new: &mut Value, old: &Value) {
 }
 
 /// Before a write to `finalize`, which changes only `spec.finalizers`.
-pub fn prepare_finalize(new: &mut Value, old: &Value) {
+pub(crate) fn prepare_finalize(new: &mut Value, old: &Value) {
     keep(new, old, &["status"]);
 }
 

@@ -15,7 +15,7 @@ pub(super) fn defaults(claim: &mut Value) {
 }
 
 /// Also for claims inside templates.
-pub fn spec_defaults(spec: &mut Value) {
+pub(crate) fn spec_defaults(spec: &mut Value) {
     set_default(spec, "volumeMode", "Filesystem");
 }
 

@@ -164,7 +164,7 @@ fn host_addresses(status: &Node, errors: &mut Errors) {
 }
 
 /// The rules of a Binding, which says where a pod runs.
-pub fn validate_binding(binding: &Node, errors: &mut Errors) {
+pub(crate) fn validate_binding(binding: &Node, errors: &mut Errors) {
     let target = binding.at("target");
     if !["", "Node"].contains(&target.text("kind")) {
         errors.not_supported(&target.at("kind"), &["Node", "<empty>"]);

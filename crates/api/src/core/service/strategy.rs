@@ -78,7 +78,7 @@ pub fn sync_cluster_ips(new: &mut Value, old: Option<&Value>) {
 
 /// On a change of type, fields that the new type does not have are dropped where the user left them as they were.
 /// A changed one stays, and validation refuses it.
-pub fn drop_type_dependent(new: &mut Value, old: &Value) {
+pub(crate) fn drop_type_dependent(new: &mut Value, old: &Value) {
     let before = &old["spec"];
     let after = &mut new["spec"];
     if needs_cluster_ip(before) && !needs_cluster_ip(after) {

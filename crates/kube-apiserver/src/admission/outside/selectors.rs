@@ -23,13 +23,13 @@ impl Selectors {
     }
 
     /// Either the new or the old object must have the labels.
-    pub fn match_object(&self, object: Option<&Value>, old: Option<&Value>) -> Result<bool, Status> {
+    pub(crate) fn match_object(&self, object: Option<&Value>, old: Option<&Value>) -> Result<bool, Status> {
         let selector = self.object.as_ref().map_err(|why| Status::internal(why.as_str()))?;
         Ok(selector.matches_everything() || [object, old].into_iter().flatten().any(|it| selector.matches_object(it)))
     }
 
     /// What belongs to no namespace is never left out; a namespace goes by its own labels.
-    pub fn match_namespace(&self, seen: &Seen, object: Option<&Value>) -> Result<bool, Status> {
+    pub(crate) fn match_namespace(&self, seen: &Seen, object: Option<&Value>) -> Result<bool, Status> {
         let is_namespace = seen.request.about("", "namespaces");
         if seen.namespace.is_empty() && !is_namespace {
             return Ok(true);

@@ -109,7 +109,7 @@ pub fn added<'a>(pod: &Pod<'a>, allowed: &[&str]) -> (Vec<&'a str>, BTreeSet<&'a
     (names, wrong)
 }
 
-pub fn must_not_add(names: &[&str], wrong: &BTreeSet<&str>) -> String {
+pub(crate) fn must_not_add(names: &[&str], wrong: &BTreeSet<&str>) -> String {
     let wrong: Vec<&&str> = wrong.iter().collect();
     format!("{} must not include {} in securityContext.capabilities.add", containers(names), quoted(&wrong))
 }
@@ -248,7 +248,7 @@ fn seccomp(pod: &Pod<'_>) -> Option<Violation> {
 }
 
 /// Those who chose a profile other than the two that are allowed.
-pub fn seccomp_setters(pod: &Pod<'_>) -> Option<Violation> {
+pub(crate) fn seccomp_setters(pod: &Pod<'_>) -> Option<Violation> {
     const PLACE: &str = "/seccompProfile/type";
     let bad = |profile: &Value| !matches!(profile.as_str(), Some("RuntimeDefault" | "Localhost"));
     let own = pod.context(PLACE).filter(|profile| bad(profile));

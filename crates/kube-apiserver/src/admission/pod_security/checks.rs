@@ -39,7 +39,7 @@ impl<'a> Pod<'a> {
     }
 
     /// Names of the containers of which something is true, in order.
-    pub fn containers_where(&self, wrong: impl Fn(&Value) -> bool) -> Vec<&'a str> {
+    pub(crate) fn containers_where(&self, wrong: impl Fn(&Value) -> bool) -> Vec<&'a str> {
         self.containers().filter(|container| wrong(container)).map(name).collect()
     }
 
@@ -48,12 +48,12 @@ impl<'a> Pod<'a> {
         self.spec.get("securityContext")?.pointer(path).filter(|value| !value.is_null())
     }
 
-    pub fn is_windows(&self) -> bool {
+    pub(crate) fn is_windows(&self) -> bool {
         self.spec.pointer("/os/name").and_then(Value::as_str) == Some("windows")
     }
 
     /// Root in a user namespace of its own is nobody on the host.
-    pub fn has_own_users(&self) -> bool {
+    pub(crate) fn has_own_users(&self) -> bool {
         self.spec.get("hostUsers") == Some(&Value::Bool(false))
     }
 
@@ -96,7 +96,7 @@ pub fn reasons(violations: &[Violation]) -> String {
     violations.iter().map(|violation| violation.reason.as_str()).collect::<Vec<_>>().join(", ")
 }
 
-pub fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Option<Violation> {
+pub(crate) fn violation(reason: impl Into<String>, detail: impl Into<String>) -> Option<Violation> {
     Some(Violation { reason: reason.into(), detail: detail.into() })
 }
 
@@ -106,7 +106,7 @@ pub fn containers(names: &[&str]) -> String {
 }
 
 /// `pod and container "a"`: those who said it themselves. None where nobody did.
-pub fn setters(pod: bool, names: &[&str]) -> Option<String> {
+pub(crate) fn setters(pod: bool, names: &[&str]) -> Option<String> {
     match (pod, names.is_empty()) {
         (false, true) => None,
         (true, true) => Some("pod".into()),

@@ -32,7 +32,7 @@ pub struct Policy {
 }
 
 impl Version {
-    pub const LATEST: Version = Version(u32::MAX);
+    pub(crate) const LATEST: Version = Version(u32::MAX);
 
     pub fn minor(minor: u32) -> Version {
         Version(minor)
@@ -60,8 +60,8 @@ impl Level {
 }
 
 /// What is wrong with a level or a version that cannot be read, in upstream's words.
-pub const BAD_LEVEL: &str = "must be one of privileged, baseline, restricted";
-pub const BAD_VERSION: &str = "must be \"latest\" or \"v1.x\"";
+pub(crate) const BAD_LEVEL: &str = "must be one of privileged, baseline, restricted";
+pub(crate) const BAD_VERSION: &str = "must be \"latest\" or \"v1.x\"";
 
 impl std::fmt::Display for Standard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -65,7 +65,7 @@ impl Settings {
     }
 
     /// Why nothing is demanded of that pod, as the audit log calls it.
-    pub fn exemption(&self, namespace: &str, user: &str, pod: &Value) -> Option<&'static str> {
+    pub(crate) fn exemption(&self, namespace: &str, user: &str, pod: &Value) -> Option<&'static str> {
         let class = pod.pointer("/spec/runtimeClassName").and_then(Value::as_str).unwrap_or("");
         if self.namespaces.contains(namespace) {
             Some("namespace")
@@ -78,7 +78,7 @@ impl Settings {
         }
     }
 
-    pub fn is_exempt_namespace(&self, namespace: &str) -> bool {
+    pub(crate) fn is_exempt_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains(namespace)
     }
 }

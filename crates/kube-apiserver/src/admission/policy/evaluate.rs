@@ -40,7 +40,7 @@ pub fn evaluate(seen: &Seen, way: &Way, policy: &Policy, facts: &Facts) -> Found
 }
 
 /// What expressions of policies may name, but for the policy's own variables.
-pub fn with_variables<T>(seen: &Seen, way: &Way, facts: &Facts, act: impl FnOnce(Variables<'_, '_>) -> T) -> T {
+pub(crate) fn with_variables<T>(seen: &Seen, way: &Way, facts: &Facts, act: impl FnOnce(Variables<'_, '_>) -> T) -> T {
     let described = seen.described(way);
     let authority = Authority(seen.request);
     let is_namespace = seen.request.about("", "namespaces");
@@ -110,7 +110,7 @@ fn decide<'a>(policy: &Policy, mut variables: Variables<'_, 'a>) -> Found {
 }
 
 /// `variables`: each may name those before it. One that fails is an error only for those who use it.
-pub fn compose<'a>(policy: &Policy, variables: &mut Variables<'_, 'a>, budget: &mut u64) {
+pub(crate) fn compose<'a>(policy: &Policy, variables: &mut Variables<'_, 'a>, budget: &mut u64) {
     let mut own: Vec<(Val<'a>, Val<'a>)> = Vec::new();
     for (name, expression) in &policy.variables {
         variables.push(("variables", Val::Map(Rc::new(own.clone()))));

@@ -74,7 +74,7 @@ impl Drop for Pending {
 
 impl Pending {
     /// What was charged to each quota, by its uid.
-    pub fn charges(&self) -> HashMap<String, Amounts> {
+    pub(crate) fn charges(&self) -> HashMap<String, Amounts> {
         self.namespace.pending.lock().get(&self.id).map(|charge| charge.amounts.clone()).unwrap_or_default()
     }
 }
@@ -90,13 +90,13 @@ impl Ledger {
 }
 
 impl Namespace {
-    pub fn enqueue(&self, wanted: Wanted) -> oneshot::Receiver<Outcome> {
+    pub(crate) fn enqueue(&self, wanted: Wanted) -> oneshot::Receiver<Outcome> {
         let (answer, receiver) = oneshot::channel();
         self.queue.lock().push((wanted, answer));
         receiver
     }
 
-    pub fn take_queue(&self) -> Vec<(Wanted, oneshot::Sender<Outcome>)> {
+    pub(crate) fn take_queue(&self) -> Vec<(Wanted, oneshot::Sender<Outcome>)> {
         std::mem::take(&mut *self.queue.lock())
     }
 
@@ -114,7 +114,7 @@ impl Namespace {
     }
 
     /// What is on its way and charged to that quota.
-    pub fn on_the_way(&self, quota: &str) -> Vec<(Wanted, Amounts)> {
+    pub(crate) fn on_the_way(&self, quota: &str) -> Vec<(Wanted, Amounts)> {
         let pending = self.pending.lock();
         pending
             .values()
@@ -139,7 +139,7 @@ impl Namespace {
 
     /// Whether usage may be lowered to what a recount finds: no other server can have a reservation on its way, since
     /// one would show in the status.
-    pub fn may_lower(&self, quota: &str, used: &Amounts) -> bool {
+    pub(crate) fn may_lower(&self, quota: &str, used: &Amounts) -> bool {
         let mut quotas = self.quotas.lock();
         let Some(known) = quotas.get_mut(quota) else { return false };
         if used.values().all(|amount| amount.is_zero()) {
@@ -179,11 +179,11 @@ impl Namespace {
     }
 
     /// Whether a recount could find anything new, given when its objects last changed.
-    pub fn worth_recounting(&self, quota: &str, changed: Revision, ended: u64) -> bool {
+    pub(crate) fn worth_recounting(&self, quota: &str, changed: Revision, ended: u64) -> bool {
         self.quotas.lock().get(quota).is_none_or(|known| known.recounted.0 < changed || known.recounted.1 != ended)
     }
 
-    pub fn recounted(&self, quota: &str, changed: Revision, ended: u64) {
+    pub(crate) fn recounted(&self, quota: &str, changed: Revision, ended: u64) {
         if let Some(known) = self.quotas.lock().get_mut(quota) {
             known.recounted = (changed, ended);
         }

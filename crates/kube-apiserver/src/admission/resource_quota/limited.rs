@@ -59,7 +59,7 @@ pub fn read(part: &Part<'_>) -> Result<Vec<Limited>, configuration::Error> {
 }
 
 /// The names of what is used, must be covered by a quota, and is not.
-pub fn uncovered(
+pub(crate) fn uncovered(
     limited: &[Limited],
     (group, plural): (&str, &str),
     used: &Amounts,

@@ -20,7 +20,7 @@ const WEIGHED: [&str; 3] = ["pods", "services", "persistentvolumeclaims"];
 
 /// Usage of everything that the quota limits; none where nothing can have changed since the last count.
 /// The caller has the namespace's turn, so nothing is reserved meanwhile.
-pub async fn recount(
+pub(crate) async fn recount(
     app: &App,
     namespace: &Arc<Namespace>,
     namespace_name: &str,

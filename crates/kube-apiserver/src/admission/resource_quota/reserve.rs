@@ -58,7 +58,7 @@ impl Wanted {
     }
 
     /// Whether the write that this was reserved for has taken place.
-    pub fn landed(&self) -> bool {
+    pub(crate) fn landed(&self) -> bool {
         let item = self.state.as_ref().and_then(|state| state.get(&self.key));
         let Some(object) = item.and_then(|item| decode_stored(&item.value, item.revision.0).ok()) else { return false };
         object.uid() == self.uid

@@ -80,7 +80,7 @@ impl Issuers {
     }
 
     /// Whether all providers have answered once, in time.
-    pub async fn become_ready(&self) -> Result<(), Vec<String>> {
+    pub(crate) async fn become_ready(&self) -> Result<(), Vec<String>> {
         let waiting = || self.0.iter().filter(|issuer| !issuer.provider.is_ready());
         let began = Instant::now();
         while waiting().next().is_some() {

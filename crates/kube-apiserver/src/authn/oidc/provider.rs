@@ -82,7 +82,7 @@ impl Provider {
     }
 
     /// Until the provider has said where its keys are.
-    pub async fn initialize(&self) {
+    pub(crate) async fn initialize(&self) {
         while let Err(error) = self.discover().await {
             tracing::error!(issuer = self.issuer, %error, "cannot initialize OIDC provider; trying again");
             tokio::time::sleep(RETRY_AFTER).await;

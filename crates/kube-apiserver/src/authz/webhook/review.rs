@@ -32,7 +32,7 @@ pub fn spec(a: &Attributes, version: Version) -> Value {
 }
 
 /// What match conditions see as `request`: every text is there, also an empty one.
-pub fn for_conditions(a: &Attributes) -> Value {
+pub(crate) fn for_conditions(a: &Attributes) -> Value {
     let user = a.user;
     let mut request = json!({"user": user.name, "groups": user.groups, "uid": user.uid, "extra": user.extra});
     if a.resource.is_empty() {
@@ -44,7 +44,7 @@ pub fn for_conditions(a: &Attributes) -> Value {
 }
 
 /// How much of the review a client chooses.
-pub fn chosen_bytes(a: &Attributes) -> usize {
+pub(crate) fn chosen_bytes(a: &Attributes) -> usize {
     let texts = [a.namespace, a.verb, a.group, a.version, a.resource, a.subresource, a.name, a.path];
     texts.iter().map(|text| text.len()).sum::<usize>() + a.field_selector.len() + a.label_selector.len()
 }

@@ -22,7 +22,7 @@ use crate::respond::Reply;
 const PAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Whether links can be found in this answer.
-pub fn is_page(headers: &HeaderMap) -> bool {
+pub(crate) fn is_page(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok()).unwrap_or("");
     let kind = text(CONTENT_TYPE).split(';').next().unwrap_or("").trim();
     kind == "text/html" && Packing::of(text(CONTENT_ENCODING)).is_some()

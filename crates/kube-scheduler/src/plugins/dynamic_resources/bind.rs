@@ -87,7 +87,7 @@ async fn write(client: &kube::Client, key: &Key, wanted: &ResourceClaim) -> Resu
 }
 
 /// The pod uses the claims no longer. What stays allocated is freed when it gets in somebody's way.
-pub async fn unreserve(client: &kube::Client, pod: &PodInfo, claims: &[Arc<ResourceClaim>]) {
+pub(crate) async fn unreserve(client: &kube::Client, pod: &PodInfo, claims: &[Arc<ResourceClaim>]) {
     for claim in claims {
         let key = Key::of(&claim.metadata);
         let api: Api<ResourceClaim> = Api::namespaced(client.clone(), &key.namespace);

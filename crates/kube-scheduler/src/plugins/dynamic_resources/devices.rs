@@ -47,7 +47,7 @@ impl Offer<'_> {
     }
 
     /// Whether nothing about it keeps claims away that tolerate only this.
-    pub fn is_open_to(&self, tolerations: &[DeviceToleration]) -> bool {
+    pub(crate) fn is_open_to(&self, tolerations: &[DeviceToleration]) -> bool {
         let taints = self.device.taints.iter().flatten();
         taints.filter(|taint| taint.effect != "None").all(|taint| tolerations.iter().any(|one| tolerates(one, taint)))
     }

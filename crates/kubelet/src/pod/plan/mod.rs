@@ -150,7 +150,7 @@ pub fn plan(input: Input) -> Plan {
 }
 
 /// Whether every container has ended by itself and none will be started again.
-pub fn ran_its_course(input: &Input) -> bool {
+pub(crate) fn ran_its_course(input: &Input) -> bool {
     init::failed_for_good(input) || regular::ended_for_good(input)
 }
 
@@ -245,7 +245,7 @@ fn turn(input: &Input, kind: Kind, container: &Container, last: Option<&observed
 }
 
 /// A changed image starts counting anew.
-pub fn backoff_key(container: &Container) -> String {
+pub(crate) fn backoff_key(container: &Container) -> String {
     format!("{}/{}", container.name, spec::hash(container))
 }
 

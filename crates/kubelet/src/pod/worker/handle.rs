@@ -45,7 +45,7 @@ impl Handle {
     }
 
     /// Something changed on the node that the pod may have waited for.
-    pub fn nudge(&self) {
+    pub(crate) fn nudge(&self) {
         self.bell.ring.notify_one();
     }
 

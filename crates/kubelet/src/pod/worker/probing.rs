@@ -29,7 +29,7 @@ impl Probing {
     }
 
     /// Those of a pod whose address has changed; their results so far are kept.
-    pub fn begin_anew(&mut self) {
+    pub(crate) fn begin_anew(&mut self) {
         self.tasks.clear();
     }
 

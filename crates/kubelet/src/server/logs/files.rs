@@ -15,7 +15,7 @@ use super::{Options, start};
 /// Pieces for a client are about this large.
 const PIECE_BYTES: usize = 32 * 1024;
 /// A runtime writes entries of 16 KiB; what is much longer is no log, and is cut.
-pub const ENTRY_BYTES_MAX: u64 = 1024 * 1024;
+pub(crate) const ENTRY_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The current file, read to its end so far.
 pub struct Reading {
@@ -28,7 +28,7 @@ pub struct Reading {
 type Pieces = mpsc::Sender<Result<Bytes>>;
 
 /// Sends what there is. `None` when the client gets no more.
-pub fn read_history(path: &Path, options: &Options, pieces: &Pieces) -> Result<Option<Reading>> {
+pub(crate) fn read_history(path: &Path, options: &Options, pieces: &Pieces) -> Result<Option<Reading>> {
     let current = linux::file::open_regular(path)?;
     let opened = current.metadata()?;
     let identity = (opened.dev(), opened.ino());
@@ -83,7 +83,7 @@ pub fn read_history(path: &Path, options: &Options, pieces: &Pieces) -> Result<O
 }
 
 /// Sends what has been written since. False when the client gets no more.
-pub fn read_on(reading: &mut Reading, pieces: &Pieces) -> Result<bool> {
+pub(crate) fn read_on(reading: &mut Reading, pieces: &Pieces) -> Result<bool> {
     let Reading { file, shown, begun } = reading;
     let mut reader = BufReader::with_capacity(64 * 1024, &*file);
     // The reader is used to its end, so that nothing read is lost with it.

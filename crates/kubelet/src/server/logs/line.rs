@@ -25,7 +25,7 @@ pub fn parse(entry: &[u8]) -> Option<Line<'_>> {
     Some(Line { time, stream, partial, content: parts.next().unwrap_or(b"") })
 }
 
-pub fn time_of(entry: &[u8]) -> Option<Timestamp> {
+pub(crate) fn time_of(entry: &[u8]) -> Option<Timestamp> {
     let text = entry.split(|byte| *byte == b' ').next()?;
     std::str::from_utf8(text).ok()?.parse().ok()
 }

@@ -11,7 +11,7 @@ use super::line;
 const BLOCK_BYTES: u64 = 64 * 1024;
 
 /// The place where the last `lines` lines begin, and how many lines there are behind it when the file holds fewer.
-pub fn lines_before_end(file: &File, lines: u64) -> Result<(u64, u64)> {
+pub(crate) fn lines_before_end(file: &File, lines: u64) -> Result<(u64, u64)> {
     let length = file.metadata()?.len();
     if lines == 0 {
         return Ok((length, 0));
@@ -38,7 +38,7 @@ pub fn lines_before_end(file: &File, lines: u64) -> Result<(u64, u64)> {
 }
 
 /// The place of the first entry at or after that time, found by halving: entries stand in the order of their times.
-pub fn at_time(file: &mut File, since: Timestamp) -> Result<u64> {
+pub(crate) fn at_time(file: &mut File, since: Timestamp) -> Result<u64> {
     let (mut low, mut high) = (0, file.metadata()?.len());
     while high - low > BLOCK_BYTES {
         let middle = low + (high - low) / 2;

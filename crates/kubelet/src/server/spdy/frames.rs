@@ -61,14 +61,14 @@ pub enum Frame {
 
 /// Codes of `RstStream`.
 pub mod reset {
-    pub const PROTOCOL_ERROR: u32 = 1;
-    pub const INVALID_STREAM: u32 = 2;
-    pub const REFUSED_STREAM: u32 = 3;
-    pub const STREAM_ALREADY_CLOSED: u32 = 9;
+    pub(crate) const PROTOCOL_ERROR: u32 = 1;
+    pub(crate) const INVALID_STREAM: u32 = 2;
+    pub(crate) const REFUSED_STREAM: u32 = 3;
+    pub(crate) const STREAM_ALREADY_CLOSED: u32 = 9;
 }
 
 /// The setting that changes the first window of every stream.
-pub const INITIAL_WINDOW_SIZE: u32 = 7;
+pub(crate) const INITIAL_WINDOW_SIZE: u32 = 7;
 
 /// Takes bytes as they come, gives frames when they are whole.
 pub struct Decoder {

@@ -8,6 +8,7 @@ mod headers;
 mod tests;
 mod windows;
 
-pub use connection::{Connection, Stream, StreamOutput};
+pub use connection::StreamOutput;
+pub use connection::{Connection, Stream};
 pub use frames::{Decoder, Encoder, Frame, FrameError};
 pub use headers::Headers;

@@ -3,7 +3,8 @@
 mod connection;
 mod frames;
 
-pub use connection::{ChannelOutput, Channels, Encoding, WebSocket};
+pub use connection::{ChannelOutput, Channels};
+pub use connection::{Encoding, WebSocket};
 pub use frames::{Decoder, FrameError, Message, encode};
 
 use base64::Engine;

@@ -130,7 +130,7 @@ impl Csi {
         lock
     }
 
-    pub fn next_refresh(&self, uid: &str) -> Option<Timestamp> {
+    pub(crate) fn next_refresh(&self, uid: &str) -> Option<Timestamp> {
         self.look_again.lock().get(uid).copied()
     }
 

@@ -82,7 +82,7 @@ impl Places {
     }
 
     /// The path as drivers know it.
-    pub fn for_driver(&self, path: &Path) -> String {
+    pub(crate) fn for_driver(&self, path: &Path) -> String {
         let path = match path.strip_prefix(&self.root) {
             Ok(below) => self.root_of_drivers.join(below),
             Err(_) => path.to_owned(),
@@ -92,7 +92,7 @@ impl Places {
 
     /// A pod's records: the volume's name, how it is used and what is known. One that cannot be read is an error: what it
     /// stands for must not be taken to be gone.
-    pub fn records_of(&self, uid: &str) -> io::Result<Vec<(String, Mode, Record)>> {
+    pub(crate) fn records_of(&self, uid: &str) -> io::Result<Vec<(String, Mode, Record)>> {
         let pod = self.root.join("pods").join(uid);
         let mut found = Vec::new();
         for (folder, mode) in [("volumes", Mode::Filesystem), ("plugins", Mode::Block)] {

@@ -39,7 +39,7 @@ pub(super) enum Step {
 pub(super) struct Record(BTreeMap<String, String>);
 
 impl Record {
-    pub fn of_stage(driver: &str, handle: &str) -> Record {
+    pub(crate) fn of_stage(driver: &str, handle: &str) -> Record {
         let pairs = [(HANDLE, handle), (DRIVER, driver)];
         Record(pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }
@@ -70,7 +70,7 @@ impl Record {
         self.get(HANDLE)
     }
 
-    pub fn is_persistent(&self) -> bool {
+    pub(crate) fn is_persistent(&self) -> bool {
         self.get(LIFECYCLE) != "Ephemeral"
     }
 

@@ -21,7 +21,7 @@ impl Size {
         Size { min: size, max: size }
     }
 
-    pub const fn up_to(max: u64) -> Size {
+    pub(crate) const fn up_to(max: u64) -> Size {
         Size { min: 0, max }
     }
 

@@ -39,7 +39,7 @@ impl<'a> Type<'a> {
     }
 
     /// Whether every value of it has the same size.
-    pub fn is_scalar(&self) -> bool {
+    pub(crate) fn is_scalar(&self) -> bool {
         match self {
             Type::Bool | Type::Number | Type::Time => true,
             Type::Optional(inner) => inner.is_scalar(),
@@ -48,7 +48,7 @@ impl<'a> Type<'a> {
     }
 
     /// Whether reaching for a field of it costs.
-    pub fn has_fields(&self) -> bool {
+    pub(crate) fn has_fields(&self) -> bool {
         matches!(self, Type::Map(..) | Type::Object(_) | Type::Small | Type::Url | Type::Format)
     }
 

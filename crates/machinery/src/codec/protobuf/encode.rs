@@ -12,7 +12,7 @@ use crate::schema::{Scalar, Type, TypeId, TypeRef, time};
 type Written = Result<(), EncodeError>;
 
 /// Type and object in a `runtime.Unknown`, behind the prefix.
-pub fn enveloped(
+pub(crate) fn enveloped(
     api_version: &str,
     kind: &str,
     write: impl FnOnce(&mut Vec<u8>) -> Written,
@@ -81,7 +81,7 @@ fn list_meta<'n>(numbers: &'n FieldNumbers) -> Option<&'n Message> {
     numbers.message(shape)
 }
 
-pub fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
+pub(crate) fn watch_event(event: &str, object: &[u8]) -> Vec<u8> {
     let mut out = vec![0; 4];
     put_bytes(&mut out, 1, event.as_bytes());
     let mut extension = Vec::with_capacity(object.len() + 6);

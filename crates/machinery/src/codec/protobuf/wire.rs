@@ -2,8 +2,8 @@
 
 use super::DecodeError;
 
-pub const VARINT: u8 = 0;
-pub const FIXED64: u8 = 1;
+pub(crate) const VARINT: u8 = 0;
+pub(crate) const FIXED64: u8 = 1;
 pub const BYTES: u8 = 2;
 const START_GROUP: u8 = 3;
 const END_GROUP: u8 = 4;
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    pub fn any_varint(&mut self) -> Result<u64, DecodeError> {
+    pub(crate) fn any_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for (index, byte) in self.rest.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7f) << (7 * index);
@@ -121,7 +121,7 @@ pub fn go_name(field: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -129,24 +129,24 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-pub fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
+pub(crate) fn put_tag(out: &mut Vec<u8>, number: u32, wire: u8) {
     put_varint(out, u64::from(number) << 3 | u64::from(wire));
 }
 
-pub fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn put_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_tag(out, number, BYTES);
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-pub fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
+pub(crate) fn put_number(out: &mut Vec<u8>, number: u32, value: u64) {
     put_tag(out, number, VARINT);
     put_varint(out, value);
 }
 
 /// Writes a nested message in place. Most are shorter than 128 bytes, so one byte is kept free for the length,
 /// and only longer ones are moved to make room.
-pub fn put_message<E>(
+pub(crate) fn put_message<E>(
     out: &mut Vec<u8>,
     number: u32,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,

@@ -19,7 +19,7 @@ const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
 
 /// The conflicts that are not about fields the client applied and nobody changed since.
-pub fn not_allowed(ty: TypeRef, live: &Value, conflicts: &[Conflict]) -> Vec<Conflict> {
+pub(crate) fn not_allowed(ty: TypeRef, live: &Value, conflicts: &[Conflict]) -> Vec<Conflict> {
     let noted: Option<Value> = live.annotation(ANNOTATION).and_then(|text| serde_json::from_str(text).ok());
     let Some(noted) = noted else { return conflicts.to_vec() };
     let changes = compare(ty, Some(&noted), live);

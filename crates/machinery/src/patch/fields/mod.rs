@@ -11,9 +11,11 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 
-pub use compare::{Comparison, compare};
+pub use compare::Comparison;
+pub use compare::compare;
 pub use extract::extract;
-pub use json::{FieldsError, from_json, to_json};
+pub use json::FieldsError;
+pub use json::{from_json, to_json};
 
 pub(super) use element::element;
 pub(super) use shape::{Shape, shape};
@@ -81,7 +83,7 @@ impl<'a> Set<'a> {
     }
 
     /// As `difference`, and what lies under a path of the other set goes too.
-    pub fn recursive_difference(mut self, other: &Set) -> Set<'a> {
+    pub(crate) fn recursive_difference(mut self, other: &Set) -> Set<'a> {
         self.subtract(other, true);
         self
     }
@@ -112,7 +114,7 @@ impl<'a> Set<'a> {
         Set { nodes: out }
     }
 
-    pub fn intersects(&self, other: &Set) -> bool {
+    pub(crate) fn intersects(&self, other: &Set) -> bool {
         let mut right = other.nodes.iter().peekable();
         self.nodes.iter().any(|node| {
             find(&mut right, &node.element)
@@ -132,7 +134,7 @@ impl<'a> Set<'a> {
 
     /// Adds the named fields of structs on the way to each path, which sets leave out. Without it, taking away
     /// the last field of a struct would leave the struct behind. Map keys and list items are not added.
-    pub fn ensure_named_fields(&self, ty: Option<TypeRef>) -> Set<'a> {
+    pub(crate) fn ensure_named_fields(&self, ty: Option<TypeRef>) -> Set<'a> {
         let ensured = |node: &Node<'a>| {
             let (named, child) = shape::child(ty, &node.element);
             Node {
@@ -145,7 +147,7 @@ impl<'a> Set<'a> {
     }
 
     /// Owners of parts of what has become one value in the schema own all of it. Says whether there were any.
-    pub fn collapse_atomic(&mut self, ty: Option<TypeRef>) -> bool {
+    pub(crate) fn collapse_atomic(&mut self, ty: Option<TypeRef>) -> bool {
         let mut collapsed = false;
         for node in self.nodes.iter_mut().filter(|node| !node.children.is_empty()) {
             let Some(child) = shape::child(ty, &node.element).1 else { continue };
@@ -161,7 +163,7 @@ impl<'a> Set<'a> {
     }
 
     /// The set of a few known field paths, such as `status` or `metadata.labels`.
-    pub fn of_paths(paths: &[&'a str]) -> Set<'a> {
+    pub(crate) fn of_paths(paths: &[&'a str]) -> Set<'a> {
         let mut set = Set::default();
         for path in paths {
             let mut steps = path.rsplit('.');

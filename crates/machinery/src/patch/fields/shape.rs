@@ -30,7 +30,7 @@ pub enum Shape<'s> {
 }
 
 impl<'s> Shape<'s> {
-    pub fn is_map(self) -> bool {
+    pub(crate) fn is_map(self) -> bool {
         matches!(self, Shape::Struct(..) | Shape::Map(_))
     }
 
@@ -70,7 +70,7 @@ pub fn child<'s>(ty: Option<TypeRef<'s>>, element: &Element) -> (bool, Option<Ty
 }
 
 /// Whether a map, struct or list of this type has one owner.
-pub fn is_atomic(ty: TypeRef) -> bool {
+pub(crate) fn is_atomic(ty: TypeRef) -> bool {
     match ty.get() {
         Type::Struct(shape) => shape.atomic,
         Type::Map { atomic, .. } => *atomic,
@@ -80,6 +80,6 @@ pub fn is_atomic(ty: TypeRef) -> bool {
 }
 
 /// Whether Go holds this field even where the JSON leaves it out.
-pub fn always_there(field: Option<&Field>) -> bool {
+pub(crate) fn always_there(field: Option<&Field>) -> bool {
     field.is_some_and(|field| field.empty == Empty::Written)
 }

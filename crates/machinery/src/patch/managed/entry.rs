@@ -89,7 +89,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Whether this is the entry of what the manager applies.
-    pub fn is_applier(&self, manager: &Manager) -> bool {
+    pub(crate) fn is_applier(&self, manager: &Manager) -> bool {
         self.is(Operation::Apply, manager)
     }
 
@@ -224,7 +224,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Whether the same managers own the same fields, whatever the times say.
-    pub fn owns_the_same(&self, other: &Entries) -> bool {
+    pub(crate) fn owns_the_same(&self, other: &Entries) -> bool {
         let same = |entry: &Entry| {
             let manager = entry.as_manager();
             let found = other.get(entry.operation, &manager);
@@ -238,7 +238,7 @@ impl<'a> Entries<'a> {
     }
 
     /// Merges the oldest updates of each version until there are few enough.
-    pub fn cap_updates(&mut self) {
+    pub(crate) fn cap_updates(&mut self) {
         let mut count = self.0.iter().filter(|entry| entry.operation == Operation::Update).count();
         if count <= UPDATE_ENTRIES_MAX {
             return;

@@ -74,7 +74,7 @@ impl Memory {
     }
 
     /// The same, but watches are not told until the next `write` or `lose`.
-    pub fn write_quietly(&self, changes: &[(&str, Option<&str>)]) {
+    pub(crate) fn write_quietly(&self, changes: &[(&str, Option<&str>)]) {
         let mut state = self.state.lock();
         state.revision += 1;
         let revision = Revision(state.revision);
@@ -102,7 +102,7 @@ impl Memory {
     }
 
     /// Puts everything back to nothing, at a low revision.
-    pub fn put_back(&self) {
+    pub(crate) fn put_back(&self) {
         *self.state.lock() = State { revision: 1, floor: 1, ..State::default() };
         self.newest.send_replace(1);
     }
