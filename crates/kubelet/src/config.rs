@@ -1,4 +1,4 @@
-//! What a kubelet is told. Only `knarr` fills it, from flags and files.
+//! Configuration of the kubelet. Only `knarr` fills it, from flags and files.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -13,7 +13,7 @@ use reconcile::events::EventType;
 use tokio::time::{Instant, sleep};
 
 use crate::eviction::rank::containers_of;
-use crate::node::about;
+use crate::node::node_reference;
 use crate::pods::Pods;
 use crate::stats::disk;
 use crate::stats::metrics::Counters;
@@ -63,7 +63,7 @@ impl Images {
                 Err(error) => {
                     tracing::error!(%error, "image garbage collection failed");
                     if std::mem::replace(&mut failed_before, true) {
-                        let node = about(&kubelet.config.node_name);
+                        let node = node_reference(&kubelet.config.node_name);
                         kubelet.events.event(&node, EventType::Warning, "ImageGCFailed", error.to_string());
                     }
                 }
@@ -73,12 +73,13 @@ impl Images {
 
     /// Frees the disk down to the low mark when it is above the high one.
     pub async fn collect(&self, kubelet: &Kubelet) -> Result<(), Error> {
-        let info = kubelet.runtime.image_fs_info().await.map_err(runtime("ask for the disk of images"))?;
+        let info = kubelet.runtime.image_fs_info().await.map_err(runtime("get image filesystem info"))?;
         let mountpoint = info.image_filesystems.first().and_then(|it| Some(it.fs_id.as_ref()?.mountpoint.clone()));
-        let mountpoint = mountpoint.ok_or_else(|| Error::Other("the runtime does not say where images are".into()))?;
+        let mountpoint =
+            mountpoint.ok_or_else(|| Error::Other("container runtime reports no image filesystem".into()))?;
         let fs = disk::filesystem(Path::new(&mountpoint), "").unwrap_or_default();
         let (capacity, available) = (fs.capacity_bytes.unwrap_or(0), fs.available_bytes.unwrap_or(0));
-        let node = about(&kubelet.config.node_name);
+        let node = node_reference(&kubelet.config.node_name);
         if capacity == 0 {
             let message = "invalid capacity 0 on image filesystem";
             kubelet.events.event(&node, EventType::Warning, "InvalidDiskCapacity", message);
@@ -89,7 +90,12 @@ impl Images {
         self.detect(kubelet).await?;
         let (high, low) = (config.image_gc_high_threshold_percent, config.image_gc_low_threshold_percent);
         let Some(wanted) = to_free(capacity, available, high, low) else { return Ok(()) };
-        tracing::info!(wanted, capacity, available, "the disk of images is above its mark; removing unused images");
+        tracing::info!(
+            wanted,
+            capacity,
+            available,
+            "image disk usage is above the high threshold; removing unused images"
+        );
         let freed = self.free(kubelet, wanted, config.image_minimum_gc_age).await?;
         if freed < wanted {
             let message = format!(
@@ -113,7 +119,7 @@ impl Images {
         for image in choose(candidates, wanted, age_min, Instant::now()) {
             match kubelet.runtime.remove_image(&image.id).await {
                 Ok(()) => {
-                    tracing::info!(image = image.id, bytes = image.size, "removed an image to free its space");
+                    tracing::info!(image = image.id, bytes = image.size, "removed unused image");
                     self.records.lock().remove(&image.id);
                     self.counters.images_collected.fetch_add(1, Ordering::Relaxed);
                     freed += image.size;

@@ -73,7 +73,7 @@ pub async fn run(config: Config, client: Client, shutdown: Shutdown) -> Result<(
         }
     }
     drop(registering);
-    tracing::info!(nodes = config.count, "the hollow nodes are ready");
+    tracing::info!(nodes = config.count, "hollow nodes are ready");
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = renew(&config, &client) => {}
@@ -156,7 +156,7 @@ async fn renew(config: &Config, client: &Client) {
             tasks::spawn(async move {
                 let patch = json!({"spec": {"renewTime": micros(Timestamp::now())}});
                 if let Err(error) = leases.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
-                    tracing::warn!(node = name, %error, "a lease was not renewed");
+                    tracing::warn!(node = name, %error, "cannot renew lease of node");
                 }
                 drop(slot);
             });
@@ -177,7 +177,7 @@ async fn stay_ready(config: &Config, client: &Client) {
         let (false, true, Some(number)) = (is_ready, config.is_ours(name), number) else { continue };
         let status = json!({"status": self::node(config, number)["status"]});
         if let Err(error) = nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await {
-            tracing::warn!(node = name, %error, "a node did not say that it is well");
+            tracing::warn!(node = name, %error, "cannot update status of node");
         }
     }
 }
@@ -198,7 +198,7 @@ async fn tend(config: &Config, client: &Client) {
             }
             Seen::Listing | Seen::Complete => continue,
             Seen::Failed(error) => {
-                tracing::warn!(error, "the watch of pods failed and is tried again");
+                tracing::warn!(error, "watch of pods failed; retrying");
                 // What was under way may have been lost with it.
                 done.clear();
                 continue;
@@ -228,7 +228,7 @@ async fn tend(config: &Config, client: &Client) {
                 && !is_not_found(&error)
                 && reason(&error) != "Conflict"
             {
-                tracing::warn!(pod = pod.metadata.name, %error, "a pod was not tended");
+                tracing::warn!(pod = crate::pod::spec::full_name(&pod), %error, "cannot update status of pod");
             }
             drop(slot);
         });

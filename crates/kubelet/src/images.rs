@@ -223,7 +223,7 @@ impl Images {
     /// What is not written down is asked of the registry again, which is slower and nothing worse.
     fn remember(&self, reference: &str, pulled: Option<(&str, Option<SecretUse>)>) {
         if let Err(error) = self.pulled.end(reference, pulled, &self.kubelet.now().to_string()) {
-            tracing::warn!(image = reference, %error, "with whose credentials an image was pulled is not written down");
+            tracing::warn!(image = reference, %error, "cannot record image pull credentials");
         }
     }
 
@@ -252,7 +252,7 @@ impl Images {
                     auth,
                 })),
                 // A missing pull secret is no error by itself: the registry may not need it.
-                Err(error) => tracing::warn!(secret = secret.name, %error, "image pull secret is not usable"),
+                Err(error) => tracing::warn!(secret = secret.name, %error, "cannot use image pull secret"),
             }
         }
         all

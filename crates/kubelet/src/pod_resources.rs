@@ -33,7 +33,7 @@ impl PodResourcesServer {
             Err(error) => Err(error),
         };
         if let Err(error) = served {
-            tracing::error!(%error, folder = %folder.display(), "cannot serve the resources of pods");
+            tracing::error!(%error, folder = %folder.display(), "cannot serve PodResources API");
         }
         std::future::pending().await
     }

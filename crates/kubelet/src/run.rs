@@ -103,7 +103,7 @@ pub async fn run(
     shutdown.cancelled().await;
     // Workers write what they know last; the others have nothing to end.
     if let Err(error) = working.await {
-        tracing::error!(%error, "the pods' workers have failed");
+        tracing::error!(%error, "pod workers failed");
     }
     Ok(())
 }

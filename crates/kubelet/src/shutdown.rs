@@ -67,7 +67,7 @@ impl PowerOff {
             // Copied, because what is borrowed must not be held while the pods end.
             let now = *state.borrow_and_update();
             if let State::Asked { grace, critical_grace } = now {
-                tracing::info!(seconds = grace.as_secs(), "the machine goes down: all pods end");
+                tracing::info!(seconds = grace.as_secs(), "node is shutting down; ending all pods");
                 let in_time = shut_down_pods(pods, health, grace, critical_grace).await;
                 self.state.send_replace(State::Done { in_time });
                 return;
@@ -103,7 +103,10 @@ pub(crate) async fn shut_down_by_priority(pods: &Pods, periods: &[(i32, Duration
             let uid = uid(&state.pod);
             if tokio::time::timeout_at(deadline.max(Instant::now() + LOOK_EVERY), pods.order(uid, order)).await.is_err()
             {
-                tracing::warn!(pod = state.pod.metadata.name, "a pod could not be told of the shutdown");
+                tracing::warn!(
+                    pod = crate::pod::spec::full_name(&state.pod),
+                    "timed out telling pod to end for node shutdown"
+                );
             }
         }
         let running = || group.iter().any(|state| pods.by_uid(uid(&state.pod)).is_some_and(|state| !state.finished));
@@ -111,7 +114,7 @@ pub(crate) async fn shut_down_by_priority(pods: &Pods, periods: &[(i32, Duration
             sleep(LOOK_EVERY).await;
         }
         if running() {
-            tracing::warn!(seconds = period.as_secs(), "pods were still running when their time to end was over");
+            tracing::warn!(seconds = period.as_secs(), "pods still running after their shutdown grace period");
             all_ended = false;
         }
     }

@@ -87,7 +87,7 @@ impl Tokens {
             }
             Err(error) => match kept.filter(|kept| now < kept.expires) {
                 Some(mut old) => {
-                    tracing::warn!(%error, pod = pod.metadata.name, "a token could not be renewed yet");
+                    tracing::warn!(%error, pod = crate::pod::spec::full_name(pod), "cannot renew service account token of pod; retrying");
                     old.renew = now + RETRY;
                     let answer = (old.token.clone(), old.expires);
                     self.kept.lock().insert(key, old);
@@ -133,8 +133,8 @@ impl Tokens {
         let lifetime = answer.spec.and_then(|spec| spec.expiration_seconds).unwrap_or(lifetime_seconds);
         let status = answer.status.unwrap_or_default();
         let token = status.token.filter(|token| !token.is_empty());
-        let token = token.ok_or(TokenError::Answer("the server gave no token"))?;
-        let expires = status.expiration_timestamp.ok_or(TokenError::Answer("the server gave no expiration"))?.0;
+        let token = token.ok_or(TokenError::Answer("the response has no token"))?;
+        let expires = status.expiration_timestamp.ok_or(TokenError::Answer("the response has no expiration"))?.0;
         let jitter = SignedDuration::from_millis(rand::random_range(0..JITTER_MS));
         Ok(Kept { token, renew: renewal(expires, SignedDuration::from_secs(lifetime)) - jitter, expires })
     }

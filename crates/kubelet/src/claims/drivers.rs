@@ -126,7 +126,7 @@ impl Drivers {
             match wiped {
                 Ok(_) => return,
                 Err(error) if reconcile::is_not_found(&error) => return,
-                Err(error) => tracing::warn!(%error, selector, "cannot delete ResourceSlices; trying again"),
+                Err(error) => tracing::warn!(%error, selector, "cannot delete ResourceSlices; retrying"),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(WIPE_RETRY_MAX);

@@ -162,7 +162,7 @@ fn restore(root: &Path) -> BTreeMap<Key, Claim> {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return BTreeMap::new(),
         Err(error) => {
-            tracing::error!(%error, "cannot read the checkpoint of claimed devices");
+            tracing::error!(%error, "cannot read checkpoint of ResourceClaims");
             return BTreeMap::new();
         }
     };

@@ -11,11 +11,11 @@ const API_VERSION: &str = "checkpoint.dra.kubelet.k8s.io/v1";
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    #[error("parse it: {0}")]
+    #[error("parse checkpoint: {0}")]
     Json(#[from] serde_json::Error),
     #[error("checkpoint is corrupted: its checksum is {found}, its content's {expected}")]
     Checksum { found: u32, expected: u32 },
-    #[error("it is a {kind} of {version}, which is not known here")]
+    #[error("unknown kind {kind} of {version}")]
     Kind { kind: String, version: String },
 }
 

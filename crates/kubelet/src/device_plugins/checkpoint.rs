@@ -1,4 +1,4 @@
-//! Who has which devices, on disk, in upstream's own file: either kubelet goes on where the other has stopped.
+//! The device checkpoint on disk, in upstream's file format: either kubelet goes on where the other has stopped.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ pub(super) const FILE: &str = "kubelet_internal_checkpoint";
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReadError {
-    #[error("parse it")]
+    #[error("parse checkpoint")]
     Json(#[from] serde_json::Error),
     #[error("checkpoint is corrupted: its checksum is {found}, its content's {expected}")]
     Checksum { found: u64, expected: u64 },
-    #[error("decode what was allocated to container {container} of pod {uid}")]
+    #[error("decode devices of container {container} of pod {uid}")]
     Response {
         uid: String,
         container: String,

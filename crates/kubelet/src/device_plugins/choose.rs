@@ -1,4 +1,4 @@
-//! Which devices a container gets. Pure; the words are upstream's.
+//! Allocates devices to a container. Pure; messages are upstream's.
 
 use super::state::{Ids, State};
 

@@ -65,7 +65,13 @@ fn first(known: &mut BTreeMap<String, String>, what: &str, key: &str, value: &st
         }
         Some(other) => {
             if other != value {
-                tracing::warn!(what, key, kept = other, refused = value, "device plugins want different things");
+                tracing::warn!(
+                    what,
+                    key,
+                    kept = other,
+                    refused = value,
+                    "device plugins disagree about a container setting; keeping the first value"
+                );
             }
             false
         }

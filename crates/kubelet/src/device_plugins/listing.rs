@@ -1,4 +1,4 @@
-//! What others are told of devices.
+//! Devices in the PodResources API and in pod status.
 
 use devices::podresources::{ContainerDevices, NumaNode, TopologyInfo};
 

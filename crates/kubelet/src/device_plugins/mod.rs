@@ -56,7 +56,7 @@ pub enum RegisterError {
     Versions { versions: Vec<String> },
     #[error("the ResourceName {name:?} is invalid")]
     Name { name: String },
-    #[error("the endpoint {endpoint:?} is not the name of a socket in the folder of device plugins")]
+    #[error("the endpoint {endpoint:?} is not the name of a socket in the device plugin folder")]
     Endpoint { endpoint: String },
     #[error("there are {RESOURCES_MAX} resources of device plugins already")]
     TooMany,
@@ -91,10 +91,7 @@ impl DevicePlugins {
                 Err(error) => Err(error),
             };
             let error = served.err().map(|error| error.to_string()).unwrap_or_default();
-            tracing::error!(
-                error,
-                "cannot serve registrations of device plugins; none can register at the kubelet's socket"
-            );
+            tracing::error!(error, "cannot listen for device plugin registrations");
             std::future::pending::<()>().await
         };
         tokio::join!(serving, self.expire());
@@ -195,7 +192,7 @@ impl DevicePlugins {
     /// What is lost by it is only which resources there were.
     fn save_or_tell(&self) {
         if let Err(error) = self.save() {
-            tracing::error!(%error, folder = %self.folder.display(), "cannot write the checkpoint of devices");
+            tracing::error!(%error, folder = %self.folder.display(), "cannot write device checkpoint");
         }
     }
 }
@@ -207,7 +204,7 @@ fn restore(folder: &Path) -> State {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return State::default(),
         Err(error) => {
-            tracing::error!(%error, folder = %folder.display(), "cannot read the checkpoint of devices");
+            tracing::error!(%error, folder = %folder.display(), "cannot read device checkpoint");
             return State::default();
         }
     };
@@ -215,7 +212,7 @@ fn restore(folder: &Path) -> State {
         Ok((pods, resources)) => State::restored(pods, resources, now),
         Err(error) => {
             let reason = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            tracing::error!(%error, reason, folder = %folder.display(), "cannot use the checkpoint of devices");
+            tracing::error!(%error, reason, folder = %folder.display(), "cannot use device checkpoint");
             State::default()
         }
     }

@@ -23,7 +23,7 @@ pub(super) async fn follow(plugins: Arc<DevicePlugins>, resource: String, number
             Err(error) => break error.to_string(),
         }
     };
-    tracing::warn!(resource, ended, "ListAndWatch of a device plugin ended");
+    tracing::warn!(resource, ended, "ListAndWatch of device plugin ended");
     plugins.disconnected(&resource, number);
 }
 

@@ -157,7 +157,7 @@ impl Drivers {
             match self.objects.take_back(name).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::warn!(error, driver = name, "cannot remove CSI driver from CSINode; trying again")
+                    tracing::warn!(error, driver = name, "cannot remove CSI driver from CSINode; retrying")
                 }
             }
             drop(_writing);

@@ -24,7 +24,8 @@ use self::rank::Candidate;
 use self::threshold::{Observation, Observations, Signal, Threshold};
 use crate::Kubelet;
 use crate::gc::Images;
-use crate::node::{Health, Pressure, about, capacity};
+use crate::node::{Health, Pressure, capacity, node_reference};
+use crate::pod::spec;
 use crate::pods::{EvictionCondition, Order, PodState, Pods};
 use crate::stats::metrics::Counters;
 use crate::stats::{Stats, disk, host, log_folder, volume_folders};
@@ -92,7 +93,7 @@ impl Eviction {
         let Some(threshold) = verdict.act_on.first() else { return };
         let resource = threshold.signal.resource();
         let message = format!("Attempting to reclaim {resource}");
-        let node = about(&self.kubelet.config.node_name);
+        let node = node_reference(&self.kubelet.config.node_name);
         self.kubelet.events.event(&node, EventType::Warning, "EvictionThresholdMet", message);
         if threshold.signal.pressure() == Pressure::Disk && self.images_make_room(threshold).await {
             return;
@@ -103,7 +104,7 @@ impl Eviction {
     /// Removes images that nobody uses, and says whether that was enough.
     async fn images_make_room(&self, threshold: &Threshold) -> bool {
         if let Err(error) = self.images.delete_unused(&self.kubelet).await {
-            tracing::warn!(%error, "images could not be removed to make room");
+            tracing::warn!(%error, "cannot remove images to free disk space");
         }
         let seen = self.observe().await;
         let Some(seen) = seen.get(&threshold.signal) else { return false };
@@ -114,7 +115,7 @@ impl Eviction {
         let summary = match self.stats.summary(&self.kubelet, &self.pods).await {
             Ok(summary) => Some(summary),
             Err(error) => {
-                tracing::error!(%error, "the pods' usage is not known; eviction goes by priority alone");
+                tracing::error!(%error, "cannot get resource usage of pods; ranking pods for eviction by priority only");
                 None
             }
         };
@@ -130,7 +131,7 @@ impl Eviction {
         rank::rank(&mut candidates, threshold.signal, self.images_apart(seen));
         for candidate in candidates {
             if rank::is_critical(&candidate.pod) {
-                tracing::error!(pod = candidate.pod.metadata.name, "a critical pod is not evicted");
+                tracing::error!(pod = spec::full_name(&candidate.pod), "not evicting critical pod");
                 continue;
             }
             let message = rank::message(threshold, seen.get(&threshold.signal), &candidate);
@@ -140,7 +141,7 @@ impl Eviction {
                 return;
             }
         }
-        tracing::error!(resource = threshold.signal.resource(), "the node runs short and no pod can be evicted");
+        tracing::error!(resource = threshold.signal.resource(), "node is under pressure and no pod can be evicted");
     }
 
     /// Pods that write more than they may go, whether or not the disk is short.
@@ -190,7 +191,7 @@ impl Eviction {
     }
 
     async fn evict(&self, pod: &Pod, message: String, condition: Option<EvictionCondition>) -> bool {
-        tracing::warn!(pod = pod.metadata.name, namespace = pod.metadata.namespace, message, "evicting a pod");
+        tracing::warn!(pod = spec::full_name(pod), message, "evicting pod");
         self.kubelet.events.event(&reference(pod), EventType::Warning, REASON, message.clone());
         let order =
             Order::Evict { reason: REASON.into(), message, condition, grace_period_seconds: Some(GRACE_SECONDS) };

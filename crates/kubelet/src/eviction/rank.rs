@@ -1,4 +1,4 @@
-//! Which pod goes first, and what it is told. Pure; order and words are upstream's.
+//! Ranks pods for eviction, and builds the eviction message. Pure; order and messages are upstream's.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

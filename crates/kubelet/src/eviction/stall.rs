@@ -23,7 +23,7 @@ impl Stalls {
         match open() {
             Ok(file) => Stalls(Some(file)),
             Err(error) => {
-                tracing::info!(%error, "the kernel does not tell of memory pressure; it is looked at every ten seconds");
+                tracing::info!(%error, "kernel has no memory pressure (PSI) notifications; polling every ten seconds");
                 Stalls(None)
             }
         }
@@ -35,7 +35,7 @@ impl Stalls {
         match file.ready(Interest::PRIORITY).await {
             Ok(mut ready) => ready.clear_ready(),
             Err(error) => {
-                tracing::warn!(%error, "the kernel's word about memory pressure cannot be waited for");
+                tracing::warn!(%error, "cannot wait for memory pressure (PSI) notifications");
                 std::future::pending::<()>().await;
             }
         }

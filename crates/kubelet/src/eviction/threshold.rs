@@ -91,7 +91,7 @@ pub fn parse(
         let valid =
             amount_of(limit, &Quantity::from_int(100, Format::BinarySi)).is_some_and(|amount| amount.sign() >= 0);
         let (Some(signal), true) = (Signal::parse(name), valid) else {
-            tracing::error!(name, limit, "an eviction threshold is not understood and ignored");
+            tracing::error!(signal = name, limit, "ignoring invalid eviction threshold");
             continue;
         };
         // A limit of nothing switches a threshold off.

@@ -141,7 +141,7 @@ impl Pulled {
                 && gone
                 && let Err(error) = std::fs::remove_file(entry.path())
             {
-                tracing::warn!(%error, file = %entry.path().display(), "the record of a removed image stays");
+                tracing::warn!(%error, file = %entry.path().display(), "cannot remove pull record of removed image");
             }
         }
     }

@@ -51,7 +51,7 @@ impl Addresses {
     async fn keep(self, ranges: Vec<IpNet>) {
         let mut events = events::Events::open();
         if let Err(error) = &events {
-            tracing::warn!(%error, "cannot hear of changed addresses; looking for them every {LOOK_AGAIN:?}");
+            tracing::warn!(%error, "cannot subscribe to address changes; checking every {LOOK_AGAIN:?}");
         }
         loop {
             let heard = async {
@@ -66,7 +66,7 @@ impl Addresses {
             }
             let current = self.get();
             if let Some(new) = next(&current, &local(), route(), &ranges) {
-                tracing::info!(before = ?current, now = ?new, "the machine's address has changed");
+                tracing::info!(before = ?current, now = ?new, "node address changed");
                 self.0.send_replace(new);
             }
         }
@@ -79,14 +79,14 @@ pub async fn wait(ranges: &[IpNet]) {
     if has_one() {
         return;
     }
-    tracing::warn!("this machine has no address yet; waiting up to {WAIT_MAX:?} for one");
+    tracing::warn!("this machine has no IP address yet; waiting up to {WAIT_MAX:?} for one");
     let until_one = async {
         while !has_one() {
             sleep(WAIT_STEP).await;
         }
     };
     if tokio::time::timeout(WAIT_MAX, until_one).await.is_err() {
-        tracing::warn!("this machine still has no address; going on with 127.0.0.1 until it has one");
+        tracing::warn!("this machine still has no IP address; using 127.0.0.1 until it has one");
     }
 }
 

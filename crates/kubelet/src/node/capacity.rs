@@ -1,4 +1,4 @@
-//! What the node has and what of it pods may use. Pure.
+//! Capacity and allocatable resources of the node. Pure.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ pub(super) async fn run(client: Client, name: String, mut seen: watch::Receiver<
             match ensure(&objects, &name, &uid).await {
                 Ok(()) => (done, wait) = (Some(uid), RETRY),
                 Err(error) => {
-                    tracing::warn!(%error, node = name, "cannot write the CSINode; trying again");
+                    tracing::warn!(%error, node = name, "cannot write CSINode; retrying");
                     failed = true;
                 }
             }

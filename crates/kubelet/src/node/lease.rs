@@ -33,8 +33,8 @@ pub(super) async fn run(client: Client, node: String, duration: Duration, seen: 
                 sleep(renew_after.mul_f64(1.0 + JITTER * rand::random::<f64>())).await;
                 continue;
             }
-            Ok(Err(error)) => tracing::warn!(%error, "cannot renew the node's lease"),
-            Err(_) => tracing::warn!("no answer while renewing the node's lease"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot renew node lease"),
+            Err(_) => tracing::warn!("timed out renewing node lease"),
         }
         sleep(again).await;
         again = (again * 2).min(AGAIN_AFTER_MAX);

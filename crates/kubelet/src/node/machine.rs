@@ -1,4 +1,4 @@
-//! What this machine is: processors, memory, identities. Read from the kernel's texts, which the functions below take apart.
+//! Facts about this machine: CPUs, memory, machine ids. Read from the kernel's texts, which the functions below take apart.
 
 use std::collections::BTreeMap;
 use std::path::Path;

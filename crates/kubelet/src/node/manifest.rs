@@ -37,7 +37,7 @@ fn pod(mut value: Value, path: &str, node: &str, now: Timestamp) -> Result<Pod, 
     let mut problems = Problems::default();
     conform(&mut value, api::schema::type_of(kind), &mut problems).map_err(|error| error.to_string())?;
     for problem in problems.unknown {
-        tracing::warn!(path, problem, "a static pod has a field that is not known");
+        tracing::warn!(path, problem, "unknown field in static pod manifest");
     }
     if let Some(object) = reference_to_api(&value) {
         return Err(format!("static pods may not reference {object}"));

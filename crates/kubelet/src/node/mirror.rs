@@ -126,7 +126,7 @@ impl Step {
             Ok(()) => true,
             Err(error) if matches!(reconcile::reason(&error), "AlreadyExists" | "NotFound" | "Conflict") => true,
             Err(error) => {
-                tracing::warn!(%error, "cannot {what}; trying again");
+                tracing::warn!(%error, "cannot {what}; retrying");
                 false
             }
         }

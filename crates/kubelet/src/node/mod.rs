@@ -22,7 +22,7 @@ pub use conditions::Pressure;
 pub use health::Health;
 pub(crate) use object::KUBELET_VERSION;
 pub use static_pods::StaticPods;
-pub(crate) use status::about;
+pub(crate) use status::node_reference;
 
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ async fn follow(kubelet: &Kubelet, node: &NodeWatch) {
                 node.set(None);
             }
             reconcile::Seen::Failed(error) => {
-                tracing::warn!(error, "the watch of the Node object failed; it begins again");
+                tracing::warn!(error, "watch of Node failed; retrying");
             }
         }
     }
@@ -133,13 +133,13 @@ async fn hand_over_pod_cidr(kubelet: &Kubelet, health: &Health, mut seen: watch:
         if let Some(range) = range.filter(|range| told.as_ref() != Some(range)) {
             match kubelet.runtime.update_pod_cidr(&range).await {
                 Ok(()) => {
-                    tracing::info!(range, "pods get their addresses from this range");
+                    tracing::info!(range, "using pod CIDR");
                     told = Some(range);
                     // The network may be ready only now.
                     health.look_again();
                 }
                 Err(error) => {
-                    tracing::error!(%error, range, "the runtime did not take the range of pod addresses");
+                    tracing::error!(%error, range, "container runtime rejected pod CIDR");
                     failed = true;
                 }
             }

@@ -34,7 +34,7 @@ impl StaticPods {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 result = follow(&path, &node, &clock, &sender) => if let Err(error) = result {
-                    tracing::error!(%error, path = %path.display(), "static pods are not followed any more");
+                    tracing::error!(%error, path = %path.display(), "cannot watch static pod manifests any more");
                 },
             }
         };
@@ -99,13 +99,13 @@ fn read(path: &Path, node: &str, clock: &Clock, known: &[Arc<Pod>]) -> Vec<Arc<P
                     let old = known.iter().find(|old| old.metadata.uid == pod.metadata.uid);
                     let name = (pod.metadata.namespace.clone(), pod.metadata.name.clone());
                     if pods.contains_key(&name) {
-                        tracing::warn!(file = %file.display(), name = name.1, "another file has a pod of that name");
+                        tracing::warn!(file = %file.display(), name = name.1, "ignoring static pod: another manifest has the same name");
                         continue;
                     }
                     pods.insert(name, old.cloned().unwrap_or_else(|| Arc::new(pod)));
                 }
             }
-            Err(error) => tracing::error!(file = %file.display(), error, "a manifest of static pods is ignored"),
+            Err(error) => tracing::error!(file = %file.display(), error, "ignoring invalid static pod manifest"),
         }
     }
     pods.into_values().collect()

@@ -26,7 +26,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 pub(super) async fn run(kubelet: Arc<Kubelet>, health: Arc<Health>, mut seen: watch::Receiver<Seen>) {
     let mut loop_ = StatusLoop::new(kubelet.clone(), health.clone());
     let (mut changes, mut addresses) = (health.changes(), kubelet.config.addresses.changes());
-    kubelet.events.event(&about(&kubelet.config.node_name), EventType::Normal, "Starting", "Starting kubelet.");
+    kubelet.events.event(
+        &node_reference(&kubelet.config.node_name),
+        EventType::Normal,
+        "Starting",
+        "Starting kubelet.",
+    );
     let facts = loop_.facts().await;
     loop_.register(facts).await;
     loop {
@@ -79,15 +84,15 @@ impl StatusLoop {
         loop {
             match timeout(ANSWER_WITHIN, self.try_register(&facts)).await {
                 Ok(Ok(node)) => {
-                    tracing::info!(node = self.kubelet.config.node_name, "registered the node");
+                    tracing::info!(node = self.kubelet.config.node_name, "registered node");
                     self.say_changes(&NodeStatus::default(), node.status.as_ref());
                     self.current = Some(node);
                     // Whatever its status says may be of an earlier life: it is written anew.
                     self.reported = None;
                     return;
                 }
-                Ok(Err(error)) => tracing::warn!(%error, "cannot register the node; trying again"),
-                Err(_) => tracing::warn!("no answer while registering the node; trying again"),
+                Ok(Err(error)) => tracing::warn!(%error, "cannot register node; retrying"),
+                Err(_) => tracing::warn!("timed out registering node; retrying"),
             }
             sleep(wait).await;
             wait = (wait * 2).min(REGISTER_AFTER_MAX);
@@ -116,7 +121,7 @@ impl StatusLoop {
         match seen {
             Seen::Unknown => {}
             Seen::Gone => {
-                tracing::warn!(node = self.kubelet.config.node_name, "the Node object was deleted; registering again");
+                tracing::warn!(node = self.kubelet.config.node_name, "Node object was deleted; registering again");
                 let facts = self.facts().await;
                 self.register(facts).await;
             }
@@ -149,8 +154,8 @@ impl StatusLoop {
                 self.reported = Some(Instant::now());
             }
             Ok(Err(error)) if reconcile::is_not_found(&error) => self.register(facts).await,
-            Ok(Err(error)) => tracing::warn!(%error, "cannot write the node's status; trying again at the next check"),
-            Err(_) => tracing::warn!("no answer while writing the node's status; trying again at the next check"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot update node status; retrying"),
+            Err(_) => tracing::warn!("timed out updating node status; retrying"),
         }
     }
 
@@ -162,8 +167,8 @@ impl StatusLoop {
         match timeout(ANSWER_WITHIN, write).await {
             // The watch shows it.
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "cannot write the node's ports in use; trying again"),
-            Err(_) => tracing::warn!("no answer while writing the node's ports in use; trying again"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot update listening ports of node; retrying"),
+            Err(_) => tracing::warn!("timed out updating listening ports of node; retrying"),
         }
     }
 
@@ -178,7 +183,7 @@ impl StatusLoop {
                 let ports = reached.filter_map(|one| Some((host_ports::Protocol::of_number(one.protocol)?, one.port)));
                 self.ports_in_use = ports.collect();
             }
-            Err(error) => tracing::warn!(%error, "cannot list this machine's listening sockets"),
+            Err(error) => tracing::warn!(%error, "cannot list listening sockets of this machine"),
         }
     }
 
@@ -195,13 +200,13 @@ impl StatusLoop {
                 self.health.runtime_answered(response.status.as_ref().unwrap_or(&Default::default()));
                 self.runtime = response;
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the container runtime gives no status"),
-            Err(_) => tracing::warn!("the container runtime gives no status in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot get status of container runtime"),
+            Err(_) => tracing::warn!("timed out getting status of container runtime"),
         }
         match timeout(ANSWER_WITHIN, runtime.list_images()).await {
             Ok(Ok(images)) => self.images = images,
-            Ok(Err(error)) => tracing::warn!(%error, "the container runtime does not list its images"),
-            Err(_) => tracing::warn!("the container runtime does not list its images in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "cannot list images of container runtime"),
+            Err(_) => tracing::warn!("timed out listing images of container runtime"),
         }
         self.look_at_ports();
         let config = &self.kubelet.config;
@@ -228,7 +233,7 @@ impl StatusLoop {
         let name = &self.kubelet.config.node_name;
         for reason in conditions::changes(&conditions(old), &new.map(conditions).unwrap_or_default()) {
             let message = format!("Node {name} status is now: {reason}");
-            self.kubelet.events.event(&about(name), EventType::Normal, reason, message);
+            self.kubelet.events.event(&node_reference(name), EventType::Normal, reason, message);
         }
     }
 
@@ -238,13 +243,13 @@ impl StatusLoop {
         if !before.is_empty() && before != after {
             let name = &self.kubelet.config.node_name;
             let message = format!("Node {name} has been rebooted, boot id: {after}");
-            self.kubelet.events.event(&about(name), EventType::Warning, "Rebooted", message);
+            self.kubelet.events.event(&node_reference(name), EventType::Warning, "Rebooted", message);
         }
     }
 }
 
 /// Events about the node carry its name where others carry a uid, as upstream's kubelet writes them.
-pub(crate) fn about(name: &str) -> ObjectReference {
+pub(crate) fn node_reference(name: &str) -> ObjectReference {
     ObjectReference {
         kind: Some("Node".into()),
         name: Some(name.to_owned()),

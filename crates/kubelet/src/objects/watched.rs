@@ -152,7 +152,7 @@ async fn follow<K: Kind>(
             // What was known stays true as far as we know; only who has nothing yet must hear of the trouble.
             Seen::Failed(error) if answer.borrow().is_none() => Err(ObjectError::Other(error)),
             Seen::Failed(error) => {
-                tracing::debug!(error, "watch of a pod's object");
+                tracing::debug!(error, "watch of object used by a pod failed; retrying");
                 continue;
             }
         };
@@ -229,7 +229,7 @@ impl<K: Kind> WatchedList<K> {
                         sender
                             .send_if_modified(|objects| objects.as_mut().is_some_and(|all| all.remove(&key).is_some()));
                     }
-                    Seen::Failed(error) => tracing::debug!(error, "watch of services"),
+                    Seen::Failed(error) => tracing::debug!(error, "watch of Services failed; retrying"),
                 }
             }
         });

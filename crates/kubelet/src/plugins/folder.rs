@@ -8,6 +8,6 @@ use component_base::inotify::{Watcher, What};
 pub(super) fn watch(changes: &Watcher, folder: &Path) {
     let what = What::CREATE | What::DELETE | What::MOVED_FROM | What::MOVED_TO | What::ATTRIB;
     if let Err(error) = changes.add_if_there(folder, what) {
-        tracing::warn!(%error, folder = %folder.display(), "cannot watch a folder of plugins");
+        tracing::warn!(%error, folder = %folder.display(), "cannot watch plugin folder");
     }
 }

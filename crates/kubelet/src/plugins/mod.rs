@@ -73,11 +73,11 @@ enum RegisterError {
 pub async fn run(root: &Path, handlers: Handlers, node: watch::Receiver<Seen>) {
     let folder = root.join(FOLDER);
     if let Err(error) = linux::file::make_private_folder(&folder) {
-        tracing::error!(%error, folder = %folder.display(), "cannot make the folder of plugins; no plugin can register");
+        tracing::error!(%error, folder = %folder.display(), "cannot create plugin folder; no plugin can register");
         return;
     }
     if let Err(error) = follow(&folder, handlers, node).await {
-        tracing::error!(%error, folder = %folder.display(), "cannot watch the folder of plugins; no plugin can register any more");
+        tracing::error!(%error, folder = %folder.display(), "cannot watch plugin folder; no plugin can register any more");
     }
 }
 
@@ -110,7 +110,7 @@ async fn follow(folder: &Path, handlers: Handlers, node: watch::Receiver<Seen>) 
         }
         while let Some(ended) = tasks.try_join_next() {
             if let Err(error) = ended {
-                tracing::error!(%error, "registration of a plugin failed");
+                tracing::error!(%error, "plugin registration task failed");
             }
         }
         changes.changed().await?;
@@ -136,7 +136,7 @@ impl Plugin {
             },
             Taken::Devices { .. } | Taken::Claims { .. } => self.gone.cancelled().await,
         }
-        tracing::info!(plugin = taken.name(), socket = %self.by.socket.display(), "plugin's socket is gone; unregistering it");
+        tracing::info!(plugin = taken.name(), socket = %self.by.socket.display(), "plugin socket is gone; unregistering plugin");
         self.give_up(&taken).await;
     }
 

@@ -1,4 +1,4 @@
-//! Whether this node takes a pod: what the scheduler checked, checked again where the pod will run. Static pods and pods that
+//! Pod admission on the node: what the scheduler checked, checked again where the pod will run. Static pods and pods that
 //! were bound by hand meet these rules here for the first time.
 
 mod affinity;

@@ -1,4 +1,4 @@
-//! How long to wait before the next try: 10 seconds, doubled up to 5 minutes, forgotten after 10 minutes of peace.
+//! Exponential backoff: 10 seconds, doubled up to 5 minutes, forgotten after 10 minutes of peace.
 
 use std::collections::HashMap;
 

@@ -28,7 +28,7 @@ pub(crate) fn link_path(log_dir: &Path, owner: &Owner) -> PathBuf {
 pub fn link(log_dir: &Path, owner: &Owner, log: &Path) {
     let path = link_path(log_dir, owner);
     if let Err(error) = make(&path, log) {
-        tracing::warn!(link = %path.display(), %error, "a container's log is not linked for collectors");
+        tracing::warn!(link = %path.display(), %error, "cannot link container log in /var/log/containers");
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn remove_dead_links(log_dir: &Path) {
         let path = entry.path();
         let ours = std::fs::read_link(&path).is_ok_and(|log| log.starts_with(log_dir) && !log.exists());
         if ours && let Err(error) = std::fs::remove_file(&path) {
-            tracing::warn!(link = %path.display(), %error, "a link to a log that is gone stays");
+            tracing::warn!(link = %path.display(), %error, "cannot remove dangling link to container log");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a pod's worker remembers between two looks. All of it may be lost with a restart: nothing here is needed to know the
+//! State that a pod worker keeps between two syncs. All of it may be lost with a restart: nothing here is needed to know the
 //! pod's containers again.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

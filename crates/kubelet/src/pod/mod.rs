@@ -109,12 +109,12 @@ impl Shared {
 
     /// An event about a pod, or about one of its containers.
     fn tell(&self, pod: &Pod, field_path: Option<String>, kind: EventType, reason: &str, message: String) {
-        let about = ObjectReference { field_path, ..about(pod) };
+        let about = ObjectReference { field_path, ..pod_reference(pod) };
         self.kubelet.events.event(&about, kind, reason, message);
     }
 }
 
 /// Events about a static pod are about its object in the API, which carries the file's hash as its uid in events, as upstream.
-fn about(pod: &Pod) -> ObjectReference {
+fn pod_reference(pod: &Pod) -> ObjectReference {
     reference(pod)
 }

@@ -1,4 +1,4 @@
-//! What the runtime shows of one pod. Filled by [`super::observe`], read by the plan and the status.
+//! State of one pod in the container runtime. Filled by [`super::observe`], read by the plan and the status.
 
 use cri::v1;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! Which pods there are: from the API, from files, and what the runtime still has of earlier ones. Keeps one worker for each.
+//! Pod sources: the API, static pod manifests, and sandboxes left in the runtime. Keeps one worker for each pod.
 
 mod admit;
 mod orphans;
@@ -131,7 +131,7 @@ async fn listen(shared: Arc<Shared>, woken: mpsc::Sender<Woken>) {
                     }
                 }
             }
-            Err(error) => tracing::warn!(%error, "runtime gives no events"),
+            Err(error) => tracing::warn!(%error, "cannot subscribe to container runtime events"),
         }
         tokio::time::sleep(EVENTS_RETRY).await;
     }
@@ -317,7 +317,7 @@ impl Workers {
         let wishes: Vec<Wish> = self.by_uid.values().map(Handle::wish).filter(|wish| !wish.gone).collect();
         let pods = wishes.iter().map(|wish| &*wish.pod).filter(|pod| counts(&self.shared, pod));
         if let Err(error) = self.shared.cgroups.ensure(self.shared.allocatable, pods) {
-            tracing::warn!(%error, "control groups of the classes are not set");
+            tracing::warn!(%error, "cannot update QoS cgroups");
         }
     }
 

@@ -185,7 +185,7 @@ async fn post_start(task: &Task, kind: Kind, wished: &Container, id: &str, tell:
     tell(EventType::Warning, "FailedPostStartHook", "PostStartHook failed".to_owned());
     tell(EventType::Normal, "Killing", "FailedPostStartHook".to_owned());
     if let Err(stop) = runtime.stop_container(id, spec::termination_grace_seconds(&task.pod)).await {
-        tracing::warn!(container = task.name, error = %stop, "container with a failed postStart hook is not ended");
+        tracing::warn!(container = task.name, error = %stop, "cannot stop container whose postStart hook failed");
     }
     Err(failed("PostStartHookError", error, None))
 }
@@ -243,7 +243,7 @@ async fn make_sandbox(shared: &Shared, pod: &Pod, attempt: u32) -> Result<String
     for warning in warnings {
         shared.tell(pod, None, EventType::Warning, warning.reason, warning.message);
     }
-    shared.cgroups.create_or_update(pod).map_err(|error| fail(format!("control group: {error}")))?;
+    shared.cgroups.create_or_update(pod).map_err(|error| fail(format!("cgroup: {error}")))?;
     let logs = std::path::Path::new(&config.log_directory);
     std::fs::create_dir_all(logs).map_err(|error| fail(format!("create log folder {}: {error}", logs.display())))?;
     let handler = runtime_handler(kubelet, pod).await.map_err(fail)?;

@@ -142,8 +142,10 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
             status.last_state = Some(empty);
             // What never came to run before the pod ended is told as ended too, unless its turn had not come.
             if input.progress == Progress::Ended && kind == Kind::Regular && initialized(input) {
-                let ended =
-                    ContainerStateTerminated { container_id: None, ..lost(input, &observed::Container::default()) };
+                let ended = ContainerStateTerminated {
+                    container_id: None,
+                    ..terminated_unknown(input, &observed::Container::default())
+                };
                 status.state = Some(ContainerState { terminated: Some(ended), ..Default::default() });
             }
         }
@@ -170,8 +172,10 @@ fn container_status(input: &Input, kind: Kind, container: &Container) -> Contain
                 State::Created | State::Unknown => {
                     status.state = Some(waiting_state(input, kind, waiting));
                     if status.last_code().is_none() && input.progress == Progress::Ended {
-                        status.state =
-                            Some(ContainerState { terminated: Some(lost(input, seen)), ..Default::default() });
+                        status.state = Some(ContainerState {
+                            terminated: Some(terminated_unknown(input, seen)),
+                            ..Default::default()
+                        });
                     }
                 }
             }
@@ -274,7 +278,7 @@ fn shown_message(input: &Input, id: &str) -> Option<String> {
     ends.find(same)?.message.clone()
 }
 
-fn lost(input: &Input, seen: &observed::Container) -> ContainerStateTerminated {
+fn terminated_unknown(input: &Input, seen: &observed::Container) -> ContainerStateTerminated {
     ContainerStateTerminated {
         container_id: Some(format!("{}://{}", input.runtime, seen.id)),
         exit_code: 137,

@@ -1,4 +1,4 @@
-//! What a pod asks for and may use as a whole.
+//! Total resource requests and limits of a pod.
 
 use std::collections::BTreeMap;
 

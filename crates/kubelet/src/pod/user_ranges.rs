@@ -38,7 +38,7 @@ impl UserRanges {
             Some(place) => *place,
             None => {
                 let free = (FIRST..RANGES_MAX).find(|place| !used.values().any(|other| other == place));
-                let place = free.ok_or_else(|| std::io::Error::other("no range of user ids is free"))?;
+                let place = free.ok_or_else(|| std::io::Error::other("no free user namespace range"))?;
                 if let Some(folder) = file.parent() {
                     std::fs::create_dir_all(folder)?;
                 }
@@ -56,7 +56,7 @@ impl UserRanges {
         match std::fs::remove_file(&file) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 // Kept as used: better one range lost than one given twice.
-                tracing::warn!(%error, uid, "user id range is not given back");
+                tracing::warn!(%error, pod_uid = uid, "cannot release user namespace range");
             }
             _ => drop(self.used.lock().remove(uid)),
         }

@@ -93,11 +93,11 @@ async fn write(client: &kube::Client, object: &Pod, status: &PodStatus, known: &
         // The object is gone, or another of the same name stands in its place: there is nobody to tell.
         Err(kube::Error::Api(answer)) if answer.code == 404 || answer.code == 409 => Outcome::Done,
         Err(kube::Error::Api(answer)) if answer.code == 422 => {
-            tracing::warn!(pod = spec::full_name(object), %answer, "the API refuses a pod's status");
+            tracing::warn!(pod = spec::full_name(object), error = %answer, "API server rejected pod status");
             Outcome::Done
         }
         Err(error) => {
-            tracing::debug!(pod = spec::full_name(object), %error, "pod status not written, trying again");
+            tracing::debug!(pod = spec::full_name(object), %error, "cannot update pod status; retrying");
             Outcome::Retry
         }
     }

@@ -125,7 +125,7 @@ where
         let body = match body {
             Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
             Err(error) => {
-                tracing::trace!(%error, "probe answer not read to its end");
+                tracing::trace!(%error, "cannot read probe response to its end");
                 String::new()
             }
         };

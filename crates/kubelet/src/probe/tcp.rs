@@ -21,7 +21,7 @@ pub(super) async fn connect(host: &str, port: u16, timeout: Duration) -> Result<
         Ok(Ok(stream)) => {
             // A probe sends little and waits for the answer.
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "probe connection without TCP_NODELAY");
+                tracing::debug!(%error, "cannot set TCP_NODELAY on probe connection");
             }
             Ok(stream)
         }

@@ -1,4 +1,4 @@
-//! What a user may ask of this node: the API server decides (SubjectAccessReview), as if the request were one for a
+//! Authorization of requests to this node: the API server decides (SubjectAccessReview), as if the request were one for a
 //! subresource of the Node.
 
 use std::collections::HashMap;

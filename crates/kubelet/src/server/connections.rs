@@ -43,14 +43,14 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     // Out of descriptors, most likely: give others time to end, do not spin.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "cannot accept connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             },
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!("too many connections; one is closed");
+            tracing::warn!("too many connections; closing the newest");
             continue;
         };
         let (context, acceptor, clients, server) = (context.clone(), acceptor.clone(), clients.clone(), server.clone());
@@ -67,7 +67,7 @@ pub async fn accept(context: Arc<Context>, listener: TcpListener, clients: Arc<C
                 () = shutdown.cancelled() => {}
                 served = connection => {
                     if let Err(error) = served {
-                        tracing::debug!(%error, "a connection ended");
+                        tracing::debug!(%error, "connection ended");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! Who asks: a client certificate of the cluster's authority, or a token that the API server knows (TokenReview).
+//! Authentication of requests: a client certificate of the cluster's CA, or a token that the API server knows (TokenReview).
 //! Nobody is let in without either.
 
 use std::collections::{BTreeMap, HashMap};
@@ -45,8 +45,8 @@ impl ClientAuthority {
     pub fn new(bundle_pem: &str) -> Result<ClientAuthority, String> {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(bundle_pem.as_bytes()) {
-            let certificate = certificate.map_err(|error| format!("read the client CA: {error}"))?;
-            roots.add(certificate).map_err(|error| format!("use the client CA: {error}"))?;
+            let certificate = certificate.map_err(|error| format!("read client CA: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("load client CA: {error}"))?;
         }
         let provider = Arc::new(tls_ring::default_provider());
         let algorithms = provider.signature_verification_algorithms;
@@ -54,7 +54,7 @@ impl ClientAuthority {
             return Ok(ClientAuthority { verifier: None, algorithms });
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-        let verifier = verifier.map_err(|error| format!("use the client CA: {error}"))?;
+        let verifier = verifier.map_err(|error| format!("load client CA: {error}"))?;
         Ok(ClientAuthority { verifier: Some(verifier), algorithms })
     }
 

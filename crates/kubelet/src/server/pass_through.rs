@@ -23,7 +23,7 @@ async fn pass(parts: &mut Parts, url: &str) -> Result<Answer, String> {
     let uri: Uri = url.parse().map_err(|error| format!("{url}: {error}"))?;
     let authority = uri.authority().ok_or_else(|| format!("{url}: no host"))?.clone();
     if uri.scheme_str() != Some("http") {
-        return Err(format!("{url}: only http is spoken to a runtime"));
+        return Err(format!("{url}: only http is supported to a container runtime"));
     }
     let place = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
     let stream = TcpStream::connect(&place).await.map_err(|error| format!("dial tcp {place}: {error}"))?;

@@ -120,7 +120,7 @@ async fn forward(target: &Target, port: &str, incoming: Incoming, mut data: Outp
             Ok(Streaming::Url(_)) => Err("the runtime forwards ports elsewhere".to_string()),
             Err(refused) => Err(refused.to_string()),
         },
-        _ => Err(format!("{port:?} is no port")),
+        _ => Err(format!("{port:?} is not a port")),
     };
     if let Err(why) = outcome {
         let text = format!("error forwarding port {port} to pod {}, uid {}: {why}", target.pod, target.uid);

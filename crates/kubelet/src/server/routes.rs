@@ -53,7 +53,7 @@ async fn identify(context: &Context, certified: Option<Arc<User>>, parts: &Parts
         Ok(Some(user)) => Ok(user),
         Ok(None) => Err(text(StatusCode::UNAUTHORIZED, "Unauthorized")),
         Err(error) => {
-            tracing::warn!(%error, "unable to authenticate a request");
+            tracing::warn!(%error, "cannot authenticate request");
             Err(text(StatusCode::UNAUTHORIZED, "Unauthorized"))
         }
     }
@@ -67,7 +67,7 @@ async fn authorize(context: &Context, user: &User, parts: &Parts) -> Result<(), 
             Ok(true) => return Ok(()),
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(%error, "unable to authorize a request");
+                tracing::warn!(%error, "cannot authorize request");
                 let message = format!(
                     "Authorization error (user={}, verb={verb}, resource=nodes, subresource={subresource})",
                     user.name

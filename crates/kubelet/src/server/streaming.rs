@@ -154,7 +154,7 @@ fn join(parts: &mut Parts, wanted: Wanted, process: Result<Process, String>) -> 
         let connection = match upgrade.await {
             Ok(upgraded) => TokioIo::new(upgraded),
             Err(error) => {
-                tracing::debug!(%error, "a connection was not upgraded");
+                tracing::debug!(%error, "cannot upgrade connection");
                 return;
             }
         };

@@ -1,4 +1,4 @@
-//! How full filesystems are and how much a folder holds.
+//! Usage of filesystems and directories.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;

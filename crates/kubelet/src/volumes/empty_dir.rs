@@ -184,7 +184,7 @@ pub(super) fn usage(folders: &Folders, pod: &Pod) -> Vec<Used> {
                 in_memory: source.medium.as_deref() == Some("Memory"),
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(%error, path = %path.display(), "measure an emptyDir"),
+            Err(error) => tracing::warn!(%error, path = %path.display(), "cannot measure emptyDir"),
         }
     }
     all

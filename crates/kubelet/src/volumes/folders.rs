@@ -1,4 +1,4 @@
-//! Where a pod's things lie, as upstream has it: `<root>/pods/<uid>/volumes/<plugin>/<name>`.
+//! Paths of a pod's directories, as upstream: `<root>/pods/<uid>/volumes/<plugin>/<name>`.
 
 use std::io;
 use std::os::unix::fs::DirBuilderExt;

@@ -1,4 +1,4 @@
-//! Who the files of a volume belong to: `fsGroup` and the user that all containers run as.
+//! Ownership of volume files: `fsGroup` and the user that all containers run as.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;

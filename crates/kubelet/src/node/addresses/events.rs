@@ -37,7 +37,7 @@ impl Events {
                 Err(Errno::INTR) => {}
                 Err(Errno::NOBUFS) | Ok(_) => return drain(self.socket.get_ref(), &mut self.buffer),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot hear of changed addresses any more");
+                    tracing::warn!(%error, "netlink subscription to address changes failed");
                     return std::future::pending().await;
                 }
             }

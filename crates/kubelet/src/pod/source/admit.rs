@@ -1,4 +1,4 @@
-//! Whether the node takes a pod that is new here, and who goes for it where it is critical.
+//! Admits new pods, and preempts others for a critical pod.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use reconcile::events::EventType;
@@ -87,7 +87,7 @@ impl Workers {
                 grace_period_seconds: None,
             };
             if !self.shared.pods.order(spec::uid(victim), order).await {
-                tracing::warn!(pod = spec::full_name(victim), "a pod that was to make room has ended by itself");
+                tracing::warn!(pod = spec::full_name(victim), "pod to preempt already ended");
             }
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! What is left of pods that exist no more: their containers, their volumes, and devices that they claimed.
+//! Cleans up after deleted pods: containers, volumes and ResourceClaims.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl Workers {
         let sandboxes = match self.shared.kubelet.runtime.list_pod_sandboxes(None).await {
             Ok(sandboxes) => sandboxes,
             Err(error) => {
-                tracing::warn!(%error, "what is left of earlier pods is not known");
+                tracing::warn!(%error, "cannot list sandboxes left by earlier pods");
                 return;
             }
         };
@@ -34,7 +34,7 @@ impl Workers {
                 continue;
             }
             let pod = Arc::new(orphan(sandbox, &containers));
-            tracing::info!(pod = spec::full_name(&pod), "ending what is left of a pod that is gone");
+            tracing::info!(pod = spec::full_name(&pod), "removing sandbox of deleted pod");
             let worker =
                 worker::start(self.shared.clone(), Wish { pod, mirror: None, gone: true }, None, self.over.clone());
             self.by_uid.insert(uid.clone(), worker);
@@ -68,13 +68,13 @@ async fn take_down_orphans(shared: Arc<Shared>, mut orphans: Orphans) {
         let mut left = Orphans { volumes: Vec::new(), claims: Vec::new() };
         for uid in orphans.claims {
             if let Err(error) = shared.claims.unprepare(&uid).await {
-                tracing::warn!(uid, %error, "cannot unprepare claimed devices of a pod that is gone");
+                tracing::warn!(pod_uid = uid, %error, "cannot unprepare ResourceClaims of deleted pod; retrying");
                 left.claims.push(uid);
             }
         }
         for uid in orphans.volumes {
             if let Err(error) = shared.volumes.unmount(&uid).await {
-                tracing::warn!(uid, %error, "cannot take down volumes of a pod that is gone");
+                tracing::warn!(pod_uid = uid, %error, "cannot unmount volumes of deleted pod; retrying");
                 left.volumes.push(uid);
             }
         }

@@ -1,4 +1,4 @@
-//! What a pod's containers together amount to.
+//! The phase of a pod, from the states of its containers.
 
 use k8s_openapi::api::core::v1::ContainerStatus;
 

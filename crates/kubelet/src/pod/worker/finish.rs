@@ -44,7 +44,7 @@ impl Finish {
                 Step::Object => self.object = true,
                 Step::Runtime => self.runtime = true,
             },
-            Err(error) => tracing::warn!(?step, error, "pod is not cleaned up yet"),
+            Err(error) => tracing::warn!(?step, error, "cannot clean up pod; retrying"),
         }
     }
 }
@@ -116,7 +116,7 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxe
             std::io::ErrorKind::NotFound => Ok(()),
             _ => Err(error),
         }) {
-            tracing::warn!(container = container.id, %error, "a link to a log stays");
+            tracing::warn!(container = container.id, %error, "cannot remove link to container log");
         }
     }
     for id in sandboxes {
@@ -124,7 +124,7 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxe
     }
     let uid = spec::uid(pod);
     // By its name, wherever it stands: of a pod that only the runtime knew, the class is not known.
-    shared.cgroups.remove_unknown(|other| other != uid).map_err(|error| format!("control group: {error}"))?;
+    shared.cgroups.remove_unknown(|other| other != uid).map_err(|error| format!("cgroup: {error}"))?;
     let config = &shared.kubelet.config;
     remove(&config.log_dir.join(spec::log_folder(pod)))?;
     shared.users.release(uid);
@@ -139,7 +139,7 @@ async fn remove_all(shared: &Shared, pod: &Pod, containers: Vec<Owner>, sandboxe
     if let Some(folder) = hosts.parent()
         && let Err(error) = std::fs::remove_dir(folder)
     {
-        tracing::debug!(%error, folder = %folder.display(), "pod folder stays");
+        tracing::debug!(%error, folder = %folder.display(), "cannot remove pod folder");
     }
     Ok(())
 }

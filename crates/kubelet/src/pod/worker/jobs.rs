@@ -122,7 +122,7 @@ impl Worker {
         let linux = resize::linux(&pod, &wished, &granted, &self.shared.node);
         // The pod's own group grows before its container and is never smaller than it.
         if let Err(error) = self.shared.cgroups.create_or_update(&pod) {
-            tracing::warn!(pod = spec::full_name(&pod), %error, "the pod's control group is not changed");
+            tracing::warn!(pod = spec::full_name(&pod), %error, "cannot update pod cgroup");
         }
         // Counted as told at once, so that it is not begun twice; taken back if it fails.
         let before = self.memory.actuated.insert(id.clone(), granted.clone()).unwrap_or_default();
@@ -145,7 +145,7 @@ impl Worker {
             if let (Ok(()), Some((owner, path))) = (&removed, log)
                 && let Err(error) = container_logs::remove(&log_dir, &owner, path.as_ref())
             {
-                tracing::warn!(container = id, %error, "the log of a removed container stays");
+                tracing::warn!(container = id, %error, "cannot remove log of removed container");
             }
             Done::Removed(removed)
         }));
@@ -217,7 +217,7 @@ impl Worker {
             }
             Done::Killed { id, result } => {
                 if let Err(error) = result {
-                    tracing::warn!(container = id, %error, "container is not ended, trying again");
+                    tracing::warn!(container = id, %error, "cannot stop container; retrying");
                     self.pause();
                 }
                 self.memory.killing.remove(&id);
@@ -248,14 +248,14 @@ impl Worker {
                 }
             }
             Done::Removed(Ok(())) => {}
-            Done::Removed(Err(error)) => tracing::debug!(%error, "dead container is not removed yet"),
+            Done::Removed(Err(error)) => tracing::debug!(%error, "cannot remove exited container; retrying"),
             Done::Finished(step, result) => self.finish.take(step, result),
         }
     }
 
     /// A job that panicked leaves its mark in memory; everything is looked at anew.
     pub(super) fn take_panic(&mut self, error: tokio::task::JoinError) {
-        tracing::error!(pod = spec::full_name(&self.wish.pod), %error, "a job of the pod's worker failed");
+        tracing::error!(pod = spec::full_name(&self.wish.pod), %error, "pod worker job panicked");
         if self.jobs.is_empty() {
             self.memory.starting = None;
             self.memory.sandbox_busy = false;

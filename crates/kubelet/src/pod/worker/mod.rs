@@ -54,7 +54,7 @@ pub fn start(shared: Arc<Shared>, wish: Wish, refused: Option<Failed>, over: Arc
     // Told from outside, so that the task counts as finished by then, however it ended.
     tasks::spawn(async move {
         if let Err(error) = work.await.map_err(|error| error.to_string()) {
-            tracing::debug!(error, "a pod's worker was ended");
+            tracing::debug!(error, "pod worker ended early");
         }
         over.notify_one();
     });
@@ -150,7 +150,7 @@ impl Worker {
             match self.see().await {
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(pod = spec::full_name(&self.wish.pod), %error, "runtime does not show the pod");
+                    tracing::warn!(pod = spec::full_name(&self.wish.pod), %error, "cannot get pod state from container runtime; retrying");
                     self.wait(Some(Timestamp::now() + SignedDuration::try_from(RUNTIME_RETRY).unwrap_or_default()))
                         .await;
                     continue;

@@ -1,4 +1,4 @@
-//! What the worker tells of its pod: to the API, and to the rest of the kubelet.
+//! Publishes the status of a pod to the API and to the rest of the kubelet.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodStatus};

@@ -70,7 +70,7 @@ impl Connection {
             tokio::select! {
                 outcome = &mut reading => {
                     if let Err(error) = outcome {
-                        tracing::debug!(%error, "a SPDY connection broke");
+                        tracing::debug!(%error, "SPDY connection failed");
                     }
                 }
                 () = said => {}
@@ -134,7 +134,7 @@ enum Broken {
     Frame(#[from] FrameError),
     #[error("{0}")]
     Io(#[from] std::io::Error),
-    #[error("the peer does not read what it asks for")]
+    #[error("the peer does not read its streams")]
     Flooded,
 }
 

@@ -11,9 +11,9 @@ const FLAG_UNIDIRECTIONAL: u8 = 2;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("SPDY version {0} is not spoken here")]
+    #[error("SPDY version {0} is not supported")]
     Version(u16),
-    #[error("a frame of type {0} has the wrong length")]
+    #[error("frame of type {0} has the wrong length")]
     Length(u16),
     #[error("header block: {0}")]
     Headers(&'static str),

@@ -1,4 +1,4 @@
-//! How much may be sent before the peer says that it took some: per stream, and for the connection.
+//! SPDY flow control windows: per stream, and for the connection.
 //!
 //! The Go library that kubectl and others use neither sends window updates nor heeds them. A window is therefore only
 //! waited for once the peer has shown that it keeps windows at all; until then it is only counted.

@@ -115,7 +115,7 @@ async fn read(mut reading: impl AsyncRead + Unpin, incoming: mpsc::Sender<Messag
                 }
                 Ok(None) => break,
                 Err(error) => {
-                    tracing::debug!(%error, "a WebSocket broke");
+                    tracing::debug!(%error, "WebSocket connection failed");
                     let _ = control.try_send(Message::Close(1002, error.to_string()));
                     return;
                 }

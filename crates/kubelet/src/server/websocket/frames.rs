@@ -17,9 +17,9 @@ pub enum Message {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    #[error("a frame of the client is not masked")]
+    #[error("frame of the client is not masked")]
     Unmasked,
-    #[error("a message is too large")]
+    #[error("message is too large")]
     TooLarge,
     #[error("{0}")]
     Broken(&'static str),
@@ -63,13 +63,13 @@ impl Decoder {
                         }
                     }
                 }
-                (0, None) => return Err(FrameError::Broken("a message goes on that never began")),
+                (0, None) => return Err(FrameError::Broken("continuation frame without a message")),
                 (TEXT | BINARY, None) if fin => Some((opcode, payload)),
                 (TEXT | BINARY, None) => {
                     self.parts = Some((opcode, BytesMut::from(&payload[..])));
                     None
                 }
-                (TEXT | BINARY, Some(_)) => return Err(FrameError::Broken("a message begins within another")),
+                (TEXT | BINARY, Some(_)) => return Err(FrameError::Broken("new message inside a fragmented message")),
                 // Frames of the connection itself may stand between the parts of a message.
                 (_, parts) => {
                     self.parts = parts;
@@ -93,11 +93,11 @@ impl Decoder {
             return Err(FrameError::Unmasked);
         }
         if first & 0x70 != 0 {
-            return Err(FrameError::Broken("an extension that was not agreed on"));
+            return Err(FrameError::Broken("extension was not negotiated"));
         }
         // Frames of the connection itself are whole and short (RFC 6455, 5.5): nobody may have us hold a ping of megabytes.
         if first & 0x08 != 0 && (first & 0x80 == 0 || second & 0x7f > CONTROL_BYTES_MAX) {
-            return Err(FrameError::Broken("a frame of the connection itself is in parts or too long"));
+            return Err(FrameError::Broken("control frame is fragmented or too long"));
         }
         let length = match second & 0x7f {
             126 => head.try_get_u16().ok().map(u64::from),
@@ -131,7 +131,7 @@ fn message(opcode: u8, mut payload: Bytes) -> Result<Message, FrameError> {
             let code = payload.try_get_u16().unwrap_or(1005);
             Message::Close(code, String::from_utf8_lossy(&payload).into_owned())
         }
-        _ => return Err(FrameError::Broken("an unknown kind of frame")),
+        _ => return Err(FrameError::Broken("unknown opcode")),
     })
 }
 
@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn what_the_protocol_forbids_is_refused() {
         assert_eq!(decode(&[0x82, 1, b'x']), Err(FrameError::Unmasked));
-        assert_eq!(decode(&masked(0x80, b"x")), Err(FrameError::Broken("a message goes on that never began")));
+        assert_eq!(decode(&masked(0x80, b"x")), Err(FrameError::Broken("continuation frame without a message")));
         let twice = [masked(0x02, b"a"), masked(0x82, b"b")].concat();
-        assert_eq!(decode(&twice), Err(FrameError::Broken("a message begins within another")));
-        let control = "a frame of the connection itself is in parts or too long";
+        assert_eq!(decode(&twice), Err(FrameError::Broken("new message inside a fragmented message")));
+        let control = "control frame is fragmented or too long";
         assert_eq!(decode(&masked(0x89, &[7; 126])), Err(FrameError::Broken(control)));
         assert_eq!(decode(&masked(0x09, b"part")), Err(FrameError::Broken(control)));
         assert_eq!(decode(&masked(0x89, &[7; 125])).map(|all| all.len()), Ok(1));

@@ -1,4 +1,4 @@
-//! What else a driver is given with a volume: secrets, who the pod is, and tokens in its name.
+//! Secrets and volume context for a CSI driver: secrets, who the pod is, and tokens in its name.
 
 use std::collections::{BTreeMap, HashMap};
 

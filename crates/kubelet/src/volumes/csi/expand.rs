@@ -59,7 +59,7 @@ pub(super) async fn expand(
         Ok(_) => write(request, claim, finished(claim, &wanted.size)).await,
         // A driver that cannot do it while the volume is used must not keep the pod from running.
         Err(error) if error.code == csi::Code::FailedPrecondition => {
-            tracing::warn!(%error, volume = wanted.name, "cannot expand CSI volume while it is used");
+            tracing::warn!(%error, volume = wanted.name, "cannot expand CSI volume in use");
             Ok(())
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! Where volumes of drivers are on the node: upstream's paths, which drivers and tools know.
+//! Paths of CSI volumes on the node: upstream's paths, which drivers and tools know.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ impl Places {
         for uid in names(&self.root.join("pods")).unwrap_or_default() {
             match self.records_of(&uid) {
                 Ok(records) => found.extend(records.into_iter().map(|(_, mode, record)| (uid.clone(), mode, record))),
-                Err(error) => tracing::warn!(%error, uid, "cannot read the records of a pod's CSI volumes"),
+                Err(error) => tracing::warn!(%error, pod_uid = uid, "cannot read CSI volume records of pod"),
             }
         }
         found

@@ -72,10 +72,10 @@ pub(super) async fn show(
         // The pod has it already, and goes on with what it has.
         Err(problem) if is_shown => {
             tracing::warn!(
-                ?problem,
+                error = ?problem,
                 volume = wanted.name,
                 driver = wanted.driver,
-                "cannot bring CSI volume up to date"
+                "cannot republish CSI volume"
             );
         }
         done => done?,
@@ -254,8 +254,8 @@ impl Showing<'_> {
         match (looked, mode) {
             (Ok(Ok(found)), Mode::Filesystem) if found.is_dir() => Ok(()),
             (Ok(Ok(found)), Mode::Block) if found.is_block_device() => self.link(),
-            (Ok(Ok(_)), Mode::Filesystem) => Err(failed("something that is no directory".into())),
-            (Ok(Ok(_)), Mode::Block) => Err(failed("something that is no block device".into())),
+            (Ok(Ok(_)), Mode::Filesystem) => Err(failed("something that is not a directory".into())),
+            (Ok(Ok(_)), Mode::Block) => Err(failed("something that is not a block device".into())),
             (Ok(Err(error)), _) => Err(failed(format!("nothing ({error})"))),
             (Err(_), _) => Err(failed("a filesystem that does not answer".into())),
         }

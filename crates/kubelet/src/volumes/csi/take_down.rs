@@ -100,7 +100,7 @@ impl Csi {
                 uid != own && other_mode == mode && same
             }))
         });
-        used.await.map_err(|error| format!("cannot tell who else uses the volume: {error}"))
+        used.await.map_err(|error| format!("cannot list other users of the volume: {error}"))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a pod wants of a driver, whether by a claim or inline.
+//! A CSI volume that a pod needs, by a claim or inline.
 
 use std::collections::BTreeMap;
 
