@@ -28,9 +28,9 @@ pub enum Error {
     NoParser,
     #[error("run {}", .0.display())]
     Run(PathBuf, #[source] io::Error),
-    #[error("{} takes too long", .0.display())]
+    #[error("{} timed out", .0.display())]
     Timeout(PathBuf),
-    #[error("{} refused the profile: {}", .0.display(), .1)]
+    #[error("{} rejected the profile: {}", .0.display(), .1)]
     Refused(PathBuf, String),
 }
 
@@ -49,7 +49,7 @@ pub(crate) async fn load(host: &mut Host) {
         Ok(()) => host.read_apparmor_profiles(),
         Err(error) => {
             let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            tracing::warn!(%error, source, profile = DEFAULT, "cannot load the AppArmor profile; containers run unconfined");
+            tracing::warn!(%error, source, profile = DEFAULT, "cannot load AppArmor profile; containers run unconfined");
         }
     }
 }

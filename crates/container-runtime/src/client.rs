@@ -43,13 +43,13 @@ pub(crate) struct Client {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    #[error("the pod's shim is gone")]
+    #[error("the shim of the sandbox is gone")]
     Gone,
     #[error("{0}")]
     Refused(String),
-    #[error("the pod's shim does not answer: context deadline exceeded after {0:?}")]
+    #[error("the shim of the sandbox does not answer: context deadline exceeded after {0:?}")]
     Silent(Duration),
-    #[error("the pod's shim cannot be reached: {0}")]
+    #[error("cannot connect to the shim of the sandbox: {0}")]
     Io(#[from] io::Error),
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn spawn(program: BorrowedFd, folder: &Path) -> io::Result<Ready> {
     }
     child.wait()?;
     let ready: Result<Ready, String> =
-        serde_json::from_str(&line).map_err(|_| io::Error::other("the shim ended before the pod was there"))?;
+        serde_json::from_str(&line).map_err(|_| io::Error::other("the shim exited before the sandbox was ready"))?;
     ready.map_err(io::Error::other)
 }
 
@@ -157,7 +157,7 @@ impl Client {
         if let Some(peer) = peer.ok().filter(|_| connected)
             && let Err(error) = linux::process::kill(peer.pid.as_raw_pid(), 9)
         {
-            tracing::warn!(%error, "a shim that does not answer cannot be ended");
+            tracing::warn!(%error, "cannot kill unresponsive shim");
         }
     }
 
@@ -185,7 +185,7 @@ impl Client {
                     }
                 }
                 Ok(Message::Event(event)) => hear(News::Event(event)),
-                Err(error) => tracing::warn!(%error, "a shim said something that is not understood"),
+                Err(error) => tracing::warn!(%error, "cannot decode message from shim"),
             }
         }
     }

@@ -49,7 +49,7 @@ impl Compressor {
                 let packed = tokio::task::spawn_blocking(move || pack_all(&log)).await;
                 drop(turn);
                 if let Ok(Err(error)) = packed {
-                    tracing::warn!(log = %path.display(), %error, "a rotated log is not packed");
+                    tracing::warn!(log = %path.display(), %error, "cannot compress rotated log");
                 }
                 let mut logs = own.logs.lock();
                 if logs.get_mut(&path).is_none_or(|again| !std::mem::take(again)) {

@@ -190,7 +190,7 @@ pub(crate) async fn start(inner: &Arc<Inner>, container: &Arc<Container>) -> cri
                 }
                 new
             });
-            inner.tell(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStartedEvent);
+            inner.send_event(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStartedEvent);
             Ok(())
         }
         Ok((other, _)) => Err(failed(&format!("unexpected answer {other:?}"))),
@@ -207,10 +207,10 @@ pub(crate) async fn start(inner: &Arc<Inner>, container: &Arc<Container>) -> cri
                 record.clone()
             };
             if let Err(error) = container.sandbox.folder.write_container(&record) {
-                tracing::warn!(container = container.id, %error, "a container's record cannot be written");
+                tracing::warn!(container = container.id, %error, "cannot write container record");
             }
             let _ = group.remove();
-            inner.tell(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+            inner.send_event(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
             Err(cri::Error::unknown(message))
         }
         Err(error) => Err(cri::Error::new(error.code(), format!("failed to start container: {error}"))),
@@ -274,7 +274,7 @@ pub(crate) async fn remove(inner: &Arc<Inner>, container: &Arc<Container>) -> cr
     }
     container.sandbox.folder.remove_container(&container.id).map_err(failed)?;
     if inner.table.lock().containers.remove(&container.id).is_some() {
-        inner.tell(&container.sandbox, &container.id, v1::ContainerEventType::ContainerDeletedEvent);
+        inner.send_event(&container.sandbox, &container.id, v1::ContainerEventType::ContainerDeletedEvent);
     }
     Ok(())
 }
@@ -296,7 +296,7 @@ pub(crate) async fn end_group(cgroup: PathBuf) {
         Ok(())
     });
     if let Ok(Err(error)) = ended.await {
-        tracing::warn!(%error, "a control group cannot be removed");
+        tracing::warn!(%error, "cannot remove cgroup");
     }
 }
 
@@ -311,20 +311,20 @@ async fn connect_again(inner: &Arc<Inner>, sandbox: &Arc<Sandbox>) {
     if let Ok(live) = crate::sandbox::adopt(inner, sandbox, None).await {
         for (container, exit) in live.iter().filter_map(|live| Some((&live.container, live.exit.as_ref()?))) {
             // What ended meanwhile was told to nobody.
-            inner.heard(sandbox, Event::Exited { container: container.clone(), exit: exit.clone() });
+            inner.handle_shim_event(sandbox, Event::Exited { container: container.clone(), exit: exit.clone() });
         }
         return;
     }
-    tracing::warn!(sandbox = sandbox.id, "a pod's shim has ended unexpectedly; its containers are ended");
+    tracing::warn!(sandbox = sandbox.id, "shim exited unexpectedly; marking containers of the sandbox as exited");
     *sandbox.shim.lock() = None;
     for container in inner.containers_of(&sandbox.id) {
-        lost(inner, &container, 137).await;
+        mark_exited(inner, &container, 137).await;
     }
-    inner.tell(sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
+    inner.send_event(sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
 }
 
 /// A container that ran and whose end nobody saw, unless it was written down.
-pub(crate) async fn lost(inner: &Arc<Inner>, container: &Arc<Container>, code: i32) {
+pub(crate) async fn mark_exited(inner: &Arc<Inner>, container: &Arc<Container>, code: i32) {
     let (cgroup, started) = {
         let record = container.record.lock();
         (record.cgroup.clone(), record.started)
@@ -348,6 +348,6 @@ pub(crate) async fn lost(inner: &Arc<Inner>, container: &Arc<Container>, code: i
         },
     };
     if container.ended(outcome) {
-        inner.tell(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+        inner.send_event(&container.sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
     }
 }

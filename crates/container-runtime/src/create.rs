@@ -49,7 +49,7 @@ pub(crate) async fn create(
     let container = Arc::new(Container::new(sandbox.clone(), record, State::Created));
     *container.start.lock() = Some(start);
     inner.table.lock().containers.insert(id.clone(), container);
-    inner.tell(sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
+    inner.send_event(sandbox, &id, v1::ContainerEventType::ContainerCreatedEvent);
     Ok(id)
 }
 
@@ -210,7 +210,7 @@ fn take_process(spec: &mut Spec, inner: &Inner) -> cri::Result<Process> {
         linux.set_namespaces(Some(namespaces.cloned().collect()));
     }
     let cgroup = spec.linux().as_ref().and_then(|linux| linux.cgroups_path().clone()).unwrap_or_default();
-    let missing = || cri::Error::unknown("the specification has no process");
+    let missing = || cri::Error::unknown("the OCI spec has no process");
     let process = spec.process_mut().as_mut().ok_or_else(missing)?;
     let tty = process.terminal().unwrap_or(false);
     process.set_terminal(Some(false));

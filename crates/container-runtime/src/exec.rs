@@ -130,7 +130,7 @@ pub(crate) async fn exec_sync(
     let Running { number, client, stdout, stderr, exit, .. } = running;
     let collect = async {
         let (stdout, stderr, code) = tokio::join!(collect(stdout), collect(stderr), exit);
-        let exit_code = code.map_err(|_| cri::Error::new(Code::Unavailable, "the pod's shim is gone"))?;
+        let exit_code = code.map_err(|_| cri::Error::new(Code::Unavailable, "the shim of the sandbox is gone"))?;
         Ok(ExecSync { stdout, stderr, exit_code })
     };
     match tokio::time::timeout(limit, collect).await {
@@ -160,8 +160,9 @@ pub(crate) async fn exec(container: &Container, request: &v1::ExecRequest) -> cr
     let wanted = Wanted { tty: request.tty, stdin: request.stdin, stdout: request.stdout, stderr: request.stderr };
     let mut running = begin(container, &request.cmd, wanted).await?;
     let exit = running.exit;
-    let exit =
-        Box::pin(async move { exit.await.map_err(|_| cri::Error::new(Code::Unavailable, "the pod's shim is gone")) });
+    let exit = Box::pin(async move {
+        exit.await.map_err(|_| cri::Error::new(Code::Unavailable, "the shim of the sandbox is gone"))
+    });
     let Some(terminal) = running.terminal.take() else {
         return Ok(Session {
             stdin: running.stdin.map(|file| Box::pin(file) as Writer),

@@ -1,4 +1,4 @@
-//! What is remembered of pods and containers on disk, so that a new start of knarr knows them all.
+//! Records of sandboxes and containers on disk, from which a restarted runtime reloads them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ pub(crate) fn load(sandboxes: &Path) -> io::Result<Vec<(Folder, SandboxRecord, V
         let sandbox: SandboxRecord = match read_json(&folder.0.join(SANDBOX)) {
             Ok(record) => record,
             Err(error) => {
-                tracing::warn!(folder = %folder.0.display(), %error, "a pod's record cannot be read; it is removed");
+                tracing::warn!(folder = %folder.0.display(), %error, "cannot read sandbox record; removing the sandbox");
                 let _ = std::fs::remove_dir_all(&folder.0);
                 continue;
             }
@@ -114,7 +114,7 @@ pub(crate) fn load(sandboxes: &Path) -> io::Result<Vec<(Folder, SandboxRecord, V
             }
             match read_json(&path) {
                 Ok(record) => containers.push(record),
-                Err(error) => tracing::warn!(file = %path.display(), %error, "a container's record cannot be read"),
+                Err(error) => tracing::warn!(file = %path.display(), %error, "cannot read container record"),
             }
         }
         all.push((folder, sandbox, containers));

@@ -75,11 +75,12 @@ impl ContainerRuntime {
             .and_then(|()| linux::file::make_private_folder(&config.root_dir.join("sandboxes")))
             // The root of a pod with users of its own passes through to its pod's folder.
             .and_then(|()| linux::file::make_passable_folder(&config.state_dir));
-        made.map_err(|error| failed("make the runtime's folders", error))?;
+        made.map_err(|error| failed("create directories of the runtime", error))?;
         // What a pod mounts below it must not spread over the host.
-        linux::mount::make_private(&config.state_dir).map_err(|error| failed("mount the runtime's folder", error))?;
+        linux::mount::make_private(&config.state_dir)
+            .map_err(|error| failed("mount directory of the runtime", error))?;
         let shim_program = linux::mount::read_only_view(&config.shim_program, &config.state_dir)
-            .map_err(|error| failed("open the shim's program", error))?;
+            .map_err(|error| failed("open shim program", error))?;
         let mut host = Host::detect();
         crate::apparmor::load(&mut host).await;
         let inner = Arc::new(Inner {
@@ -94,7 +95,7 @@ impl ContainerRuntime {
             compressor: Arc::default(),
             config,
         });
-        load(&inner).await.map_err(|error| failed("find the pods again", error))?;
+        load(&inner).await.map_err(|error| failed("reload sandboxes", error))?;
         let known: Vec<String> = inner.table.lock().sandboxes.keys().cloned().collect();
         inner.config.network.keep_only(&known).await?;
         Ok(ContainerRuntime { inner })
@@ -156,7 +157,7 @@ impl Inner {
     }
 
     /// Tells all who listen, with the whole pod as it is now.
-    pub fn tell(&self, sandbox: &Sandbox, id: &str, kind: v1::ContainerEventType) {
+    pub fn send_event(&self, sandbox: &Sandbox, id: &str, kind: v1::ContainerEventType) {
         if self.events.receiver_count() == 0 {
             return;
         }
@@ -172,12 +173,12 @@ impl Inner {
     }
 
     /// A shim said something.
-    pub fn heard(&self, sandbox: &Sandbox, event: Event) {
+    pub fn handle_shim_event(&self, sandbox: &Sandbox, event: Event) {
         match event {
             Event::Exited { container, exit } => {
                 let Some(container) = self.find_container(&container) else { return };
                 if container.ended(Outcome::from(&exit)) {
-                    self.tell(sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
+                    self.send_event(sandbox, &container.id, v1::ContainerEventType::ContainerStoppedEvent);
                 }
             }
             Event::LogRotated { container } => {
@@ -214,7 +215,7 @@ async fn load_sandbox(inner: &Arc<Inner>, record: SandboxRecord, records: Vec<Co
     let live = match sandbox::adopt(inner, &sandbox, None).await {
         Ok(live) => Some(live),
         Err(error) => {
-            tracing::info!(sandbox = sandbox.id, %error, "a pod has ended while nobody watched");
+            tracing::info!(sandbox = sandbox.id, %error, "sandbox exited while the runtime was down");
             None
         }
     };
@@ -227,7 +228,7 @@ async fn load_sandbox(inner: &Arc<Inner>, record: SandboxRecord, records: Vec<Co
         let runs = live.iter().flatten().any(|live| live.container == container.id);
         if !runs {
             // 255 is what upstream's runtimes say of an end that nobody saw.
-            container::lost(inner, &container, 255).await;
+            container::mark_exited(inner, &container, 255).await;
         }
     }
 }

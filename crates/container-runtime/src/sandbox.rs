@@ -186,13 +186,13 @@ pub(crate) async fn run(inner: &Arc<Inner>, config: v1::PodSandboxConfig, handle
     let result = make(inner, &sandbox).await;
     if let Err(error) = result {
         if let Err(left) = clean_up(inner, &sandbox).await {
-            tracing::warn!(sandbox = sandbox.id, error = %left, "a pod that could not be made left something behind");
+            tracing::warn!(sandbox = sandbox.id, error = %left, "cannot clean up sandbox that failed to start");
         }
         return Err(error);
     }
     inner.table.lock().sandboxes.insert(sandbox.id.clone(), sandbox.clone());
-    inner.tell(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerCreatedEvent);
-    inner.tell(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerStartedEvent);
+    inner.send_event(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerCreatedEvent);
+    inner.send_event(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerStartedEvent);
     Ok(sandbox.id.clone())
 }
 
@@ -297,7 +297,7 @@ pub(crate) async fn adopt(
         let Some(inner) = weak.upgrade() else { return };
         let Some(sandbox) = inner.table.lock().sandboxes.get(&id).cloned() else { return };
         match news {
-            News::Event(event) => inner.heard(&sandbox, event),
+            News::Event(event) => inner.handle_shim_event(&sandbox, event),
             News::Gone if sandbox.closing.load(Ordering::Relaxed) => {}
             News::Gone => {
                 tasks::spawn(crate::container::shim_died(inner, sandbox));
@@ -338,7 +338,7 @@ pub(crate) async fn stop(inner: &Arc<Inner>, id: &str) -> cri::Result<()> {
     };
     sandbox.folder.write_sandbox(&record).map_err(|error| cri::Error::unknown(error.to_string()))?;
     if was_ready {
-        inner.tell(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
+        inner.send_event(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerStoppedEvent);
     }
     Ok(())
 }
@@ -351,7 +351,7 @@ pub(crate) async fn remove(inner: &Arc<Inner>, id: &str) -> cri::Result<()> {
     }
     clean_up(inner, &sandbox).await?;
     inner.table.lock().sandboxes.remove(&sandbox.id);
-    inner.tell(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerDeletedEvent);
+    inner.send_event(&sandbox, &sandbox.id, v1::ContainerEventType::ContainerDeletedEvent);
     Ok(())
 }
 
@@ -387,11 +387,7 @@ async fn release(inner: &Arc<Inner>, sandbox: &Sandbox) -> cri::Result<()> {
 
 /// Ends a shim that does not answer, and every process of its pod: nobody else could.
 pub(crate) async fn end_silent(inner: &Arc<Inner>, sandbox: &Sandbox, shim: &Shim) {
-    tracing::warn!(
-        sandbox = sandbox.id,
-        pid = shim.ready.pid,
-        "a pod's shim does not answer; it is ended with its pod"
-    );
+    tracing::warn!(sandbox = sandbox.id, pid = shim.ready.pid, "shim does not answer; killing it with its sandbox");
     shim.client.kill();
     for container in inner.containers_of(&sandbox.id) {
         let cgroup = container.record.lock().cgroup.clone();

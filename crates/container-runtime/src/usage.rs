@@ -1,4 +1,4 @@
-//! What containers and pods use, from the kernel's readings to CRI's messages. Times are nanoseconds since 1970.
+//! Resource usage of containers and sandboxes, from cgroup statistics to CRI messages. Times are nanoseconds since 1970.
 
 use cri::v1;
 use linux::cgroup::{Psi, PsiLine, Stats};

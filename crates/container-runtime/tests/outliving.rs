@@ -102,7 +102,7 @@ async fn a_shim_that_does_not_answer_costs_its_pod_and_nothing_else() {
     let command = ["true".to_string()];
     let error = world.runtime().exec_sync(&container, &command, 0).await.unwrap_err();
     assert_eq!(error.code, cri::Code::DeadlineExceeded);
-    assert!(error.message.contains("the pod's shim does not answer"), "{error}");
+    assert!(error.message.contains("the shim of the sandbox does not answer"), "{error}");
     let begun = Instant::now();
     let error = world.runtime().exec_sync(&container, &command, 1).await.unwrap_err();
     assert!(begun.elapsed() < Duration::from_millis(1900), "a command has its own limit too");

@@ -1,4 +1,4 @@
-//! What a device wants, done to the specification of a container.
+//! Applies the edits of CDI devices to the OCI spec of a container.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};

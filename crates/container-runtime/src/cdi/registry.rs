@@ -34,7 +34,7 @@ impl Registry {
                 match File::read(&path) {
                     Ok(file) => registry.add(file, priority, &path, &mut conflicts),
                     Err(error) => {
-                        tracing::warn!(%error, file = %path.display(), "cannot use a file of CDI devices");
+                        tracing::warn!(%error, file = %path.display(), "ignoring invalid CDI spec file");
                     }
                 }
             }
@@ -50,7 +50,7 @@ impl Registry {
             let place = Place { file: self.files.len(), device, priority };
             let before = self.devices.insert(name.clone(), place);
             if before.is_some_and(|before| before.priority == priority) {
-                tracing::warn!(device = name, file = %path.display(), "conflicting CDI device: two files describe it");
+                tracing::warn!(device = name, file = %path.display(), "conflicting CDI device: two spec files describe it");
                 conflicts.insert(name, priority);
             }
         }

@@ -120,7 +120,7 @@ fn find_images(source: &Source) -> Result<Vec<Found>, ImageError> {
 
 fn find_in_layout(source: &Source) -> Result<Vec<Found>, ImageError> {
     let Manifest::Index(descriptors) = Manifest::parse(&source.document("index.json")?)? else {
-        return Err(ImageError::Invalid("index.json is no index".to_owned()));
+        return Err(ImageError::Invalid("index.json is not an image index".to_owned()));
     };
     let docker_tags = docker_tags(source);
     let mut found: Vec<Found> = Vec::new();
@@ -145,7 +145,7 @@ fn find_in_docker_archive(source: &Source) -> Result<Vec<Found>, ImageError> {
         let config_bytes = source.document(&entry.config)?;
         let stem = entry.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
         if stem.len() == 64 && digits(&digest_of(&config_bytes)) != stem {
-            return Err(ImageError::Invalid(format!("{} is not what its name says", entry.config)));
+            return Err(ImageError::Invalid(format!("{} does not match its digest", entry.config)));
         }
         let names: Vec<Reference> =
             entry.repo_tags.unwrap_or_default().iter().map(|tag| parse_name(tag)).collect::<Result<_, _>>()?;

@@ -90,7 +90,7 @@ impl Download<'_> {
             if is_silent || failures >= FAILURES_MAX {
                 return Err(error.into_error(&self.blob.digest).within("failed to copy"));
             }
-            tracing::info!(digest = %self.blob.digest, received = self.received, ?error, "connection lost, going on from there");
+            tracing::info!(digest = %self.blob.digest, received = self.received, ?error, "connection lost while downloading layer; resuming");
             tokio::time::sleep(PAUSE * (failures + 1)).await;
         }
         Err(ImageError::Registry(format!(

@@ -1,4 +1,4 @@
-//! Which images go when room is needed. Pure.
+//! Chooses images to remove when disk space is needed. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! From the blobs of an image, wherever they come from, to unpacked layers in the store.
+//! Unpacks the blobs of an image, wherever they come from, into layers in the store.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

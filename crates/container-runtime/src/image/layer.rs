@@ -193,7 +193,7 @@ impl Unpacker<'_> {
             Kind::HardLink => {
                 let existing = self.root.existing(&entry.link)?;
                 if existing.kind()? == Some(FileType::Directory) {
-                    return Err(io::Error::other("hard link to a folder").into());
+                    return Err(io::Error::other("hard link to a directory").into());
                 }
                 place.create_hard_link(&existing)?;
             }
@@ -208,9 +208,9 @@ impl Unpacker<'_> {
     /// `./`: the root of the layer.
     fn root_itself(&mut self, entry: &Entry, attributes: &Attributes) -> io::Result<()> {
         if entry.kind != Kind::Directory {
-            return Err(io::Error::other("the root is no folder"));
+            return Err(io::Error::other("the root is not a directory"));
         }
-        let folder = self.root.folder(b"").ok_or_else(|| io::Error::other("the root is gone"))?;
+        let folder = self.root.folder(b"").ok_or_else(|| io::Error::other("a whiteout removes the root"))?;
         let place = Place { folder, name: ".".into(), path: Vec::new() };
         place.apply(attributes, FileType::Directory)?;
         self.folder_times.insert(Vec::new(), entry.mtime);
@@ -228,7 +228,7 @@ impl Unpacker<'_> {
         }
         let hidden = &name[WHITEOUT_PREFIX.len()..];
         if matches!(hidden, b"" | b"." | b"..") {
-            return Err(io::Error::other("a whiteout of nothing"));
+            return Err(io::Error::other("whiteout without a name"));
         }
         let folder = place.folder.try_clone()?;
         let hidden = Place { folder, name: std::ffi::OsStr::from_bytes(hidden).to_owned(), path: Vec::new() };

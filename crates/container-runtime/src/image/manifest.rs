@@ -59,7 +59,7 @@ impl Manifest {
             layers: Option<Vec<Descriptor>>,
         }
         let wire: Wire = serde_json::from_slice(bytes)
-            .map_err(|error| ImageError::Invalid(format!("manifest is no JSON document of its kind: {error}")))?;
+            .map_err(|error| ImageError::Invalid(format!("cannot decode manifest: {error}")))?;
         let descriptors = match wire {
             Wire { manifests: Some(_), config: Some(_), .. } | Wire { manifests: Some(_), layers: Some(_), .. } => {
                 return Err(ImageError::Invalid("manifest is both an index and an image".to_owned()));
@@ -123,9 +123,8 @@ impl Configuration {
         struct RootFs {
             diff_ids: Option<Vec<String>>,
         }
-        let wire: Wire = serde_json::from_slice(bytes).map_err(|error| {
-            ImageError::Invalid(format!("image configuration is no JSON document of its kind: {error}"))
-        })?;
+        let wire: Wire = serde_json::from_slice(bytes)
+            .map_err(|error| ImageError::Invalid(format!("cannot decode image configuration: {error}")))?;
         let config = wire.config.unwrap_or_default();
         let diff_ids = wire.rootfs.unwrap_or_default().diff_ids.unwrap_or_default();
         if let Some(bad) = diff_ids.iter().find(|diff_id| !is_digest(diff_id)) {

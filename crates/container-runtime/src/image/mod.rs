@@ -224,8 +224,8 @@ impl Images {
         for archive in archives {
             let result = self.import(&archive).await;
             match &result {
-                Ok(names) => tracing::info!(archive = %archive.display(), ?names, "imported"),
-                Err(error) => tracing::error!(archive = %archive.display(), %error, "archive is left out"),
+                Ok(names) => tracing::info!(archive = %archive.display(), ?names, "imported image archive"),
+                Err(error) => tracing::error!(archive = %archive.display(), %error, "cannot import image archive"),
             }
             results.push((archive, result));
         }

@@ -1,4 +1,4 @@
-//! Which of an index's manifests is for this machine.
+//! Selects the manifest of an image index for this platform.
 
 use super::manifest::Descriptor;
 

@@ -35,13 +35,13 @@ pub(crate) async fn pull(
     progress: &Arc<Progress>,
 ) -> Result<String, ImageError> {
     let started = tokio::time::Instant::now();
-    tracing::info!(image = %reference, "pulling");
+    tracing::info!(image = %reference, "pulling image");
     let work = Pull { inner, reference, credentials, progress };
     let report = async {
         loop {
             tokio::time::sleep(LOG_INTERVAL).await;
             let now = progress.now();
-            tracing::info!(image = %reference, bytes = now.bytes, total = now.bytes_total, layers = now.layers, "pulling");
+            tracing::info!(image = %reference, bytes = now.bytes, total = now.bytes_total, layers = now.layers, "pulling image");
         }
     };
     let result = tokio::select! {
@@ -50,7 +50,7 @@ pub(crate) async fn pull(
     };
     match result {
         Ok(id) => {
-            tracing::info!(image = %reference, %id, bytes = progress.now().bytes, took = ?started.elapsed(), "pulled");
+            tracing::info!(image = %reference, %id, bytes = progress.now().bytes, took = ?started.elapsed(), "pulled image");
             Ok(id)
         }
         Err(error) => {
@@ -147,7 +147,7 @@ impl Pull<'_> {
                     return Ok(Resolved { clients, digest, bytes });
                 }
                 Err(error) => {
-                    tracing::debug!(host = %clients[number].endpoint.host, ?error, "image is not to be had here");
+                    tracing::debug!(host = %clients[number].endpoint.host, ?error, "cannot pull image from this registry endpoint");
                     let weight = match &error {
                         RequestError::Unreachable(_) | RequestError::Silent(_) => 1,
                         RequestError::NotFound => 2,

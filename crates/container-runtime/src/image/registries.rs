@@ -62,7 +62,7 @@ pub struct Tls {
 pub enum RegistriesError {
     #[error("registries.yaml: {0}")]
     Syntax(String),
-    #[error("registries.yaml: endpoint {endpoint:?} of mirror {registry:?} is no address")]
+    #[error("registries.yaml: endpoint {endpoint:?} of mirror {registry:?} is not a URL")]
     Endpoint { registry: String, endpoint: String },
     #[error("registries.yaml: rewrite {expression:?} of mirror {registry:?}: {message}")]
     Rewrite { registry: String, expression: String, message: String },
@@ -314,7 +314,7 @@ configs:
             let message = Registries::parse(yaml).unwrap_err().to_string();
             assert!(message.contains(expected), "{message}");
         };
-        check("mirrors: {a: {endpoint: ['ftp://x']}}", "endpoint \"ftp://x\" of mirror \"a\" is no address");
+        check("mirrors: {a: {endpoint: ['ftp://x']}}", "endpoint \"ftp://x\" of mirror \"a\" is not a URL");
         check("mirrors: {a: {rewrite: {'(': x}}}", "rewrite \"(\" of mirror \"a\"");
         check("configs: {a: {auth: {auth: '%'}}}", "auth of \"a\"");
         check("mirrors: [", "registries.yaml: ");

@@ -81,7 +81,7 @@ impl Client {
                 status if is_busy(status) && attempt < TRIES_MAX => {
                     let pause =
                         retry_after(&response).unwrap_or(Duration::from_millis(200 << attempt)).min(RETRY_AFTER_MAX);
-                    tracing::debug!(%url, %status, ?pause, "registry is busy");
+                    tracing::debug!(%url, %status, ?pause, "registry is busy; retrying after a pause");
                     tokio::time::sleep(pause).await;
                 }
                 StatusCode::NOT_FOUND => return Err(RequestError::NotFound),
@@ -239,7 +239,8 @@ impl Client {
         let answer: Answer = serde_json::from_slice(&body).map_err(|error| failed(&format!("{prefix}: {error}")))?;
         let token =
             answer.token.or(answer.access_token).ok_or_else(|| failed(&format!("{prefix}: no token in the answer")))?;
-        secret(format!("Bearer {token}")).ok_or_else(|| failed(&format!("{prefix}: the token is no header")))
+        secret(format!("Bearer {token}"))
+            .ok_or_else(|| failed(&format!("{prefix}: the token is not a valid header value")))
     }
 }
 

@@ -203,7 +203,7 @@ fn set_xattr(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
     }
     match rustix::fs::lsetxattr(path, OsStr::from_bytes(name), value, XattrFlags::empty()) {
         Err(Errno::NOTSUP | Errno::PERM) if name != b"security.capability" => {
-            tracing::debug!(name = %String::from_utf8_lossy(name), "extended attribute is left out");
+            tracing::debug!(name = %String::from_utf8_lossy(name), "skipping extended attribute");
             Ok(())
         }
         result => Ok(result?),

@@ -1,4 +1,4 @@
-//! What is on disk: layers, configurations, the index, and the writable folders of containers.
+//! The image store on disk: layers, configurations, the index, and the writable layers of containers.
 //!
 //! ```text
 //! index.json               images, names, sizes
@@ -91,7 +91,7 @@ impl Store {
                 index
             }
             Err(error) => {
-                tracing::error!(%error, "the index of images cannot be read, the last one that could stands");
+                tracing::error!(%error, "cannot read image index; using the last valid one");
                 self.state.read().index.clone()
             }
         }
@@ -287,7 +287,7 @@ impl Store {
         if let Ok(file) = linux::file::open_regular(&path)
             && let Err(error) = file.set_modified(std::time::SystemTime::now())
         {
-            tracing::warn!(path = %path.display(), %error, "when the image was used is not remembered");
+            tracing::warn!(path = %path.display(), %error, "cannot record last use of image");
         }
     }
 

@@ -85,7 +85,7 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "what an image's work needed is left until the next start");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove image workspace; retrying at the next start");
         }
     }
 }
@@ -110,7 +110,7 @@ pub(crate) fn clean(root: &Path) -> Result<BTreeSet<String>, ImageError> {
             true => protected
                 .extend(std::fs::read_to_string(path.join(LEASE)).unwrap_or_default().lines().map(str::to_owned)),
             false => {
-                tracing::info!(path = %path.display(), "removed what interrupted work left");
+                tracing::info!(path = %path.display(), "removed image workspace of an interrupted process");
                 remove(&path)?;
             }
         }

@@ -61,7 +61,7 @@ fn inode(path: &str) -> io::Result<u64> {
 }
 
 fn join(init: &OwnedFd, groups: &Groups, process: &Process, own_users: bool) -> Result<(), String> {
-    groups.join(std::process::id()).map_err(|error| format!("join control groups: {error}"))?;
+    groups.join(std::process::id()).map_err(|error| format!("join cgroups: {error}"))?;
     if let Some(score) = process.oom_score_adj {
         // Lowering it needs a right that not every machine gives; the command runs all the same.
         let _ = std::fs::write("/proc/self/oom_score_adj", score.to_string());
@@ -70,7 +70,7 @@ fn join(init: &OwnedFd, groups: &Groups, process: &Process, own_users: bool) -> 
     rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
         .map_err(|error| error.to_string())?;
     // Before the user namespace: there the few keys that a user may have would end with many commands at once.
-    linux::process::new_session_keyring().map_err(|error| format!("leave the keys of the host's session: {error}"))?;
+    linux::process::new_session_keyring().map_err(|error| format!("create session keyring: {error}"))?;
     let mut all = flags::NEW_MOUNT | flags::NET | flags::IPC | flags::UTS | flags::PID | flags::CGROUP;
     if own_users {
         all |= flags::USER;

@@ -25,7 +25,7 @@ use protocol::{Pod, Ready, SETUP, SOCKET};
 /// standard output whether the pod is there, in JSON, and goes on in the background.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ! {
     let Some(folder) = arguments.next().map(PathBuf::from) else {
-        eprintln!("a shim is started by the container runtime, with the folder of a pod");
+        eprintln!("a shim is started by the container runtime, with the folder of a sandbox");
         std::process::exit(2)
     };
     match run(&folder) {

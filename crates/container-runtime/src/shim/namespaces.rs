@@ -140,14 +140,14 @@ fn inside(pod: &Pod, new: i32, tell: &mut File, go: &mut File) -> io::Result<()>
     let step = |what: &'static str| move |error: io::Error| io::Error::other(format!("{what}: {error}"));
     if pod.users.is_some() {
         // The kernel gives no users of its own to who is in a chroot.
-        linux::process::unshare(flags::NEW_MOUNT).map_err(step("make mount namespace"))?;
+        linux::process::unshare(flags::NEW_MOUNT).map_err(step("create mount namespace"))?;
         linux::chroot::make_root_pivotable().map_err(step("leave the chroot that knarr runs in"))?;
-        linux::process::unshare(flags::USER).map_err(step("make user namespace"))?;
+        linux::process::unshare(flags::USER).map_err(step("create user namespace"))?;
         tell.write_all(b"U")?;
         go.read_exact(&mut [0])?;
         linux::process::set_ids(0, 0).map_err(step("become root of the user namespace"))?;
     }
-    linux::process::unshare(new).map_err(step("make namespaces"))?;
+    linux::process::unshare(new).map_err(step("create namespaces"))?;
     if new & flags::NET != 0 {
         linux::process::loopback_up().map_err(step("bring loopback up"))?;
     }

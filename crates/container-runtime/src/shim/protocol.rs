@@ -1,4 +1,4 @@
-//! What knarr and a shim say to each other.
+//! The protocol between the runtime and a shim.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

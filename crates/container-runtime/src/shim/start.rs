@@ -86,16 +86,16 @@ fn create(
     report: Rc<OwnedFd>,
 ) -> Result<(), String> {
     linux::process::reset_signals();
-    Groups::join_named(&process.cgroup, std::process::id()).map_err(|error| format!("join control group: {error}"))?;
+    Groups::join_named(&process.cgroup, std::process::id()).map_err(|error| format!("join cgroup: {error}"))?;
     // Not left to libcontainer, which opens them only when it is in the pod's user namespace and may not any more.
-    namespaces.join().map_err(|error| format!("join namespaces of the pod: {error}"))?;
+    namespaces.join().map_err(|error| format!("join namespaces of the sandbox: {error}"))?;
     // The root is mounted where only this process and the container, which copies the namespace, can see it: the host
     // has nothing to clean up.
-    linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("make mount namespace: {error}"))?;
+    linux::process::unshare(flags::NEW_MOUNT).map_err(|error| format!("create mount namespace: {error}"))?;
     linux::chroot::make_root_pivotable().map_err(|error| format!("leave the chroot that knarr runs in: {error}"))?;
     crate::rootfs::mount(&request.snapshot, &request.folder.join(ROOTFS), namespaces.users())
         .map_err(|error| format!("mount root file system: {error}"))?;
-    linux::process::new_session_keyring().map_err(|error| format!("leave the keys of the host's session: {error}"))?;
+    linux::process::new_session_keyring().map_err(|error| format!("create session keyring: {error}"))?;
     let rootfs = request.folder.join(ROOTFS);
     // Where it cannot be made, entering it fails, and that is what users know how to read.
     let _ = super::working_dir::make(&request.folder, &rootfs, &process.cwd, namespaces.users().as_ref());
@@ -127,7 +127,7 @@ fn create(
     linux::cgroup::Cgroups::detect()
         .group(&restricted.0)
         .and_then(|group| restricted.1.restrict(&group))
-        .map_err(|error| format!("restrict devices: {error}"))?;
+        .map_err(|error| format!("set device cgroup program: {error}"))?;
     container.start().map_err(|error| details.explain(&error))
 }
 

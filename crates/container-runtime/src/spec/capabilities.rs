@@ -1,4 +1,4 @@
-//! Which parts of root's power a container keeps.
+//! Linux capabilities of a container.
 
 use std::collections::HashSet;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Which devices a container has, and which it may open.
+//! Device nodes and device cgroup rules of a container.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What this machine has, read once at the start and handed to the rules.
+//! Facts about the host (kernel features, limits), read once at the start.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a container sees where: the kernel's file systems, the pod's files, the volumes.
+//! Mounts of a container: the kernel's file systems, the pod's files, the volumes.
 
 use std::path::{Path, PathBuf};
 

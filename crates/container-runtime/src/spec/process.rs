@@ -1,4 +1,4 @@
-//! What runs in a container: arguments, environment, working directory, identity and rights of its first process.
+//! The process of a container: arguments, environment, working directory, identity and rights of its first process.
 
 use cri::v1;
 use oci_spec::runtime::{Capabilities, LinuxCapabilitiesBuilder, Process, ProcessBuilder};

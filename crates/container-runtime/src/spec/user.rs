@@ -1,4 +1,4 @@
-//! Who a container's process is: names and numbers from the pod and the image, groups from the image's `/etc/group`.
+//! User and groups of a container's process: names and ids from the pod and the image, groups from the image's `/etc/group`.
 
 use cri::v1;
 use oci_spec::runtime::{User, UserBuilder};

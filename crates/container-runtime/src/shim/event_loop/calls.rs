@@ -1,4 +1,4 @@
-//! What knarr asks of a shim.
+//! Calls of the runtime to a shim.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! From a profile to the program that the kernel runs.
+//! Compiles a seccomp profile to a BPF program.
 //!
 //! libseccomp takes some ten milliseconds for the usual profile, more than all else that a container's start needs. A node
 //! has a handful of different profiles, so each is compiled once and its bytes are handed to the shims.

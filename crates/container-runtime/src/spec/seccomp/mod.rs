@@ -1,4 +1,4 @@
-//! Which system calls a container may make: the profile that the pod asks for, and its compiled form.
+//! Seccomp: the profile that the pod asks for, and its compiled form.
 
 mod syscalls;
 mod compile;
