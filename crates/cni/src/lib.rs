@@ -20,11 +20,11 @@ use std::path::PathBuf;
 /// What went wrong, and with what.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0:?} cannot be the name of a sandbox")]
+    #[error("invalid sandbox name {0:?}")]
     Sandbox(String),
-    #[error("the node has no range for pod addresses yet")]
+    #[error("the node has no pod CIDR yet")]
     NoRange,
-    #[error("{text:?} is no address range")]
+    #[error("{text:?} is not a CIDR range")]
     Range { text: String },
     #[error("no free address in {range}")]
     Full { range: ipnet::IpNet },
@@ -32,15 +32,15 @@ pub enum Error {
     File { path: PathBuf, source: std::io::Error },
     #[error("{step}: {source}")]
     Link { step: String, source: nlink::netlink::Error },
-    #[error("change the rules of table {table}: {source}")]
+    #[error("update nftables table {table}: {source}")]
     Rules { table: String, source: nlink::netlink::Error },
     #[error("network namespace {path}: {source}", path = path.display())]
     Namespace { path: PathBuf, source: std::io::Error },
     #[error("host port {port}/{protocol} of pod {pod} is in use by the node itself")]
     PortInUse { pod: String, port: u16, protocol: &'static str },
-    #[error("list this machine's listening sockets: {0}")]
+    #[error("list listening sockets of this machine: {0}")]
     Sockets(std::io::Error),
-    #[error("the rules of network policies for {pod} are not in place")]
+    #[error("NetworkPolicy rules of pod {pod} are not in place")]
     NoPolicies { pod: String },
     #[error("network configuration {path}: {message}", path = path.display())]
     Configuration { path: PathBuf, message: String },

@@ -115,7 +115,7 @@ async fn ended(
         () = shutdown.cancelled() => return true,
         result = following => {
             if let Err(error) = result {
-                tracing::warn!(%error, what, "notifications of the kernel were lost");
+                tracing::warn!(%error, what, "netlink notifications lost; subscribing again");
             }
         }
     }

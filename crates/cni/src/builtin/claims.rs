@@ -1,4 +1,4 @@
-//! Which sandbox has which addresses: one small file per sandbox, so that a crash at any point leaves whole claims.
+//! Address allocations (IPAM) of sandboxes: one small file per sandbox, so that a crash at any point leaves whole claims.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! How a node's network is laid out.
+//! Configuration of the built-in pod network of a node.
 
 use std::net::IpAddr;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a pod may put on the bridge: packets from its own addresses, and answers about its own addresses, under the
+//! Anti-spoofing rules of the bridge. A pod may send packets from its own addresses, and answers about its own addresses, under the
 //! hardware address it was given. Everything else that comes in by a pod's device is dropped, so that a pod can neither
 //! send in another's name nor draw another's packets to itself.
 //!

@@ -62,7 +62,7 @@ pub async fn missing(config: &Config, ranges: &[IpNet]) -> Result<Vec<String>> {
             missing.push(format!("the address {address} of {name}"));
         }
     }
-    let routes = node.get_routes().await.step(|| "list the routes".to_owned())?;
+    let routes = node.get_routes().await.step(|| "list routes".to_owned())?;
     for range in config.service_ranges.iter().filter(|range| ranges.iter().any(|own| same_family(own, range))) {
         let there = |route: &&nlink::netlink::messages::RouteMessage| {
             route.oif() == Some(bridge.ifindex())
@@ -263,7 +263,7 @@ pub async fn mtu(config: &Config, node: &Connection<Route>) -> Result<u32> {
     if let Some(mtu) = config.mtu {
         return Ok(mtu);
     }
-    let routes = node.get_routes().await.step(|| "list the routes".to_owned())?;
+    let routes = node.get_routes().await.step(|| "list routes".to_owned())?;
     let mut uplink = routes.iter().filter(|route| route.is_default()).find_map(|route| route.oif());
     if uplink.is_none() {
         let addresses = node.get_addresses().await.step(|| "list the addresses".to_owned())?;

@@ -156,7 +156,7 @@ impl Builtin {
             guard::dismiss(&self.config, &place(sandbox, claim)).await?;
             for address in &claim.addresses {
                 if let Err(error) = links::forget_address(&self.config, *address).await {
-                    tracing::debug!(%error, %address, "connections to a pod that has ended stay");
+                    tracing::debug!(%error, %address, "cannot remove conntrack entries of ended pod");
                 }
             }
         }
@@ -244,7 +244,7 @@ impl Builtin {
                     links::link_pod(&self.config, &state.ranges, &sandbox, &claim.namespace, &claim.addresses).await;
                 match done {
                     Ok(()) => missing.push(format!("the device of pod {}", claim.pod)),
-                    Err(error) => tracing::warn!(%error, pod = claim.pod, "a pod is not connected"),
+                    Err(error) => tracing::warn!(%error, pod = claim.pod, "cannot reconnect pod to the bridge"),
                 }
             }
         }
@@ -278,7 +278,7 @@ impl Builtin {
                 failed => failed,
             };
             if let Err(error) = written {
-                tracing::warn!(%error, "cannot compare host ports with the machine's own; trying again");
+                tracing::warn!(%error, "cannot compare hostPorts with listening sockets; retrying");
             }
         }
     }
@@ -323,7 +323,7 @@ impl Builtin {
     async fn forget_connections(&self, claim: &Claim) {
         for port in claim.ports.iter().filter(|port| port.protocol == claims::UDP) {
             if let Err(error) = links::forget_udp(&self.config, port.host_port).await {
-                tracing::debug!(%error, port = port.host_port, "old connections of a host port stay");
+                tracing::debug!(%error, port = port.host_port, "cannot remove conntrack entries of hostPort");
             }
         }
     }

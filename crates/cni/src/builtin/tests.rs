@@ -347,7 +347,7 @@ async fn both_families_and_a_changed_range() {
 async fn without_a_range_it_is_not_ready() {
     let state = tempfile::tempdir().unwrap();
     let network = Builtin::open(Config::new(state.path())).unwrap();
-    assert_eq!(network.not_ready().await.as_deref(), Some("the node has no range for pod addresses yet"));
+    assert_eq!(network.not_ready().await.as_deref(), Some("the node has no pod CIDR yet"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

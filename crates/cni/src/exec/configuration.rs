@@ -68,7 +68,7 @@ fn parse(bytes: &[u8]) -> std::result::Result<Configuration, String> {
         version.ok_or_else(|| format!("cniVersion {:?} is not between 0.3.0 and 1.1.0", text(&value, "cniVersion")))?;
     let plugins = match value.remove("plugins") {
         Some(Value::Array(plugins)) => plugins,
-        Some(_) => return Err("plugins is no list".to_owned()),
+        Some(_) => return Err("plugins is not a list".to_owned()),
         None => vec![Value::Object(value)],
     };
     let mut parsed = Vec::new();

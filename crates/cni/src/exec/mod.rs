@@ -106,7 +106,7 @@ impl Exec {
                 Ok(answer) => result = answer.or(result),
                 Err(error) => {
                     if let Err(second) = self.delete(&pod.sandbox).await {
-                        tracing::warn!(error = %second, sandbox = pod.sandbox, "what plugins did could not be taken back");
+                        tracing::warn!(error = %second, sandbox = pod.sandbox, "cannot undo CNI ADD");
                     }
                     return Err(error);
                 }
@@ -281,7 +281,7 @@ fn bandwidth(annotations: &HashMap<String, String>) -> Option<Value> {
                 limits.insert(format!("{direction}Rate"), rate.into());
                 limits.insert(format!("{direction}Burst"), i32::MAX.into());
             }
-            None => tracing::warn!(annotation, text, "a bandwidth that cannot be understood is left out"),
+            None => tracing::warn!(annotation, text, "ignoring invalid bandwidth annotation"),
         }
     }
     (!limits.is_empty()).then(|| limits.into())

@@ -1,4 +1,4 @@
-//! From policies, namespaces and pods to the rules of this node: data in, data out.
+//! Compiles NetworkPolicies, namespaces and pods to the nftables rules of this node: data in, data out.
 //!
 //! A policy that concerns a pod here has one chain per direction, which accepts what its rules allow. Pods with the same
 //! policies share a chain that asks one policy after the other and drops the rest. Who a rule speaks about stands in a set,

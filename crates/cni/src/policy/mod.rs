@@ -105,7 +105,10 @@ impl Policies {
         self.change(|facts| facts.local.insert(sandbox.to_owned(), local.clone()) != Some(local.clone()));
         let known = |facts: &Facts| facts.pod_of(&local).is_some() || !facts.has_policies(&local.pod.namespace);
         if tokio::time::timeout(KNOWN_TIMEOUT, self.until(known)).await.is_err() {
-            tracing::warn!(pod, "the pod is not known yet; until it is, nothing reaches it and it reaches nothing");
+            tracing::warn!(
+                pod,
+                "pod not in the cache yet; dropping its traffic until NetworkPolicies can be evaluated"
+            );
         }
         if *self.written.borrow() == 0 {
             // No server has answered yet. Rules that an earlier process wrote stay, and the pod waits behind its own.
@@ -190,7 +193,7 @@ impl Policies {
                     None
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the rules of network policies are not written; trying again");
+                    tracing::error!(%error, "cannot write NetworkPolicy rules; retrying");
                     // Nobody knows what the kernel has now.
                     *self.is.lock() = None;
                     Some(RETRY)
@@ -216,7 +219,7 @@ impl Policies {
         let before = self.is.lock().clone();
         match &before {
             Some(before) if look && !self.writer.has(before).await? => {
-                tracing::warn!(table = self.writer.table, "rules of network policies were gone and are back");
+                tracing::warn!(table = self.writer.table, "restored NetworkPolicy rules that another program removed");
                 self.writer.replace(&should).await?;
             }
             Some(before) => self.writer.change(before, &should).await?,
@@ -240,9 +243,9 @@ impl Policies {
             let Some(table) = self.is.lock().clone() else { continue };
             match cut::cut(self.writer.namespace.as_deref(), &table, &self.writer.node_ports).await {
                 Ok(0) => {}
-                Ok(count) => tracing::info!(count, "cut connections that network policies forbid"),
+                Ok(count) => tracing::info!(count, "closed connections denied by NetworkPolicies"),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot cut connections that network policies forbid; trying again");
+                    tracing::warn!(%error, "cannot close connections denied by NetworkPolicies; retrying");
                     self.tightened.notify_one();
                 }
             }

@@ -1,4 +1,4 @@
-//! What becomes of a packet, by walking it through the rules as the kernel would: for connections that exist, and for tests.
+//! Evaluates the rules for a packet as the kernel would: for connections that exist, and for tests.
 
 use std::net::IpAddr;
 

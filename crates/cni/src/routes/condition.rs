@@ -1,4 +1,4 @@
-//! What the Node says of its network: that it is there, in the words of upstream's route controller. Whoever looks for it
+//! The Node condition NetworkUnavailable, in the words of upstream's route controller. Whoever looks for it
 //! (autoscalers, people) finds the same as with flannel or a cloud's routes.
 
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 const CONDITION: &str = "NetworkUnavailable";
 
 /// Says so on the own Node where it does not yet; answers whether that is done. To be asked once the routes are in place.
-pub async fn tell(name: &str, nodes: &[Arc<Node>], api: &Api<Node>) -> bool {
+pub async fn set_network_available(name: &str, nodes: &[Arc<Node>], api: &Api<Node>) -> bool {
     let own = nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));
     let Some(patch) = own.and_then(|node| patch(node, Timestamp::now())) else { return true };
     match api.patch_status(name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
         Ok(_) => true,
         Err(error) if reconcile::is_not_found(&error) => true,
         Err(error) => {
-            tracing::warn!(%error, "the Node does not say that its network is there");
+            tracing::warn!(%error, "cannot write Node condition NetworkUnavailable=False");
             false
         }
     }

@@ -1,4 +1,4 @@
-//! Who may put packets into the tunnel: other nodes, each with packets of its own pods. VXLAN itself asks nobody who he is, so
+//! Anti-spoofing rules of the VXLAN tunnel. Only other nodes may send into it, each with packets of its own pods. VXLAN itself asks nobody who he is, so
 //! anyone who reaches its port could send in the name of any pod.
 //!
 //! A table of our own, there as long as the tunnel is. What comes to the tunnel's port is looked at from outside and inside:

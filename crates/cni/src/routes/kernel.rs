@@ -58,7 +58,7 @@ pub async fn read(config: &Config, node: &Connection<Route>) -> Result<Kernel> {
         let address = address.filter(|_| link.kind() == Some("vxlan") && link.is_up()).unwrap_or_default();
         is.tunnel = Some(Tunnel { address, mtu: link.mtu().unwrap_or(0) });
     }
-    for route in node.get_routes().await.step(|| "list the routes".to_owned())? {
+    for route in node.get_routes().await.step(|| "list routes".to_owned())? {
         if route.protocol() == RouteProtocol::Other(PROTOCOL) && route.table_id() == MAIN_TABLE {
             is.routes.extend(read_route(&route, tunnel_index));
         }

@@ -134,12 +134,12 @@ pub async fn run(config: Config, network: Arc<Builtin>, cluster: Cluster, shutdo
         let mut again = None;
         if look || known.as_ref() != Some(&read) {
             if let Err(error) = keeper.keep(&read.0, &read.1).await {
-                tracing::warn!(%error, "the routes to other nodes are not complete; trying again");
+                tracing::warn!(%error, "cannot complete routes to other nodes; retrying");
                 again = Some(RETRY);
             }
             known = Some(read);
         }
-        if again.is_none() && !condition::tell(&keeper.config.node_name, &list, &own_node).await {
+        if again.is_none() && !condition::set_network_available(&keeper.config.node_name, &list, &own_node).await {
             again = Some(RETRY);
         }
         look = tokio::select! {
@@ -219,7 +219,7 @@ impl Keeper {
     async fn keep(&mut self, ranges: &[IpNet], peers: &[Peer]) -> Result<()> {
         // The bridge first: routes name its address.
         for what in self.network.repair().await? {
-            tracing::warn!(what, "a part of the pod network was gone and is back");
+            tracing::warn!(what, "restored part of the pod network that another program removed");
         }
         let node = match &self.config.node_namespace {
             Some(path) => links::inside(path)?,
@@ -237,7 +237,7 @@ impl Keeper {
         let (should, complaints) = plan::plan(&input);
         if complaints != self.complaints {
             for complaint in &complaints {
-                tracing::warn!(complaint, "a node's pods cannot be reached");
+                tracing::warn!(reason = complaint, "cannot route to pods of another node");
             }
             self.complaints = complaints;
         }
@@ -246,7 +246,7 @@ impl Keeper {
         let repairing = self.last.as_ref() == Some(&should);
         for change in plan::changes(&kernel.is, &should) {
             kernel.make(&self.config, &node, &change).await?;
-            say(&change, repairing);
+            log_change(&change, repairing);
         }
         self.last = Some(should);
         Ok(())
@@ -260,7 +260,7 @@ impl Keeper {
             return Ok(());
         }
         if known {
-            tracing::warn!(table = guard::TABLE, "the tunnel's rules were gone and are back");
+            tracing::warn!(table = guard::TABLE, "restored VXLAN rules that another program removed");
         }
         guard::write(&self.config, should.as_ref()).await?;
         self.guarded = Some(should);
@@ -268,9 +268,9 @@ impl Keeper {
     }
 }
 
-fn say(change: &Change, repairing: bool) {
+fn log_change(change: &Change, repairing: bool) {
     match repairing {
-        true => tracing::warn!(what = %change, "a route to other nodes was changed by someone else and is put right"),
-        false => tracing::info!(what = %change, "the routes to other nodes change"),
+        true => tracing::warn!(change = %change, "restoring route to another node that another program changed"),
+        false => tracing::info!(change = %change, "updating routes to other nodes"),
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel should hold so that the pods of other nodes are reached: data in, data out.
+//! Plans routes, neighbours and VXLAN entries to reach pods of other nodes: data in, data out.
 
 use std::collections::BTreeMap;
 use std::fmt;

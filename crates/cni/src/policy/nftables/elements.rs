@@ -1,4 +1,4 @@
-//! How the parts of a rule and the members of sets look in the kernel.
+//! Encoding of rule expressions and set elements for nftables.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
