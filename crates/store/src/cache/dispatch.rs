@@ -74,12 +74,12 @@ pub(super) async fn run(store: Arc<dyn Store>, table: Arc<Table>, published: Arc
     let mut ages = Ages::default();
     loop {
         let error = follow(&table, &published, &mut ages, events).await;
-        tracing::warn!(revision = %published.get(), %error, "lost the store's changes, listing everything anew");
+        tracing::warn!(revision = %published.get(), %error, "watch of the store ended; relisting");
         let mut wait = RELIST_WAIT_MIN;
         events = loop {
             match relist(&*store, &table, &published).await {
                 Ok(events) => break events,
-                Err(error) => tracing::warn!(%error, "could not list the store anew"),
+                Err(error) => tracing::warn!(%error, "cannot relist the store; retrying"),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(RELIST_WAIT_MAX);
@@ -104,7 +104,7 @@ async fn follow(table: &Table, published: &Published, ages: &mut Ages, mut strea
         let mut events = match batch {
             Some(Ok(events)) => events,
             Some(Err(error)) => return error,
-            None => return StoreError::Unavailable("the stream of changes ended".to_owned()),
+            None => return StoreError::Unavailable("watch of the store ended".to_owned()),
         };
         // A store that repeats itself after a reconnection must not make watchers see a change twice.
         let seen = published.get();
@@ -121,7 +121,7 @@ async fn relist(store: &dyn Store, table: &Table, published: &Published) -> Resu
     let revision = store.revision().await?;
     let past = if revision < published.get() { Past::Rewritten } else { Past::Known };
     if let Past::Rewritten = past {
-        tracing::error!(%revision, seen = %published.get(), "the store was put back, ending all watchers");
+        tracing::error!(%revision, seen = %published.get(), "store revision went backwards; ending all watches");
     }
     for resource in table.all() {
         let (entries, _) = load(store, resource.prefix(), Some(revision)).await?;

@@ -214,7 +214,7 @@ impl State {
     fn damage(&mut self, key: Arc<str>, reason: String, revision: Revision, created: Revision) {
         let known = self.damaged.get(&key);
         if known.is_none_or(|damage| damage.reason != reason) {
-            tracing::error!(%key, %revision, %reason, "stored value cannot be decoded and is left out");
+            tracing::error!(%key, %revision, %reason, "skipping stored value that cannot be decoded");
         }
         let created = known.map_or(created, |damage| damage.created.min(created));
         self.damaged.insert(key, Damage { reason, revision, created });

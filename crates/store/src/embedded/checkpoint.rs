@@ -29,7 +29,7 @@ pub(super) fn write(path: &Path, state: &State, stop: &AtomicBool) -> io::Result
         piece.extend_from_slice(&encode_mark(START_MARK, state.revision.0, count as u64));
         let mut flush = |piece: &mut Vec<u8>| {
             if stop.load(Ordering::Relaxed) {
-                return Err(io::Error::other("the store is closing"));
+                return Err(io::Error::other("store is closing"));
             }
             checksum = crc32c::crc32c_append(checksum, piece);
             file.write_all(piece)?;
@@ -136,7 +136,7 @@ impl Reader<'_> {
     fn take(&mut self, bytes: usize) -> Result<Vec<u8>, StoreError> {
         let mut buffer = vec![0; bytes];
         self.file.read_exact(&mut buffer).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => damaged(self.path, self.offset, "the file ends in the middle of a record"),
+            io::ErrorKind::UnexpectedEof => damaged(self.path, self.offset, "unexpected end of file inside a record"),
             _ => failed("read", self.path, &error),
         })?;
         self.offset += bytes as u64;

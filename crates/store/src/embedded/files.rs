@@ -63,7 +63,7 @@ pub(super) fn lock(dir: &Path) -> Result<File, StoreError> {
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(StoreError::Other(format!("the store in {} is in use by another process", dir.display())))
+            Err(StoreError::Other(format!("store in {} is in use by another process", dir.display())))
         }
         Err(error) => Err(failed("lock", &path, &error.into())),
     }

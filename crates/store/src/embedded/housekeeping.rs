@@ -36,7 +36,7 @@ impl Housekeeper {
                         let written = checkpoint::write(&path, &state, &shared.closing);
                         drop(state);
                         if let Err(error) = &written {
-                            tracing::warn!(file = %path.display(), %error, "could not write a checkpoint; the log stays long");
+                            tracing::warn!(file = %path.display(), %error, "cannot write checkpoint; log not compacted");
                         }
                         // The writer may be gone when the store closes.
                         let _ = done.send(written.is_ok().then_some(revision));
@@ -74,7 +74,7 @@ impl Housekeeper {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the store's housekeeping thread had panicked");
+            tracing::error!("checkpoint thread of the store panicked");
         }
     }
 
@@ -82,7 +82,7 @@ impl Housekeeper {
         if let Some(jobs) = &self.jobs
             && jobs.send(job).is_err()
         {
-            tracing::error!("the store's housekeeping thread is gone; the log is not shortened any more");
+            tracing::error!("checkpoint thread of the store is gone; log not compacted any more");
         }
     }
 }
@@ -97,7 +97,7 @@ fn remove(paths: &[PathBuf]) {
     for path in paths {
         if let Err(error) = std::fs::remove_file(path) {
             // It is tried again after the next start; until then it only takes room.
-            tracing::warn!(file = %path.display(), %error, "could not remove an old file of the store");
+            tracing::warn!(file = %path.display(), %error, "cannot remove old file of the store");
         }
     }
 }

@@ -104,7 +104,7 @@ impl Log {
             let wanted = self.active.end + bytes;
             allocate(&self.active.file, self.active.allocated, wanted, self.allocate_bytes)
                 .map(|allocated| self.active.allocated = allocated)
-                .map_err(|source| self.refused("allocate room in", source))?;
+                .map_err(|source| self.refused("preallocate", source))?;
         }
         Ok(Place { segment: self.active.number, offset: self.active.end as u32 })
     }
@@ -166,7 +166,7 @@ impl Log {
         if self.trusted
             && let Err(error) = full.file.set_len(full.end)
         {
-            tracing::warn!(segment = full.number, %error, "could not trim a full log segment");
+            tracing::warn!(segment = full.number, %error, "cannot trim full log segment");
         }
         Ok(())
     }

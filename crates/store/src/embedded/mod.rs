@@ -148,7 +148,7 @@ impl Drop for EmbeddedStore {
         if let Some(writer) = self.writer.take()
             && writer.join().is_err()
         {
-            tracing::error!("the store's writer thread had panicked");
+            tracing::error!("writer thread of the store panicked");
         }
     }
 }

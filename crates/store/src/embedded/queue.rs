@@ -1,4 +1,4 @@
-//! Where writers wait for the writer thread.
+//! The queue of writes for the writer thread.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! From the files back to the state. Decides what is a torn tail, which is cut, and what is damage, which is told.
+//! Recovers the state from checkpoint and log. Decides what is a torn tail, which is cut, and what is damage, which is told.
 //!
 //! Recovery starts from a checkpoint and replays the segments behind it. The oldest checkpoint is tried first,
 //! because it brings back the most history; where something on the way is damaged, a newer one may know better.
@@ -46,7 +46,7 @@ pub(super) fn recover(config: &Config) -> Result<Recovered, StoreError> {
                 best.get_or_insert(replayed);
             }
             Err(error) => {
-                tracing::error!(%error, ?base, "recovery from this checkpoint failed");
+                tracing::error!(%error, ?base, "cannot recover from checkpoint");
                 if let StoreError::Damaged { file, offset, why } = &error {
                     survived.push(damage_at(file, *offset, why));
                 }
@@ -198,7 +198,7 @@ impl<'a> Replay<'a> {
     }
 
     fn cut(&self, offset: usize, last: Option<Revision>) -> Tail {
-        tracing::warn!(file = %self.path.display(), offset, "cut off a record that was not written in full");
+        tracing::warn!(file = %self.path.display(), offset, "truncated incomplete record at the end of the log");
         self.tail(offset, last)
     }
 
@@ -254,7 +254,7 @@ impl<'a> Replay<'a> {
         let file = self.path.display().to_string();
         let why = "the value's checksum does not match".to_owned();
         let (revision, created) = (header.revision, header.created);
-        tracing::error!(%file, offset, %key, %revision, "damaged record: this key cannot be read");
+        tracing::error!(%file, offset, %key, %revision, "damaged record: cannot read key");
         let damage = Damage { file, offset: offset as u64, why, key: Some(key.clone()), revision, created };
         self.found.push(damage.clone());
         self.state.lose(key, damage);
@@ -331,7 +331,7 @@ fn open_active(
         .open(&path)
         // What a crashed process wrote but did not sync is read back as if it were durable. Now it becomes so.
         .and_then(|file| file.set_len(tail.end as u64).and_then(|()| file.sync_all()).map(|()| file))
-        .map_err(|error| failed("cut the tail of", &path, &error))?;
+        .map_err(|error| failed("truncate", &path, &error))?;
     let end = tail.end as u64;
     Ok((segments, Segment { file, number: last.number, first_revision: last.first_revision, end, allocated: end }))
 }

@@ -87,7 +87,7 @@ impl Writer {
         match self.make_durable(&batch) {
             Ok(()) => self.show(batch),
             Err(error) => {
-                tracing::error!(%error, writes = batch.commits.len(), "the store cannot write");
+                tracing::error!(%error, writes = batch.commits.len(), "cannot write to the store");
                 self.retry_ms = now_ms.saturating_add(RETRY_MS);
                 let text = error.to_string();
                 batch.failed(|| match error {

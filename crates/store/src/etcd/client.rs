@@ -27,15 +27,15 @@ const MESSAGE_BYTES_MAX: usize = i32::MAX as usize;
 /// Why there is no client. Whether a member can be reached shows only with the first call.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("no endpoint is given")]
+    #[error("no etcd endpoint is set")]
     NoEndpoint,
-    #[error("{0} is no address")]
+    #[error("{0} is not a URL")]
     Address(String, #[source] tonic::transport::Error),
-    #[error("{0} is not https, so its certificates are of no use")]
+    #[error("{0} is not https, but certificates are set")]
     CertificatesWithoutTls(String),
-    #[error("a client certificate and its key belong together")]
+    #[error("client certificate and key must be set together")]
     HalfIdentity,
-    #[error("use the certificates for {0}")]
+    #[error("load certificates for {0}")]
     Certificates(String, #[source] tonic::transport::Error),
 }
 
@@ -290,11 +290,11 @@ mod tests {
         let half = Options { cert: Some(b"x".to_vec()), ..Options::default() };
         let tls = Options { ca: Some(b"x".to_vec()), ..Options::default() };
         assert_eq!(refusal(&["http://127.0.0.1:2379", "127.0.0.1:2380"], &plain), None);
-        assert_eq!(refusal(&[], &plain).as_deref(), Some("no endpoint is given"));
-        assert_eq!(refusal(&["http:// /"], &plain).as_deref(), Some("http:// / is no address"));
+        assert_eq!(refusal(&[], &plain).as_deref(), Some("no etcd endpoint is set"));
+        assert_eq!(refusal(&["http:// /"], &plain).as_deref(), Some("http:// / is not a URL"));
         let refused = refusal(&["https://127.0.0.1:2379"], &half);
-        assert_eq!(refused.as_deref(), Some("a client certificate and its key belong together"));
+        assert_eq!(refused.as_deref(), Some("client certificate and key must be set together"));
         let refused = refusal(&["http://127.0.0.1:2379"], &tls);
-        assert_eq!(refused.as_deref(), Some("http://127.0.0.1:2379 is not https, so its certificates are of no use"));
+        assert_eq!(refused.as_deref(), Some("http://127.0.0.1:2379 is not https, but certificates are set"));
     }
 }

@@ -71,7 +71,7 @@ impl Cluster {
     /// From now on these are the members. Connections to those that stay are kept.
     pub async fn set_endpoints(&self, endpoints: &[String]) -> Result<(), StoreError> {
         if endpoints.is_empty() {
-            return Err(StoreError::Other("no etcd endpoints are given".to_owned()));
+            return Err(StoreError::Other("no etcd endpoint is set".to_owned()));
         }
         let mut members = Vec::new();
         for endpoint in endpoints {
@@ -121,14 +121,14 @@ impl Cluster {
             members[place.map_or(0, |place| (place + 1) % members.len())].id
         };
         if self.turn(failed, Choice { asked: next, silent: None }) {
-            tracing::warn!(endpoint = %failed.endpoint, ?why, "etcd member does not serve, turning to the next");
+            tracing::warn!(endpoint = %failed.endpoint, error = ?why, "etcd endpoint failed; switching to the next");
         }
     }
 
     /// Turns to a member that is known to serve.
     pub(crate) fn turn_to(&self, next: &Member, from: &Member, is_silent: bool) {
         if self.turn(from, Choice { asked: next.id, silent: is_silent.then_some(from.id) }) {
-            tracing::info!(endpoint = %next.endpoint, from = %from.endpoint, "turned to another member of etcd");
+            tracing::info!(endpoint = %next.endpoint, from = %from.endpoint, "switched to another etcd endpoint");
         }
     }
 

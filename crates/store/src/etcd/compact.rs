@@ -19,7 +19,7 @@ pub(super) async fn run(cluster: Arc<Cluster>, interval: Duration) {
         tokio::time::sleep(interval).await;
         match take_part(&cluster, round).await {
             Ok(next) => round = next,
-            Err(failure) => tracing::warn!(?failure, "could not compact etcd, trying again in the next round"),
+            Err(failure) => tracing::warn!(error = ?failure, "cannot compact etcd; retrying in the next round"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What went wrong in a call to etcd, and above all whether the call may have had an effect.
+//! Errors of a call to etcd, and above all whether the call may have had an effect.
 
 use std::io;
 
@@ -68,7 +68,7 @@ impl From<Failure> for StoreError {
             Failure::NoLeader => StoreError::Unavailable("etcd has no leader".to_owned()),
             Failure::Compacted => StoreError::Other("required revision has been compacted".to_owned()),
             Failure::Future => StoreError::Other("required revision is a future revision".to_owned()),
-            Failure::LeaseGone => StoreError::Unavailable("the lease for the key's end is gone".to_owned()),
+            Failure::LeaseGone => StoreError::Unavailable("etcd lease of the key has expired".to_owned()),
             Failure::Full(why) => StoreError::ReadOnly(why),
             Failure::Refused(why) => StoreError::Other(why),
         }

@@ -1,4 +1,4 @@
-//! How long a call waits for etcd. A proposal that a member hands to a leader who is gone is lost without a word, and so is a
+//! Timeouts of calls to etcd. A proposal that a member hands to a leader who is gone is lost without a word, and so is a
 //! question put to the leader: who only waits hears of it after seven seconds. So a try is short at first, and a call has several.
 
 use std::time::Duration;

@@ -122,7 +122,7 @@ impl Follower {
     }
 
     async fn reopen(&mut self, failure: Failure) {
-        tracing::info!(seen = %self.seen, ?failure, "watch of etcd broke off, going on at another member");
+        tracing::info!(seen = %self.seen, error = ?failure, "watch of etcd ended; resuming on another endpoint");
         if let Some((member, _)) = self.open.take() {
             self.cluster.failed(&member, &failure);
         }

@@ -1,4 +1,4 @@
-//! Which member is asked: the nearest while it serves. One that is silent, because its machine or the way to it is gone, is
+//! Chooses the etcd endpoint: the nearest while it serves. One that is silent, because its machine or the way to it is gone, is
 //! found out here within seconds; a call alone would wait for much longer, and a write cannot be sent elsewhere.
 
 use std::sync::Arc;
