@@ -226,7 +226,7 @@ impl<K: Kind> Cache<K> {
             return;
         }
         if tokio::time::timeout(SEEN_TIMEOUT, reached).await.is_err() {
-            tracing::warn!(kind = K::KIND, revision, "a cache has not seen a write in time");
+            tracing::warn!(kind = K::KIND, revision, "cache did not see write in time");
         }
     }
 
@@ -249,7 +249,7 @@ impl<K: Kind> Cache<K> {
             }
         };
         if tokio::time::timeout(SEEN_TIMEOUT, seen).await.is_err() {
-            tracing::warn!(kind = K::KIND, %key, "a cache has not seen a deletion in time");
+            tracing::warn!(kind = K::KIND, %key, "cache did not see deletion in time");
         }
         self.waiting.forget(key);
     }

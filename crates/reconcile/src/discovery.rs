@@ -1,4 +1,4 @@
-//! Which resources the server has now, custom ones among them.
+//! Discovery of the server's resources, including custom ones.
 
 use kube::Client;
 use kube::core::discovery::v2::{ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscoveryList};

@@ -179,7 +179,7 @@ fn settle<T: Clone + Eq + Hash + std::fmt::Display>(name: &'static str, queue: &
         }
         Next::Retry(why) => {
             // Most of these are conflicts, which the next try settles.
-            tracing::debug!(controller = name, %key, why, "will be tried again");
+            tracing::debug!(controller = name, %key, error = why, "reconcile failed; retrying");
             queue.retry(key.clone());
         }
     }

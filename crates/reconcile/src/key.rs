@@ -1,4 +1,4 @@
-//! Which object: namespace and name.
+//! The key of an object: namespace and name.
 
 use std::fmt;
 

@@ -131,13 +131,13 @@ impl Candidate {
         if !lost {
             return self.release().await;
         }
-        tracing::warn!(lease = self.config.name, "the lease could not be renewed in time; the work is stopped");
+        tracing::warn!(lease = self.config.name, "cannot renew lease in time; stopping leader work");
         stop.cancel();
         if let Ok(ended) = timeout_at(self.renewed + lease, &mut running.0).await {
             report(ended);
         } else {
             running.0.abort();
-            tracing::error!(lease = self.config.name, "the work did not stop in time and was aborted");
+            tracing::error!(lease = self.config.name, "leader work did not stop in time; aborted it");
         }
     }
 
@@ -149,11 +149,11 @@ impl Candidate {
             // Another candidate was faster.
             Ok(Err(error)) if matches!(crate::reason(&error), "AlreadyExists" | "Conflict") => false,
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.config.name, %error, "cannot read or write the lease");
+                tracing::warn!(lease = self.config.name, %error, "cannot get or update lease");
                 false
             }
             Err(_) => {
-                tracing::warn!(lease = self.config.name, "no answer about the lease");
+                tracing::warn!(lease = self.config.name, "timed out getting or updating lease");
                 false
             }
         }
@@ -187,8 +187,8 @@ impl Candidate {
     async fn release(&mut self) {
         match timeout(RELEASE_MAX.min(self.config.durations.renew_deadline / 2), self.try_release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(lease = self.config.name, %error, "cannot release the lease"),
-            Err(_) => tracing::warn!(lease = self.config.name, "no answer about releasing the lease"),
+            Ok(Err(error)) => tracing::warn!(lease = self.config.name, %error, "cannot release lease"),
+            Err(_) => tracing::warn!(lease = self.config.name, "timed out releasing lease"),
         }
     }
 
@@ -267,7 +267,7 @@ impl Candidate {
 /// Work that has ended has not lost the lease. A panic in it is said and not passed on: other candidates may fare better.
 fn report(ended: Result<(), tokio::task::JoinError>) -> bool {
     if let Err(error) = ended {
-        tracing::error!(%error, "the work of a leader ended badly");
+        tracing::error!(%error, "leader work panicked");
     }
     false
 }

@@ -1,4 +1,4 @@
-//! What a controller decided: writes, in order, and when to come back.
+//! The plan of a controller: writes, in order, and when to reconcile again.
 
 use std::any::TypeId;
 use std::fmt;

@@ -58,7 +58,7 @@ pub trait Taker: Send {
 
     /// Hears why a watch ended that is tried again.
     fn failed(&mut self, watched: &Watched, error: &str) {
-        tracing::warn!(kind = watched.kind, error, "a watch failed and is tried again");
+        tracing::warn!(kind = watched.kind, error, "watch failed; retrying");
     }
 }
 
@@ -76,13 +76,13 @@ enum Failure {
     NoEnd,
     #[error("the stream ended before all objects had come")]
     Cut,
-    #[error("a line that is no event: {0}")]
+    #[error("cannot decode watch event: {0}")]
     Unreadable(serde_json::Error),
     #[error("an event of more than {} MiB", frames::FRAME_MAX >> 20)]
     TooLong,
     #[error("a list that cannot be read: {0}")]
     UnreadableList(serde_json::Error),
-    #[error("the stream ended at once")]
+    #[error("the watch ended immediately")]
     Short,
 }
 
@@ -225,7 +225,7 @@ impl Following {
     /// After all objects could not be streamed: whether the next try asks for a list, at once.
     fn lists_instead(&mut self, failure: &Failure) -> bool {
         let Some(way) = failure.instead() else { return false };
-        tracing::info!(kind = self.watched.kind, reason = %failure, "cannot stream all objects; listing them instead");
+        tracing::info!(kind = self.watched.kind, error = %failure, "cannot stream the initial list over the watch; listing objects instead");
         self.way = way;
         true
     }
@@ -274,7 +274,7 @@ impl Following {
         match taker.take(change) {
             Ok(revision) if !*listing && revision > 0 => self.position = Some(revision),
             Ok(_) => {}
-            Err(error) => tracing::warn!(kind = self.watched.kind, %error, "an object cannot be read and is left out"),
+            Err(error) => tracing::warn!(kind = self.watched.kind, %error, "skipping object that cannot be decoded"),
         }
         Ok(())
     }

@@ -57,7 +57,7 @@ impl Recorder {
             // Said at the first and then ever more rarely: a flood of events must not become a flood of lines.
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {
-                tracing::warn!(dropped, reason, "events come faster than the API takes them; the newest are dropped");
+                tracing::warn!(dropped, reason, "event queue is full; dropping the newest events");
             }
         }
     }

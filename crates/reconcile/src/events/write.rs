@@ -40,13 +40,13 @@ async fn write(client: &Client, correlator: &mut Correlator, key: &EventKey, dec
         match tokio::time::timeout(ANSWER_WITHIN, send(client, &event, &mut counted)).await {
             Ok(Ok(stored)) => return correlator.stored(key, &stored),
             Ok(Err(error)) if is_final(&error) => {
-                return tracing::info!(%error, event = event.metadata.name, "the server refused an event");
+                return tracing::info!(%error, event = event.metadata.name, "API server rejected event");
             }
-            Ok(Err(error)) => tracing::warn!(%error, attempt, "an event could not be written; it is tried again"),
-            Err(_) => tracing::warn!(attempt, "writing an event got no answer; it is tried again"),
+            Ok(Err(error)) => tracing::warn!(%error, attempt, "cannot write event; retrying"),
+            Err(_) => tracing::warn!(attempt, "timed out writing event; retrying"),
         }
     }
-    tracing::error!(event = event.metadata.name, reason = event.reason, "an event is given up");
+    tracing::error!(event = event.metadata.name, reason = event.reason, "dropping event after {TRIES_MAX} attempts");
 }
 
 async fn send(client: &Client, event: &Event, counted: &mut bool) -> Result<Event, kube::Error> {

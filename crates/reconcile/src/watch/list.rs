@@ -37,7 +37,7 @@ pub(super) async fn list(client: &Client, watched: &Watched, taker: &mut dyn Tak
         let page: Page = serde_json::from_str(&text).map_err(Failure::UnreadableList)?;
         for object in page.items.iter().flatten() {
             if let Err(error) = taker.take(Change::Listed(object.get())) {
-                tracing::warn!(kind = watched.kind, %error, "an object cannot be read and is left out");
+                tracing::warn!(kind = watched.kind, %error, "skipping object that cannot be decoded");
             }
         }
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
