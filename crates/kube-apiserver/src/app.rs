@@ -1,4 +1,4 @@
-//! What every request shares: the table of resources, the state, who may do what.
+//! State shared by all requests: the table of resources, stores, authorizers.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -47,14 +47,14 @@ pub async fn accept(
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, most likely: give others time to end, do not spin.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "cannot accept connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
                 }
             },
         };
         let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!(%address, "too many connections; this one is closed");
+            tracing::warn!(%address, "too many connections; closing the newest");
             continue;
         };
         let watcher = graceful.watcher();
@@ -79,13 +79,13 @@ pub async fn accept(
             });
             let connection = server.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
             if let Err(error) = watcher.watch(connection).await {
-                tracing::debug!(%address, %error, "a connection ended");
+                tracing::debug!(%address, %error, "connection ended");
             }
         });
     }
     drop(listener);
     if tokio::time::timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
-        tracing::info!("some connections did not end in time and are cut");
+        tracing::info!("shutdown timeout exceeded; closing remaining connections");
     }
 }
 

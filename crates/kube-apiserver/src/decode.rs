@@ -1,4 +1,4 @@
-//! From a client's bytes to an object: syntax, kind, types, unknown fields. Answers in upstream's words.
+//! Decodes request bodies: syntax, kind, types, unknown fields. Errors are upstream's.
 
 use std::fmt::Display;
 

@@ -55,21 +55,21 @@ async fn follow(external: ExternalCredentials, mut last: Credentials, app: Arc<A
             Ok(credentials) if credentials == last => continue,
             Ok(credentials) => credentials,
             Err(error) => {
-                tracing::error!(error, "certificates cannot be read again; the old ones are used");
+                tracing::error!(error, "cannot reload certificates; keeping the old ones");
                 continue;
             }
         };
         if let Err(error) = serving.replace(&credentials.serving) {
-            tracing::error!(%error, "the new serving certificate cannot be used");
+            tracing::error!(%error, "cannot use new serving certificate");
         }
         hand_out(&app, &credentials);
         if (&credentials.client_ca, &credentials.front_proxy_ca) != (&last.client_ca, &last.front_proxy_ca)
             || (&credentials.service_account_key, &credentials.service_account_public_keys)
                 != (&last.service_account_key, &last.service_account_public_keys)
         {
-            tracing::warn!("authorities of clients or keys of tokens have changed: they count from the next start on");
+            tracing::warn!("client CA or service account keys changed; restart to use them");
         }
-        tracing::info!(until = %credentials.serving.not_after, "certificates were read again");
+        tracing::info!(until = %credentials.serving.not_after, "reloaded certificates");
         last = credentials;
     }
 }

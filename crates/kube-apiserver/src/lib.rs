@@ -134,13 +134,13 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("create the first objects: {0}")]
+    #[error("create bootstrap objects: {0}")]
     Bootstrap(machinery::status::Status),
     #[error(transparent)]
     Authentication(#[from] authn::oidc::Error),
     #[error(transparent)]
     Authorization(#[from] authz::config::Error),
-    #[error("read the token file: {0}")]
+    #[error("read token file: {0}")]
     Tokens(String),
     #[error("{0}")]
     Settings(String),
@@ -173,7 +173,7 @@ impl Running {
 pub async fn run(config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<(), Error> {
     let began = std::time::Instant::now();
     let server = start(config, store, shutdown).await?;
-    tracing::info!(address = %server.address, ms = began.elapsed().as_millis(), "the API server is ready");
+    tracing::info!(address = %server.address, ms = began.elapsed().as_millis(), "API server is ready");
     server.ended().await;
     Ok(())
 }

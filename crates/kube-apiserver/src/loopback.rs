@@ -87,7 +87,7 @@ where
                 Ok(collected) => collected.to_bytes(),
                 Err(error) => {
                     // A body in memory cannot fail; should one do, the server's checks refuse what is left of it.
-                    tracing::error!(%error, "a request within the process lost its body");
+                    tracing::error!(%error, "cannot read body of in-process request");
                     Bytes::new()
                 }
             };

@@ -117,7 +117,7 @@ async fn renew(
             hand_out(&to.app, &material.credentials(to.verify_kubelets));
             let text = material.kubeconfig(pki::Leaf::Admin, &to.url);
             if let Err(error) = write_all(&to.kubeconfigs, &text) {
-                tracing::error!(%error, "the administrator's kubeconfig could not be renewed");
+                tracing::error!(%error, "cannot renew admin kubeconfig");
             }
         }
     };

@@ -1,4 +1,4 @@
-//! What form of an answer the client asked for: JSON or YAML, the object itself, a table, or its metadata only.
+//! Content negotiation: JSON or YAML, the object itself, a table, or its metadata only.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT};

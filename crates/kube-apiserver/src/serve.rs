@@ -54,7 +54,7 @@ pub async fn serve(app: Arc<App>, peer: Peer, request: Request<Sent>) -> Reply {
     let (outcome, panicked) = match AssertUnwindSafe(steps).catch_unwind().await {
         Ok(outcome) => (outcome, false),
         Err(_) => {
-            tracing::error!(path = parts.uri.path(), "a request panicked");
+            tracing::error!(path = parts.uri.path(), "request handler panicked");
             (Err(Status::internal("This request caused the server to panic; the server goes on")), true)
         }
     };

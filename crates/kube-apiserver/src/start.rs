@@ -1,4 +1,4 @@
-//! How a server is put together, once it has certificates: what listens, what it knows, what runs beside requests.
+//! Assembles and starts a server, once it has certificates: listeners, state, background tasks.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -276,9 +276,9 @@ fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(aut
 /// Gives new certificates to whoever shows them to others.
 pub(crate) fn hand_out(app: &App, credentials: &pki::Credentials) {
     if let Err(error) = app.nodes.renew(credentials) {
-        tracing::error!(%error, "the certificate for kubelets could not be renewed");
+        tracing::error!(%error, "cannot renew kubelet client certificate");
     }
     if let Err(error) = app.aggregator.renew(credentials) {
-        tracing::error!(%error, "the certificate for foreign API servers could not be renewed");
+        tracing::error!(%error, "cannot renew aggregation client certificate");
     }
 }

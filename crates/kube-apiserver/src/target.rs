@@ -1,4 +1,4 @@
-//! What a request is about: the path and method read into a verb, a resource, a namespace and a name.
+//! The target of a request: path and method parsed into a verb, a resource, a namespace and a name.
 
 use http::Method;
 use machinery::status::Status;

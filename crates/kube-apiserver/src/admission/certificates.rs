@@ -22,7 +22,7 @@ impl Plugin for CertificateApproval {
     }
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
-        if !request.about(GROUP, REQUESTS) || request.subresource != "approval" {
+        if !request.is_for(GROUP, REQUESTS) || request.subresource != "approval" {
             return Ok(());
         }
         demand(
@@ -45,7 +45,7 @@ impl Plugin for CertificateSigning {
     }
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
-        if !request.about(GROUP, REQUESTS) || request.subresource != "status" {
+        if !request.is_for(GROUP, REQUESTS) || request.subresource != "status" {
             return Ok(());
         }
         let part = |object: Option<&Value>, path: &str| object.and_then(|object| object.pointer(path)).cloned();

@@ -111,7 +111,7 @@ pub fn load(path: &Path) -> Result<Configuration, Error> {
                 found.take(name, &part).map_err(failed)?;
             }
             (None, None) if super::names().contains(&name) => {}
-            (None, None) => return Err(refused(format!("there is no admission plugin {name:?}"))),
+            (None, None) => return Err(refused(format!("unknown admission plugin {name:?}"))),
         }
     }
     Ok(found)
@@ -127,7 +127,7 @@ impl Configuration {
             "PodTolerationRestriction" => self.tolerations = pod_toleration_restriction::read(part)?,
             "ResourceQuota" => self.limited_resources = resource_quota::read_limited(part)?,
             _ => {
-                let why = format!("the admission plugin {name:?} takes no configuration");
+                let why = format!("admission plugin {name:?} takes no configuration");
                 return Err(configuration::Error::Fields(vec![why]));
             }
         }
@@ -174,9 +174,9 @@ mod tests {
         };
         check(
             "- {name: LimitRanger, configuration: {}}\n",
-            "admission.yaml: the admission plugin \"LimitRanger\" takes no configuration",
+            "admission.yaml: admission plugin \"LimitRanger\" takes no configuration",
         );
-        check("- {name: Nonsense}\n", "admission.yaml: plugins[0]: there is no admission plugin \"Nonsense\"");
+        check("- {name: Nonsense}\n", "admission.yaml: plugins[0]: unknown admission plugin \"Nonsense\"");
         check(
             "- {name: LimitRanger}\n- {name: LimitRanger}\n",
             "admission.yaml: plugins[1]: the plugin \"LimitRanger\" is configured twice",
@@ -188,7 +188,7 @@ mod tests {
         );
         check(
             "- name: EventRateLimit\n  configuration:\n    apiVersion: v1\n    kind: Configuration\n",
-            "admission.yaml: it is a \"Configuration\" of \"v1\", but must be of kind \"Configuration\" in eventratelimit.admission.k8s.io/v1alpha1",
+            "admission.yaml: expected kind \"Configuration\" of eventratelimit.admission.k8s.io/v1alpha1, found \"Configuration\" of \"v1\"",
         );
     }
 }

@@ -66,7 +66,7 @@ impl Plugin for EventRateLimit {
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let writes = matches!(request.operation, Operation::Create | Operation::Update) && !request.dry_run;
-        let Some(event) = object.filter(|_| writes && request.about("", "events")) else { return Ok(()) };
+        let Some(event) = object.filter(|_| writes && request.is_for("", "events")) else { return Ok(()) };
         let now = request.app.clock.now();
         let reached: Vec<String> = self
             .limits

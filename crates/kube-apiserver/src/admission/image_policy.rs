@@ -75,7 +75,7 @@ impl ImagePolicyWebhook {
             "status": {"allowed": false},
         });
         let body = post(settings, client, Bytes::from(review.to_string())).await?;
-        let answer = read_answer(&body).ok_or("the webhook's answer is no ImageReview")?;
+        let answer = read_answer(&body).ok_or("the webhook did not return an ImageReview")?;
         let lifetime = if answer.allowed { settings.allow_ttl } else { settings.deny_ttl };
         self.answers.put(key, answer.clone(), lifetime);
         Ok(answer)
@@ -110,7 +110,7 @@ impl Plugin for ImagePolicyWebhook {
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let writes = matches!(request.operation, Operation::Create | Operation::Update);
-        let is_asked = matches!(request.subresource, "" | "ephemeralcontainers") && request.about("", "pods");
+        let is_asked = matches!(request.subresource, "" | "ephemeralcontainers") && request.is_for("", "pods");
         let (Some(pod), Some(settings)) = (object.filter(|_| writes && is_asked), &self.settings) else {
             return Ok(());
         };
@@ -122,7 +122,7 @@ impl Plugin for ImagePolicyWebhook {
                 refusal(&answer).map_or(Ok(()), |why| Err(request.forbidden(Some(pod), &why)))
             }
             Err(why) if settings.default_allow => {
-                tracing::warn!(%why, "allowed a pod whose images the image policy webhook did not review");
+                tracing::warn!(error = %why, "image policy webhook failed; allowing pod without image review");
                 request.call.annotate(format!("{AUDIT_PREFIX}failed-open"), "true");
                 Ok(())
             }

@@ -50,7 +50,7 @@ fn applies(request: &Request<'_>) -> bool {
     let going = request.old.is_some_and(Meta::is_deleting);
     match request.operation {
         Operation::Create => request.is("", "pods") || request.is("", "persistentvolumeclaims"),
-        Operation::Update if request.about("", "pods") => !going && request.subresource == "resize",
+        Operation::Update if request.is_for("", "pods") => !going && request.subresource == "resize",
         Operation::Update => !going && request.is("", "persistentvolumeclaims"),
         Operation::Delete | Operation::Connect => false,
     }

@@ -167,11 +167,11 @@ impl<'a> Request<'a> {
 
     /// Whether this is about that resource itself, not a subresource of it.
     pub fn is(&self, group: &str, plural: &str) -> bool {
-        self.subresource.is_empty() && self.about(group, plural)
+        self.subresource.is_empty() && self.is_for(group, plural)
     }
 
     /// Whether this is about that resource or any subresource of it.
-    pub fn about(&self, group: &str, plural: &str) -> bool {
+    pub fn is_for(&self, group: &str, plural: &str) -> bool {
         self.resource.kind.group == group && self.resource.kind.plural == plural
     }
 

@@ -27,7 +27,7 @@ impl Plugin for NamespaceAutoProvision {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": request.namespace}});
         // The new namespace passes admission itself: a task of its own keeps this request's future from holding its own kind.
         let created = tokio::spawn(async move { bootstrap::ensure(&app, namespace).await }).await;
-        let outcome = created.map_err(|_| Status::internal("the namespace could not be created")).and_then(|done| done);
+        let outcome = created.map_err(|_| Status::internal("cannot create namespace")).and_then(|done| done);
         outcome.map_err(|status| request.forbidden(Some(object), &status.message))
     }
 }
@@ -49,7 +49,7 @@ impl Plugin for NamespaceExists {
 }
 
 fn is_inside(request: &Request<'_>) -> bool {
-    !request.namespace.is_empty() && !request.about("", "namespaces")
+    !request.namespace.is_empty() && !request.is_for("", "namespaces")
 }
 
 async fn exists(request: &Request<'_>) -> Result<bool, Status> {

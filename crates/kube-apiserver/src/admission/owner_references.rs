@@ -18,7 +18,7 @@ impl Plugin for OwnerReferencesPermissionEnforcement {
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let writes = matches!(request.operation, Operation::Create | Operation::Update);
         // Kubelets of old write owners into the status of pods, which never takes effect.
-        let exempt = request.about("", "pods") && request.subresource == "status";
+        let exempt = request.is_for("", "pods") && request.subresource == "status";
         let Some(object) = object.filter(|_| writes && !exempt) else { return Ok(()) };
         let old = request.old.filter(|_| request.operation == Operation::Update);
         let (now, before) = (owners(object), old.map_or(&[][..], owners));

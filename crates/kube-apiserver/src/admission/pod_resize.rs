@@ -21,7 +21,7 @@ impl Plugin for PodResizeValidator {
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
         let resizes =
-            request.operation == Operation::Update && request.about("", "pods") && request.subresource == "resize";
+            request.operation == Operation::Update && request.is_for("", "pods") && request.subresource == "resize";
         let Some(pod) = object.filter(|_| resizes) else { return Ok(()) };
         let name = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("");
         if name.is_empty() || request.old.is_some_and(|old| old["spec"] == pod["spec"]) {

@@ -19,7 +19,7 @@ impl Plugin for PodTopologyLabels {
     async fn mutate(&self, request: &Request<'_>, object: &mut Value) -> Result<(), Status> {
         let placed = request.operation == Operation::Create && request.subresource.is_empty()
             || request.subresource == "binding";
-        if !placed || !request.about("", "pods") {
+        if !placed || !request.is_for("", "pods") {
             return Ok(());
         }
         let name = object.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("");

@@ -43,7 +43,7 @@ impl Plugin for ServiceAccount {
     }
 
     async fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<(), Status> {
-        let Some(pod) = object.filter(|_| request.about("", "pods")) else { return Ok(()) };
+        let Some(pod) = object.filter(|_| request.is_for("", "pods")) else { return Ok(()) };
         let refuse = |why: String| request.forbidden(Some(pod), &why);
         match (request.operation, request.subresource) {
             (Operation::Create, "") if is_mirror(pod) => check_mirror(pod).map_err(refuse),

@@ -225,7 +225,7 @@ impl Follower {
                 && let Err(error) = self.write_status(name, &found).await
             {
                 // It is said again at the next change or check.
-                tracing::warn!(name, error = error.message, "the status of an APIService could not be written");
+                tracing::warn!(apiservice = name, error = error.message, "cannot update status of APIService");
             }
         }
     }
@@ -256,7 +256,7 @@ impl Follower {
         let mut writes = writes.buffer_unordered(CHECKS_MAX);
         while let Some((name, outcome)) = writes.next().await {
             if let Err(status) = outcome {
-                tracing::warn!(name, error = status.message, "an APIService of this server could not be written");
+                tracing::warn!(apiservice = name, error = status.message, "cannot write local APIService");
             }
         }
     }

@@ -79,7 +79,7 @@ pub(crate) async fn release_all(app: &Arc<App>, claims: Vec<Claim>) {
         return;
     }
     if let Err(error) = release_later(app, claims).await {
-        tracing::warn!(%error, "the task that gives a Service's addresses and ports back failed");
+        tracing::warn!(%error, "task that releases ClusterIPs and node ports failed");
     }
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn release_later(app: &Arc<App>, claims: Vec<Claim>) -> JoinHandle<()
     tasks::spawn(async move {
         for claim in claims {
             if let Err(error) = release(&app, &claim).await {
-                tracing::warn!(?claim, %error, "a Service's address or port could not be given back yet");
+                tracing::warn!(?claim, %error, "cannot release ClusterIP or node port of Service yet");
             }
         }
     })

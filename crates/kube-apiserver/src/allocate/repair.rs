@@ -27,14 +27,18 @@ pub async fn repair(app: &Arc<App>, shutdown: &CancellationToken) -> Result<(), 
     let held = held(app);
     for (claim, holder) in &held {
         if !claim::is_taken(app, claim).await? && claim::take(app, claim, holder).await? {
-            tracing::info!(?claim, service = holder.name, "claimed a Service's address or port that was not claimed");
+            tracing::info!(
+                ?claim,
+                service = holder.name,
+                "repaired missing allocation of a Service's ClusterIP or node port"
+            );
         }
     }
     let held: HashSet<&Claim> = held.iter().map(|(claim, _)| claim).collect();
     for (claim, since) in addresses(app)? {
         let old = since.is_none_or(|since| app.clock.now().as_second() - since.as_second() > YOUNG_SECONDS);
         if old && !held.contains(&claim) {
-            tracing::info!(?claim, "released an address that no Service holds");
+            tracing::info!(?claim, "released ClusterIP that no Service uses");
             claim::release(app, &claim).await?;
         }
     }
@@ -77,8 +81,8 @@ async fn release_ports_later(
         let held: HashSet<Claim> = self::held(&app).into_iter().map(|(claim, _)| claim).collect();
         for claim in leaked.into_iter().map(Claim::Port).filter(|claim| !held.contains(claim)) {
             match claim::release(&app, &claim).await {
-                Ok(()) => tracing::info!(?claim, "released a port that no Service holds"),
-                Err(error) => tracing::warn!(?claim, %error, "cannot release a port that no Service holds"),
+                Ok(()) => tracing::info!(?claim, "released node port that no Service uses"),
+                Err(error) => tracing::warn!(?claim, %error, "cannot release node port that no Service uses"),
             }
         }
     });

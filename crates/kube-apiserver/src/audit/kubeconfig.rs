@@ -40,7 +40,7 @@ fn place(config: &Value, folder: &Path) -> Result<Place, String> {
     let user = named("users", &text(&context["user"]), "user").unwrap_or_default();
     for field in ["exec", "auth-provider"] {
         if !user[field].is_null() {
-            return Err(format!("its user has {field}, which knarr does not run: use a certificate or a token"));
+            return Err(format!("user has {field}, which knarr does not support: use a certificate or a token"));
         }
     }
     if cluster["proxy-url"].as_str().is_some_and(|url| !url.is_empty()) {
@@ -53,7 +53,7 @@ fn place(config: &Value, folder: &Path) -> Result<Place, String> {
         Some("http") => false,
         _ => return Err("server: it must begin with https:// or http://".into()),
     };
-    let host = uri.host().ok_or("server: it names no host")?.trim_matches(['[', ']']).to_string();
+    let host = uri.host().ok_or("server: URL has no host")?.trim_matches(['[', ']']).to_string();
     Ok(Place {
         host,
         port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),

@@ -53,7 +53,7 @@ impl Log {
             Output::File(file) => file.write(line),
         };
         if let Err(error) = written {
-            tracing::error!(%error, "an audit event could not be written");
+            tracing::error!(%error, "cannot write audit event");
         }
     }
 }
@@ -86,7 +86,7 @@ impl Rotating {
         let now = SystemTime::now();
         for old in expired(&self.path, old_files(&self.path)?, self.rotation, now) {
             if let Err(error) = std::fs::remove_file(&old) {
-                tracing::warn!(path = %old.display(), %error, "an old audit log could not be removed");
+                tracing::warn!(path = %old.display(), %error, "cannot remove old audit log");
             }
         }
         Ok(())

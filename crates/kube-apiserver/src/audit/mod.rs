@@ -63,7 +63,7 @@ impl Audit {
             return Ok(None);
         }
         let Some(path) = &config.policy_file else {
-            tracing::warn!("no audit policy file is given (--audit-policy-file): nothing is audited");
+            tracing::warn!("auditing is off: --audit-policy-file is not set");
             return Ok(None);
         };
         let text = std::fs::read_to_string(path).map_err(|error| format!("read {}: {error}", path.display()))?;
@@ -72,7 +72,7 @@ impl Audit {
             None => None,
             Some(path) => Some(
                 log::Log::open(path, config.rotation)
-                    .map_err(|error| format!("open the audit log {}: {error}", path.display()))?,
+                    .map_err(|error| format!("open audit log {}: {error}", path.display()))?,
             ),
         };
         let webhook = match &config.webhook_config_file {
@@ -90,7 +90,7 @@ impl Audit {
         let text = match serde_json::to_string(event) {
             Ok(text) => text,
             Err(error) => {
-                tracing::error!(%error, "an audit event could not be encoded");
+                tracing::error!(%error, "cannot encode audit event");
                 return;
             }
         };

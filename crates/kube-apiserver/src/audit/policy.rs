@@ -112,7 +112,7 @@ impl Policy {
         let policy: Policy = serde_json::from_value(codec::without_nulls(value)).map_err(|error| error.to_string())?;
         if policy.api_version != "audit.k8s.io/v1" || policy.kind != "Policy" {
             let Policy { api_version, kind, .. } = policy;
-            return Err(format!("it is a {kind:?} of {api_version:?}, but must be a Policy of audit.k8s.io/v1"));
+            return Err(format!("expected Policy of audit.k8s.io/v1, found {kind:?} of {api_version:?}"));
         }
         if policy.rules.is_empty() {
             return Err("it has no rules: loaded illegal policy with 0 rules".into());

@@ -35,7 +35,7 @@ impl Webhook {
 
     pub fn take(&self, event: Bytes) {
         if self.events.try_send(event).is_err() {
-            tracing::warn!("audit events come faster than the webhook takes them; one is lost");
+            tracing::warn!("audit webhook buffer is full; dropping audit event");
         }
     }
 }
@@ -54,7 +54,7 @@ async fn send_all(place: Place, batch: Batch, mut waiting: mpsc::Receiver<Bytes>
                 false => sending.await,
             };
             if let Err(error) = sent {
-                tracing::error!(events = events.len(), error, "audit events could not be sent and are lost");
+                tracing::error!(events = events.len(), error, "cannot send audit events to webhook; dropping them");
             }
             events.clear();
         }
@@ -104,8 +104,8 @@ async fn send(place: &Place, batch: Batch, body: Bytes) -> Result<(), String> {
     for _ in 1..TRIES_MAX {
         match tokio::time::timeout(SEND_TIMEOUT, post(place, body.clone())).await {
             Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => tracing::warn!(error, "audit events could not be sent; trying again"),
-            Err(_) => tracing::warn!("audit events were not taken in time; trying again"),
+            Ok(Err(error)) => tracing::warn!(error, "cannot send audit events to webhook; retrying"),
+            Err(_) => tracing::warn!("audit webhook timed out; retrying"),
         }
         tokio::time::sleep(pause).await;
         pause = pause.mul_f64(1.5);

@@ -26,7 +26,7 @@ pub fn authenticate(token: &str, objects: &dyn Objects, now: Timestamp) -> Optio
     match check(&object, id, secret, now) {
         Ok(groups) => Some(User { name: format!("system:bootstrap:{id}"), groups, ..User::default() }),
         Err(reason) => {
-            tracing::debug!(secret = name, reason, "bootstrap token refused");
+            tracing::debug!(secret = name, reason, "rejected bootstrap token");
             None
         }
     }

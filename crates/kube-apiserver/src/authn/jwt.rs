@@ -26,7 +26,7 @@ const P256_PREFIX: [u8; 26] = [
 
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum KeyError {
-    #[error("the key is not PEM: {0}")]
+    #[error("key is not PEM: {0}")]
     Pem(String),
     #[error("the signing key is neither a P-256 nor an RSA key in PKCS#8: {0}")]
     Signing(String),

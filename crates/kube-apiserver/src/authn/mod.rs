@@ -1,4 +1,4 @@
-//! Who is asking: every way to prove an identity, tried in upstream's order.
+//! Authentication: every method, tried in upstream's order.
 //!
 //! Front proxy, client certificate, bearer token (token file, bootstrap token, service account, OpenID Connect, webhook), then
 //! anonymous.

@@ -33,14 +33,14 @@ impl TokenFile {
                 return Err(TokenFileError::Columns { line: line_number, found: columns.len() });
             };
             if token.is_empty() {
-                tracing::warn!(line = line_number, "empty token in the token file is ignored");
+                tracing::warn!(line = line_number, "ignoring empty token in token file");
                 continue;
             }
             let groups = rest.first().map(String::as_str).unwrap_or("");
             let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_string);
             let user = User { name: name.clone(), uid: uid.clone(), groups: groups.collect(), ..User::default() };
             if users.insert(hash(token), user).is_some() {
-                tracing::warn!(line = line_number, "token of the token file appears twice, the last line counts");
+                tracing::warn!(line = line_number, "duplicate token in token file; using the last line");
             }
         }
         Ok(TokenFile { users })

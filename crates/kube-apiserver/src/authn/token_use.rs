@@ -62,7 +62,12 @@ pub async fn follow(app: Arc<App>, shutdown: CancellationToken) {
         loop {
             for (namespace, name) in app.authenticator.service_accounts().uses().next().await {
                 if let Err(status) = write_label(&app, &namespace, &name).await {
-                    tracing::warn!(namespace, name, message = status.message, "the use of a token could not be noted");
+                    tracing::warn!(
+                        namespace,
+                        secret = name,
+                        error = status.message,
+                        "cannot label legacy service account token as used"
+                    );
                 }
             }
         }

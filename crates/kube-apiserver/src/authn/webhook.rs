@@ -65,7 +65,7 @@ pub enum AskError {
     Unreachable { url: String, source: Failed },
     #[error("webhook {url} answered with code {code}")]
     Code { url: String, code: u16 },
-    #[error("webhook {url} answered with something that is no TokenReview")]
+    #[error("webhook {url} did not return a TokenReview")]
     Answer { url: String },
 }
 
@@ -119,7 +119,7 @@ impl Webhook {
                     tokio::time::sleep(RETRY_AFTER).await;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "cannot ask authentication webhook");
+                    tracing::error!(%error, "cannot call authentication webhook");
                     return Err(error);
                 }
             }

@@ -29,7 +29,7 @@ pub(crate) async fn follow_this(app: Arc<App>, shutdown: CancellationToken) {
     let mut changes = app.settings.advertise_address.changes();
     while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {
         while let Err(error) = only_this(&app).await {
-            tracing::warn!(%error, "cannot write the server's new address; trying again");
+            tracing::warn!(%error, "cannot write new address of this API server; retrying");
             tokio::time::sleep(RENEW_EVERY).await;
         }
     }
@@ -39,7 +39,7 @@ pub(crate) async fn follow_this(app: Arc<App>, shutdown: CancellationToken) {
 pub async fn keep(app: Arc<App>, shutdown: CancellationToken) {
     loop {
         if let Err(error) = renew(&app).await {
-            tracing::warn!(%error, "this server could not be announced to the others; trying again");
+            tracing::warn!(%error, "cannot renew lease of this API server; retrying");
         }
         tokio::select! {
             () = tokio::time::sleep(RENEW_EVERY) => {}
@@ -47,7 +47,7 @@ pub async fn keep(app: Arc<App>, shutdown: CancellationToken) {
         }
     }
     if let Err(error) = leave(&app).await {
-        tracing::warn!(%error, "this server stays announced until its time is over");
+        tracing::warn!(%error, "cannot delete lease of this API server; it expires on its own");
     }
 }
 

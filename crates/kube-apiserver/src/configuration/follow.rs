@@ -103,7 +103,7 @@ impl Reloads {
     }
 
     fn fail(&self, what: &str, why: &str) {
-        tracing::error!(error = why, "cannot reload {what}; the old one stays in use");
+        tracing::error!(error = why, "cannot reload {what}; keeping the old one");
         self.failed.fetch_add(1, Ordering::Relaxed);
         self.last_failure.store(now(), Ordering::Relaxed);
         *self.wrong.lock() = Some(why.to_owned());

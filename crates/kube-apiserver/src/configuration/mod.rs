@@ -26,7 +26,7 @@ pub enum Error {
     Read { path: PathBuf, why: String },
     #[error("cannot decode the file: {0}")]
     Decode(String),
-    #[error("it is a {kind:?} of {version:?}, but must be of kind {wanted:?} in {group}/{newest}")]
+    #[error("expected kind {wanted:?} of {group}/{newest}, found {kind:?} of {version:?}")]
     Kind { kind: String, version: String, wanted: &'static str, group: &'static str, newest: &'static str },
     #[error("{}", .0.join("; "))]
     Fields(Vec<String>),

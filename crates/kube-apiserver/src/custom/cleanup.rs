@@ -76,7 +76,7 @@ impl Ending {
             let outcome = end(&app, &definition).await;
             running.lock().remove(&uid);
             if let Err(error) = outcome {
-                tracing::warn!(definition = definition.name(), %error, "the objects of a custom resource definition remain");
+                tracing::warn!(definition = definition.name(), %error, "cannot delete objects of CustomResourceDefinition; retrying");
                 tokio::time::sleep(RETRY_AFTER).await;
                 // The follower is gone only when the server stops.
                 let _ = failures.send(definition.name().into());

@@ -199,7 +199,7 @@ impl Follower {
         let written: Vec<_> = writes.buffer_unordered(WRITES_MAX).collect().await;
         for (outcome, name) in written {
             let Err(error) = outcome else { continue };
-            tracing::warn!(definition = name, %error, "the status of a custom resource definition could not be written");
+            tracing::warn!(definition = name, %error, "cannot update status of CustomResourceDefinition");
             // What was not written was not said.
             if let Some(known) = self.definitions.get_mut(&name) {
                 known.definition["status"] = Value::Null;
@@ -257,7 +257,7 @@ impl Follower {
                 let definition = item.and_then(|item| decode_stored(&item.value, item.revision.0).ok());
                 let resources = match definition {
                     Some(definition) => definition::resources(app, &definition, &served.names).await,
-                    None => Err(StoreError::Other("the definition is gone".into())),
+                    None => Err(StoreError::Other("CustomResourceDefinition was deleted".into())),
                 };
                 (resources, name, served)
             }
@@ -273,7 +273,7 @@ impl Follower {
                     self.served.insert(name, served);
                 }
                 Err(error) => {
-                    tracing::warn!(definition = name, %error, "custom resources could not be loaded");
+                    tracing::warn!(definition = name, %error, "cannot load custom resources");
                     failed.insert(name);
                 }
             }

@@ -111,7 +111,7 @@ async fn settle(app: &Arc<App>) -> bool {
     for object in broken.into_iter().chain(maintain::to_repair(&schemas, "FlowSchema")) {
         let (kind, name) = (object["kind"].clone(), object.name().to_string());
         if let Err(status) = bootstrap::ensure(app, object).await {
-            tracing::warn!(%kind, name, message = status.message, "a standard object could not be put back; trying again");
+            tracing::warn!(%kind, name, error = status.message, "cannot restore mandatory flow control object; retrying");
             done = false;
         }
     }
@@ -124,7 +124,7 @@ async fn settle(app: &Arc<App>) -> bool {
     // Together they share a commit of the store.
     for outcome in futures::future::join_all(writes).await {
         if let Err(status) = outcome {
-            tracing::warn!(message = status.message, "the status of a FlowSchema could not be written; trying again");
+            tracing::warn!(error = status.message, "cannot update status of FlowSchema; retrying");
             done = false;
         }
     }

@@ -1,4 +1,4 @@
-//! What the server shows and whom it believes: made by itself, or given by the operator.
+//! Certificates, keys and trusted CAs of the server: generated, or set by the operator.
 
 use super::{ClientAuthorities, Error, Leaf, Material, Pair};
 

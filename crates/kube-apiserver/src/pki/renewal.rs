@@ -38,16 +38,13 @@ pub(crate) async fn renewal_task(
             Ok(None) => {}
             Ok(Some(renewed)) => {
                 if let Err(error) = serving.replace(renewed.leaf(Leaf::Serving)) {
-                    tracing::error!(%error, "the renewed serving certificate cannot be used");
+                    tracing::error!(%error, "cannot use renewed serving certificate");
                 }
-                tracing::info!(until = %renewed.leaf(Leaf::Serving).not_after, "certificates renewed");
+                tracing::info!(until = %renewed.leaf(Leaf::Serving).not_after, "renewed certificates");
                 material.send_replace(Arc::new(renewed));
             }
             Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "certificates could not be renewed, trying again"
-                );
+                tracing::error!(error = &error as &dyn std::error::Error, "cannot renew certificates; retrying");
             }
         }
     }

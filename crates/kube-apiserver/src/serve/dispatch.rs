@@ -1,4 +1,4 @@
-//! Who answers a request that is allowed: a verb, a subresource, or a page that is no resource.
+//! Dispatches an authorized request to a verb, a subresource, or a non-resource path.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Who asks, as whom, and whether they may.
+//! Authentication, impersonation and authorization of a request.
 
 use std::time::Instant;
 

@@ -84,7 +84,7 @@ fn readable(key: &str, value: Bytes) -> Bytes {
         return match from_protobuf(&value) {
             Ok(object) => codec::encode(&object).into(),
             Err(error) => {
-                tracing::debug!(key, %error, "cannot decode a stored protobuf value");
+                tracing::debug!(key, %error, "cannot decode stored protobuf value");
                 value
             }
         };

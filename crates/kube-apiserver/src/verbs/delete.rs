@@ -87,7 +87,7 @@ pub async fn collection(call: &Call, body: Bytes) -> Result<Reply, Status> {
     let written = deletes.buffer_unordered(COLLECTION_PARALLEL);
     let newest = written.try_fold(None, async |newest: Option<Revision>, one| Ok(newest.max(one))).await?;
     if let Some(newest) = newest {
-        write::seen(call, newest).await;
+        write::wait_for_cache(call, newest).await;
     }
     let shown = async {
         let decoded = items.iter().filter_map(|item| decode_stored(&item.value, item.revision.0).ok()).collect();
@@ -115,7 +115,7 @@ pub async fn one(call: &Call, namespace: &str, name: &str, options: &Options) ->
     call.app.cache.fresh().await.map_err(store_status)?;
     let (outcome, written) = by_key(call, &key, name, options).await?;
     if let Some(written) = written {
-        write::seen(call, written).await;
+        write::wait_for_cache(call, written).await;
     }
     Ok(outcome)
 }
@@ -176,7 +176,7 @@ async fn by_key(call: &Call, key: &str, name: &str, options: &Options) -> Result
                 let object = if is_pod(resource) { object } else { old.clone() };
                 if let Some(written) = written.filter(|_| allocate::is_service(resource)) {
                     // Who repairs claims must not find the Service any more when its own are free.
-                    write::seen(call, written).await;
+                    write::wait_for_cache(call, written).await;
                     allocate::release(app, resource, &old).await;
                 }
                 Outcome::Gone(object)

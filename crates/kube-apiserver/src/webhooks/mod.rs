@@ -131,7 +131,7 @@ pub fn decoded(body: &Bytes) -> Result<serde_json::Value, String> {
     let read = codec::decode_json(body).map_err(|error| error.to_string());
     match read {
         Ok(decoded) if decoded.value.is_object() => Ok(decoded.value),
-        Ok(_) => Err("couldn't get version/kind; json parse error: the answer is no object".into()),
+        Ok(_) => Err("couldn't get version/kind; json parse error: the response is not an object".into()),
         Err(why) => Err(format!("couldn't get version/kind; json parse error: {why}")),
     }
 }

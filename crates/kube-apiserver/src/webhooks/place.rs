@@ -1,4 +1,4 @@
-//! Where a webhook is, from its clientConfig: a URL, or a Service whose ready endpoints are asked directly.
+//! Resolves the address of a webhook from its clientConfig: a URL, or a Service whose ready endpoints are asked directly.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What is refused: rules of all objects, of the kind, of a custom kind's definition.
+//! Validation of a write: rules of all objects, of the kind, of a custom kind's definition.
 
 use machinery::field::Errors;
 use machinery::kind::Kind;

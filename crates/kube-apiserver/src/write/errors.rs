@@ -1,4 +1,4 @@
-//! What a client is told when the store cannot do what it asked for.
+//! Converts store errors to Status errors for clients.
 
 use machinery::status::{Cause, Details, Status};
 use store::StoreError;

@@ -148,7 +148,7 @@ async fn create_once(
             reserved.keep().await;
             if admission::governs(&resource.kind) {
                 // What its writer sends next must already be held to it.
-                seen(call, revision).await;
+                wait_for_cache(call, revision).await;
             }
             Ok(Stored { value, revision: Some(revision.0) })
         }
@@ -294,7 +294,7 @@ async fn replace(
             if gone {
                 allocate::release(app, resource, old).await;
             }
-            seen(call, revision).await;
+            wait_for_cache(call, revision).await;
             Ok(Outcome::Stored(Stored { value, revision: Some(if gone { item.revision.0 } else { revision.0 }) }))
         }
         Written::Conflict(entry) => {
@@ -306,9 +306,9 @@ async fn replace(
 
 /// The next writer of this key, queued on its lock, should see this write. A cache that lags is not the client's
 /// trouble: the write is done, and a writer who sees the past loses to the expected revision and tries again.
-pub async fn seen(call: &Call, revision: store::Revision) {
+pub async fn wait_for_cache(call: &Call, revision: store::Revision) {
     if let Err(error) = call.app.cache.wait_for(revision, OWN_WRITE_TIMEOUT).await {
-        tracing::warn!(%revision, %error, "the cache has not seen a write of ours yet");
+        tracing::warn!(%revision, %error, "watch cache did not see own write in time");
     }
 }
 

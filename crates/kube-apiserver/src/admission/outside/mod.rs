@@ -65,7 +65,7 @@ impl<'a> Seen<'a> {
             Operation::Connect => "CONNECT",
         };
         // A namespace is in itself.
-        let is_namespace = request.about("", "namespaces");
+        let is_namespace = request.is_for("", "namespaces");
         let namespace = if is_namespace { name } else { request.namespace };
         Seen { request, operation, namespace: namespace.to_string(), name: name.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Whether a rule of a webhook or policy is about a request. Pure.
+//! Matches requests against rules of webhooks and policies. Pure.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Whether a webhook or policy is about that namespace and those labels.
+//! Matches namespace and object selectors of webhooks and policies.
 
 use machinery::selector::LabelSelector;
 use machinery::status::{GroupResource, Status};
@@ -30,7 +30,7 @@ impl Selectors {
 
     /// What belongs to no namespace is never left out; a namespace goes by its own labels.
     pub(crate) fn match_namespace(&self, seen: &Seen, object: Option<&Value>) -> Result<bool, Status> {
-        let is_namespace = seen.request.about("", "namespaces");
+        let is_namespace = seen.request.is_for("", "namespaces");
         if seen.namespace.is_empty() && !is_namespace {
             return Ok(true);
         }

@@ -40,7 +40,7 @@ impl Plugin for PodSecurity {
         if request.is("", "namespaces") {
             return self.namespace(request, object).await;
         }
-        if request.about("", "pods") {
+        if request.is_for("", "pods") {
             return self.pod(request, object);
         }
         if let Some(template) = template(request, object).filter(|template| !self.is_exempt(request, template)) {

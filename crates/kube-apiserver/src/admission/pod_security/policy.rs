@@ -94,9 +94,9 @@ impl Policy {
         let (mut warn, warn_level, warn_version) =
             mode(namespace, "warn", defaults.warn, Level::Privileged, &mut errors);
         // Who enforces a level wants to be warned of it where nothing else is said.
-        if warn_level == Given::Missing && enforce_level == Given::Good && enforce.level > warn.level {
+        if warn_level == LabelState::Missing && enforce_level == LabelState::Good && enforce.level > warn.level {
             warn.level = enforce.level;
-            if warn_version == Given::Missing {
+            if warn_version == LabelState::Missing {
                 warn.version = enforce.version;
             }
         }
@@ -105,7 +105,7 @@ impl Policy {
 }
 
 #[derive(PartialEq, Eq)]
-enum Given {
+enum LabelState {
     Missing,
     Good,
     Bad,
@@ -117,27 +117,27 @@ fn mode(
     default: Standard,
     fallback: Level,
     errors: &mut Errors,
-) -> (Standard, Given, Given) {
+) -> (Standard, LabelState, LabelState) {
     let mut bad = |key: &str, text: &str, why: &str| {
         let path = Path::new("metadata").child("labels").key(key);
         errors.push(FieldError::new(Problem::Invalid, path.to_string(), format!("{text:?}"), why));
     };
     let key = format!("{PREFIX}{mode}");
     let (level, level_given) = match namespace.label(&key).map(|text| (text, Level::parse(text))) {
-        None => (default.level, Given::Missing),
-        Some((_, Some(level))) => (level, Given::Good),
+        None => (default.level, LabelState::Missing),
+        Some((_, Some(level))) => (level, LabelState::Good),
         Some((text, None)) => {
             bad(&key, text, BAD_LEVEL);
-            (fallback, Given::Bad)
+            (fallback, LabelState::Bad)
         }
     };
     let key = format!("{PREFIX}{mode}-version");
     let (version, version_given) = match namespace.label(&key).map(|text| (text, Version::parse(text))) {
-        None => (default.version, Given::Missing),
-        Some((_, Some(version))) => (version, Given::Good),
+        None => (default.version, LabelState::Missing),
+        Some((_, Some(version))) => (version, LabelState::Good),
         Some((text, None)) => {
             bad(&key, text, BAD_VERSION);
-            (Version::LATEST, Given::Bad)
+            (Version::LATEST, LabelState::Bad)
         }
     };
     (Standard { level, version }, level_given, version_given)

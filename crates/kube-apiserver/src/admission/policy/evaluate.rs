@@ -1,4 +1,4 @@
-//! What a policy says to one object with one parameter.
+//! Evaluates a policy for one object and one parameter.
 
 use std::rc::Rc;
 
@@ -43,7 +43,7 @@ pub fn evaluate(seen: &Seen, way: &Way, policy: &Policy, facts: &Facts) -> Found
 pub(crate) fn with_variables<T>(seen: &Seen, way: &Way, facts: &Facts, act: impl FnOnce(Variables<'_, '_>) -> T) -> T {
     let described = seen.described(way);
     let authority = Authority(seen.request);
-    let is_namespace = seen.request.about("", "namespaces");
+    let is_namespace = seen.request.is_for("", "namespaces");
     let views = &seen.request.app.views;
     let namespace = (!seen.namespace.is_empty() && !is_namespace).then(|| views.one("namespaces", "", &seen.namespace));
     let namespace = namespace.flatten();

@@ -121,7 +121,7 @@ fn counts(request: &Request<'_>, object: Option<&Value>) -> bool {
         Operation::Update => {
             request.is("", "services")
                 || request.is("", "persistentvolumeclaims")
-                || request.about("", "pods") && request.subresource == "resize"
+                || request.is_for("", "pods") && request.subresource == "resize"
                 || request.is("", "pods")
                     && object.is_some_and(|new| is_terminating(new) != request.old.is_some_and(is_terminating))
         }

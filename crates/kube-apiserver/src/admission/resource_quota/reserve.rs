@@ -261,8 +261,8 @@ async fn release(app: &App, namespace: &Arc<Namespace>, namespace_name: &str, wa
             tracing::debug!(
                 namespace = namespace_name,
                 quota = name,
-                message = status.message,
-                "room was not given back at once"
+                error = status.message,
+                "cannot release reserved quota yet"
             );
         }
     }

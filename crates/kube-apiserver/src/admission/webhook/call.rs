@@ -58,7 +58,11 @@ pub async fn ask(
     };
     let why = format!("failed calling webhook {:?}: {why}", webhook.name);
     if webhook.ignore_failure {
-        tracing::warn!(webhook = webhook.name, why, "a webhook could not be called; the request goes on without it");
+        tracing::warn!(
+            webhook = webhook.name,
+            error = why,
+            "cannot call admission webhook; allowing the request (failurePolicy Ignore)"
+        );
         let round = usize::from(request.rounds.lock().again);
         let stage = if mutating { "mutation" } else { "validating" };
         let key = match mutating {
@@ -69,7 +73,11 @@ pub async fn ask(
         count(Outcome::FailedOpen(code), took);
         return Err(Refused::Open);
     }
-    tracing::warn!(webhook = webhook.name, why, "a webhook could not be called; the request is refused");
+    tracing::warn!(
+        webhook = webhook.name,
+        error = why,
+        "cannot call admission webhook; rejecting the request (failurePolicy Fail)"
+    );
     count(Outcome::Failed(code), took);
     Err(Refused::Closed(Status::internal(why)))
 }

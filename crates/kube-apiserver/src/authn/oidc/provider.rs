@@ -30,11 +30,11 @@ pub enum ProviderError {
     Unreachable { url: String, source: Failed },
     #[error("{url} answered with code {code}")]
     Code { url: String, code: u16 },
-    #[error("{url} answered with something that is no discovery document")]
+    #[error("{url} did not return an OIDC discovery document")]
     Document { url: String },
     #[error("oidc: issuer did not match the issuer returned by provider, expected {wanted:?} got {found:?}")]
     Issuer { wanted: String, found: String },
-    #[error("{url:?} is no address of keys that can be asked")]
+    #[error("jwks_uri {url:?} is not a valid URL")]
     Address { url: String },
     #[error("fetch keys: {0}")]
     Keys(Arc<KeysError>),
@@ -84,7 +84,7 @@ impl Provider {
     /// Until the provider has said where its keys are.
     pub(crate) async fn initialize(&self) {
         while let Err(error) = self.discover().await {
-            tracing::error!(issuer = self.issuer, %error, "cannot initialize OIDC provider; trying again");
+            tracing::error!(issuer = self.issuer, %error, "cannot initialize OIDC provider; retrying");
             tokio::time::sleep(RETRY_AFTER).await;
         }
         tracing::info!(issuer = self.issuer, "OIDC provider is ready");
@@ -102,7 +102,7 @@ impl Provider {
             Ready { client: self.client(&found.jwks_uri)?, keys: ArcSwap::default(), attempt: Mutex::new(None) };
         // The first token should not wait; without keys now, it asks for them itself.
         if let Err(error) = self.fetch(&ready).await {
-            tracing::warn!(issuer = self.issuer, %error, "cannot fetch keys of OIDC provider yet");
+            tracing::warn!(issuer = self.issuer, %error, "cannot fetch signing keys of OIDC provider; retrying");
         }
         self.ready.store(Some(Arc::new(ready)));
         Ok(())

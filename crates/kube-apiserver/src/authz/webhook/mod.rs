@@ -73,7 +73,7 @@ enum AskError {
     Unreachable { url: String, source: Failed },
     #[error("webhook {url} answered with code {code}")]
     Code { url: String, code: u16 },
-    #[error("webhook {url} answered with something that is no SubjectAccessReview")]
+    #[error("webhook {url} did not return a SubjectAccessReview")]
     Answer { url: String },
 }
 
@@ -110,7 +110,7 @@ impl Webhook {
                 status.into_decision()
             }
             Err(error) => {
-                tracing::error!(webhook = name, %error, "cannot ask authorization webhook");
+                tracing::error!(webhook = name, %error, "cannot call authorization webhook");
                 if self.settings.failure_policy == FailurePolicy::NoOpinion {
                     self.metrics.failed_open(name, error.outcome());
                 }

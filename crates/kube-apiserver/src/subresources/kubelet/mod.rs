@@ -1,4 +1,4 @@
-//! What only a node or a pod can answer: logs, exec, attach and port-forward go to the kubelet's server, proxies to nodes,
+//! Subresources served by kubelets: logs, exec, attach and port-forward go to the kubelet's server, proxies to nodes,
 //! pods and the endpoints of Services.
 
 mod html;

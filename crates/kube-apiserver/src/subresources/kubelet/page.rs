@@ -40,7 +40,7 @@ pub async fn rewritten(
     while let Some(piece) = pieces.next().await {
         whole.extend_from_slice(&piece);
         if whole.len() > PAGE_BYTES_MAX {
-            tracing::warn!(bytes_max = PAGE_BYTES_MAX, "cannot rewrite links of a proxied page: too large");
+            tracing::warn!(bytes_max = PAGE_BYTES_MAX, "cannot rewrite links of proxied page: page too large");
             let begun = futures::stream::once(std::future::ready(whole.freeze()));
             return Ok(Reply::from_parts(head, Body::Stream(begun.chain(pieces).boxed())));
         }
@@ -50,7 +50,7 @@ pub async fn rewritten(
     let page = match with_links(packing, &whole, address) {
         Ok(page) => page,
         Err(error) => {
-            tracing::warn!(%error, "cannot rewrite links of a proxied page");
+            tracing::warn!(%error, "cannot rewrite links of proxied page");
             whole.freeze()
         }
     };
@@ -102,7 +102,7 @@ fn unpacked(reader: impl Read) -> std::io::Result<Vec<u8>> {
     let mut out = Vec::new();
     reader.take(PAGE_BYTES_MAX as u64 + 1).read_to_end(&mut out)?;
     if out.len() > PAGE_BYTES_MAX {
-        return Err(std::io::Error::other("the unpacked page is too large"));
+        return Err(std::io::Error::other("uncompressed page is too large"));
     }
     Ok(out)
 }
