@@ -91,9 +91,9 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) {
         let task = tasks::spawn(run);
         async move {
             match task.await {
-                Ok(Ok(())) => tracing::debug!(controller = controller.name, "ended"),
-                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "a controller has failed"),
-                Err(error) => tracing::error!(controller = controller.name, %error, "a controller has panicked"),
+                Ok(Ok(())) => tracing::debug!(controller = controller.name, "controller ended"),
+                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "controller failed"),
+                Err(error) => tracing::error!(controller = controller.name, %error, "controller panicked"),
             }
         }
     });

@@ -221,7 +221,7 @@ impl Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("there is no controller {0:?}")]
+    #[error("unknown controller {0:?}")]
     UnknownController(String),
 }
 
@@ -237,9 +237,9 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
         let task = tasks::spawn(run);
         async move {
             match task.await {
-                Ok(Ok(())) => tracing::debug!(controller = controller.name, "ended"),
-                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "a controller has failed"),
-                Err(error) => tracing::error!(controller = controller.name, %error, "a controller has panicked"),
+                Ok(Ok(())) => tracing::debug!(controller = controller.name, "controller ended"),
+                Ok(Err(error)) => tracing::error!(controller = controller.name, %error, "controller failed"),
+                Err(error) => tracing::error!(controller = controller.name, %error, "controller panicked"),
             }
         }
     });

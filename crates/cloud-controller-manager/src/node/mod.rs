@@ -35,7 +35,8 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, reconcile::Error> {
     let Some(instances) = cx.settings.cloud.instances() else { return Ok(Plan::nothing()) };
     let Some(node) = cx.cache::<Node>().get(key) else { return Ok(Plan::nothing()) };
     let instance = instances.get(&node).await;
-    let instance = instance.map_err(|error| reconcile::Error::Other(format!("ask the cloud about {key}: {error}")))?;
+    let instance =
+        instance.map_err(|error| reconcile::Error::Other(format!("get node {key} from the cloud: {error}")))?;
     let mut plan = plan::plan(&node, instance.as_ref(), cx.now());
     plan.come_back(if plan::is_ready(&node) { AGAIN } else { AGAIN_UNWELL });
     Ok(plan)

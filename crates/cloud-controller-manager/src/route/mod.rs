@@ -33,11 +33,11 @@ const AGAIN: Duration = Duration::from_secs(10);
 async fn reconcile(cx: &Context) -> Result<Plan, Error> {
     let Some(routes) = cx.settings.cloud.routes() else { return Ok(Plan::nothing()) };
     let nodes = cx.cache::<Node>().list();
-    let there = routes.list().await.map_err(|error| Error::Other(format!("list the cloud's routes: {error}")))?;
+    let there = routes.list().await.map_err(|error| Error::Other(format!("list cloud routes: {error}")))?;
     let changes = plan::changes(&nodes, &there);
     for route in &changes.delete {
         if let Err(error) = routes.delete(route).await {
-            tracing::warn!(?route, %error, "the cloud did not delete a route");
+            tracing::warn!(?route, %error, "cannot delete cloud route");
         }
     }
     let mut failed = Vec::new();

@@ -61,7 +61,7 @@ fn serving(cx: &Context, object: &CertificateSigningRequest) -> Plan {
         true => Plan::one(approve(object, SERVING, cx.now())),
         false => {
             let name = object.metadata.name.as_deref().unwrap_or_default();
-            tracing::warn!(name, addresses = ?parsed.addresses, "not approving a kubelet's serving certificate: its addresses are not proven to be its own");
+            tracing::warn!(csr = name, addresses = ?parsed.addresses, "not approving kubelet serving certificate: its addresses are not verified");
             Plan::nothing()
         }
     }

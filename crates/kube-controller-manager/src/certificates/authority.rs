@@ -89,11 +89,11 @@ impl SigningAuthority {
         lasts: Duration,
         now: Timestamp,
     ) -> Result<String, String> {
-        let key = KeyPair::from_pem(&self.key.0).map_err(|error| format!("read the authority's key: {error}"))?;
+        let key = KeyPair::from_pem(&self.key.0).map_err(|error| format!("read CA key: {error}"))?;
         let (_, block) = x509_parser::pem::parse_x509_pem(self.certificate_pem.as_bytes())
-            .map_err(|error| format!("read the authority's certificate: {error}"))?;
+            .map_err(|error| format!("read CA certificate: {error}"))?;
         let (_, authority) = x509_parser::certificate::X509Certificate::from_der(&block.contents)
-            .map_err(|error| format!("read the authority's certificate: {error}"))?;
+            .map_err(|error| format!("read CA certificate: {error}"))?;
         let algorithm = algorithm(&key)?;
         let begins = now - BACKDATE;
         let ends = if lasts < SHORT { now } else { begins };

@@ -1,4 +1,4 @@
-//! What several controllers do alike.
+//! Helpers shared by several controllers.
 
 pub(crate) mod owners;
 pub(crate) mod pods;

@@ -1,4 +1,4 @@
-//! Which pods go first when there are too many.
+//! Ranks pods for deletion when a controller scales down.
 
 use std::collections::HashMap;
 use std::sync::Arc;

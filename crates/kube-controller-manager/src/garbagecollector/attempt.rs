@@ -19,7 +19,7 @@ const ORPHANS_PARALLEL: usize = 16;
 pub(super) async fn attempt(collector: &Collector, job: Job) -> Next {
     let mut unsynced = collector.unsynced.subscribe();
     if tokio::time::timeout(SYNC_TIMEOUT, unsynced.wait_for(|count| *count == 0)).await.is_err() {
-        tracing::debug!("some kinds are not listed yet; the garbage collector goes on without them");
+        tracing::debug!("garbage collector starting before all kinds are synced");
     }
     let outcome = match &job {
         Job::Look(uid) => look(collector, uid).await,
@@ -67,7 +67,7 @@ async fn look(collector: &Collector, uid: &str) -> Result<Next, Error> {
                 namespace = &*node.identity.namespace,
                 name = &*node.identity.name,
                 policy,
-                "collects an object whose owners are gone"
+                "deleting object whose owners are gone"
             );
             live::delete(client, &resource, &live, policy).await?;
         }
@@ -175,5 +175,5 @@ async fn orphan(collector: &Collector, uid: &str) -> Result<Next, Error> {
 fn resource(collector: &Collector, api_version: &str, kind: &str) -> Result<Resource, Error> {
     let resources = collector.resources.read().clone();
     let found = resources.of_kind(api_version, kind).cloned();
-    found.ok_or_else(|| Error::Other(format!("no resource of the server is {api_version} {kind}")))
+    found.ok_or_else(|| Error::Other(format!("no API resource for {api_version} {kind}")))
 }

@@ -1,4 +1,4 @@
-//! Who owns whom. Pure: changes go in, what is worth a look comes out.
+//! The graph of owner references. Pure: changes go in, objects to examine come out.
 //!
 //! An owner that somebody names but no watch has brought is a node too, an unobserved one: a look at the live object
 //! will tell whether it exists. What a reference says of its owner may be wrong, so a node has the identity that was

@@ -1,4 +1,4 @@
-//! Whether an object must go, given what is known of its owners.
+//! Decides whether an object is deleted, from the state of its owners.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 

@@ -70,7 +70,7 @@ impl Watches {
         let found = match discover(&self.collector.cx.client).await {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(%error, "the garbage collector cannot find out which resources there are");
+                tracing::warn!(%error, "garbage collector cannot discover resources");
                 return false;
             }
         };
@@ -126,7 +126,7 @@ async fn one(collector: Arc<Collector>, resource: Resource, redefined: Arc<Notif
         match event {
             None => return,
             // There are many watches, and when the server restarts all of them fail: the caches' watches say so.
-            Some(Event::Failed(error)) => tracing::debug!(kind = &*kind, error, "a watch failed and is tried again"),
+            Some(Event::Failed(error)) => tracing::debug!(kind = &*kind, error, "watch failed; retrying"),
             Some(Event::Listing) => listed.clear(),
             Some(Event::Listed(object)) => {
                 let seen = seen(&api_version, &kind, object.metadata);

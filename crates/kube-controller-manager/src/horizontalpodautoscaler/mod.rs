@@ -73,7 +73,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         let all = match listed {
             Ok(list) => list.items,
             Err(error) => {
-                tracing::warn!(%error, "autoscalers cannot be listed and are tried again");
+                tracing::warn!(%error, "cannot list HorizontalPodAutoscalers; retrying");
                 continue;
             }
         };

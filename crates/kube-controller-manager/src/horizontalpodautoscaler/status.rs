@@ -65,7 +65,7 @@ pub(super) async fn look(cx: &Context, autoscaler: &HorizontalPodAutoscaler, mem
     let api: Api<HorizontalPodAutoscaler> = Api::namespaced(cx.client.clone(), &namespace.unwrap_or_default());
     if let Err(error) = api.replace_status(&name.unwrap_or_default(), &PostParams::default(), &written).await {
         // A conflict or an absent server: the next look writes what is true then.
-        tracing::debug!(%error, "the status of an autoscaler was not written");
+        tracing::debug!(%error, "cannot update status of HorizontalPodAutoscaler");
     }
 }
 

@@ -46,7 +46,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
                     LOOK_EVERY
                 }
                 Err(error) => {
-                    tracing::warn!(%error, seconds = again.as_secs(), "unused tokens are looked at again");
+                    tracing::warn!(%error, seconds = again.as_secs(), "cannot clean up unused legacy tokens; retrying");
                     let next = again;
                     again = (again * 2).min(LOOK_EVERY);
                     next

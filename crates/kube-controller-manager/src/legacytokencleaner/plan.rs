@@ -1,4 +1,4 @@
-//! What becomes of one token.
+//! Decides whether a legacy token Secret is marked invalid or deleted.
 
 use std::collections::BTreeSet;
 

@@ -182,7 +182,7 @@ impl Lifecycle {
         self.forget_gone(&nodes);
         for node in &nodes {
             if let Err(error) = self.look_at(node).await {
-                tracing::debug!(node = node.metadata.name, %error, "will be looked at again");
+                tracing::debug!(node = node.metadata.name, %error, "cannot update health of node; retrying");
             }
         }
         self.judge_zones(&nodes).await;
@@ -277,17 +277,17 @@ impl Lifecycle {
         match outcome {
             Outcome::AsBefore => {}
             Outcome::AllStopped => {
-                tracing::info!("no node is ready; pods stay where they are until one is");
+                tracing::info!("no node is ready; suspending evictions");
                 for node in nodes {
                     let name = node.metadata.name.clone().unwrap_or_default();
                     if let Err(error) = self.mark(node, &name, "True").await {
-                        tracing::warn!(node = name, %error, "cannot remove the taints yet");
+                        tracing::warn!(node = name, %error, "cannot remove taints of node; retrying");
                         self.zones.lock().unsettle();
                     }
                 }
             }
             Outcome::Resumed => {
-                tracing::info!("some nodes are ready again; the others have a new grace");
+                tracing::info!("some nodes are ready again; resuming evictions with a new grace period");
                 let steady = self.cx.steady();
                 self.known.lock().values_mut().for_each(|known| known.health.forgive(steady));
             }
@@ -303,7 +303,7 @@ impl Lifecycle {
             let Some((taint, opposite)) = taints::eviction_taints(ready) else { continue };
             let write = taints::swap(&node, "NoExecute", &[taint], &[opposite], self.cx.now());
             if let Err(error) = self.write(write).await {
-                tracing::debug!(node = name, %error, "will be tainted at the next try");
+                tracing::debug!(node = name, %error, "cannot add NoExecute taint to node; retrying");
                 self.zones.lock().again(&zone_of(&node), &name);
             }
         }

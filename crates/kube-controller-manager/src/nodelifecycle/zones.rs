@@ -1,4 +1,4 @@
-//! How fast nodes of a zone may lose their pods: the more of them are silent at once, the likelier it is that the
+//! Eviction rate of nodes by zone: the more of them are silent at once, the likelier it is that the
 //! trouble is elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -141,7 +141,7 @@ impl Zones {
             let interval = interval(&self.settings, mode, ready + not_ready);
             let zone = self.zone(name);
             if zone.mode != Some(mode) {
-                tracing::info!(zone = name, ?mode, "the state of a zone of nodes has changed");
+                tracing::info!(zone = name, ?mode, "zone state changed");
             }
             zone.mode = Some(mode);
             zone.interval = interval;

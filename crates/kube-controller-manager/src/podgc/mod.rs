@@ -60,7 +60,7 @@ async fn run(cx: Arc<Context>, shutdown: Shutdown) -> Result<(), Error> {
         for plan in plan::plans(&pods, &nodes, &missing, cx.settings.terminated_pods_max, now) {
             // The next round looks at everything anew.
             if let Err(error) = perform(&cx, plan).await {
-                tracing::debug!(%error, "a pod could not be removed yet");
+                tracing::debug!(%error, "cannot delete pod; retrying");
             }
         }
     }
@@ -77,7 +77,7 @@ async fn missing(cx: &Context, away: &BTreeMap<String, Timestamp>, now: Timestam
         match nodes.get_metadata_opt(name).await {
             Ok(None) => _ = missing.insert(name.clone()),
             Ok(Some(_)) => {}
-            Err(error) => tracing::warn!(node = name, %error, "cannot ask about a node"),
+            Err(error) => tracing::warn!(node = name, %error, "cannot get node"),
         }
     }
     missing

@@ -1,4 +1,4 @@
-//! Which pods are of no more use to anyone, and how they go.
+//! Chooses terminated, orphaned and unscheduled terminating pods to delete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whether a namespace's copy of the authority is there and right.
+//! Decides whether the ConfigMap kube-root-ca.crt of a namespace must be written.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whether a namespace needs its account.
+//! Decides whether a namespace needs its default service account.
 
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

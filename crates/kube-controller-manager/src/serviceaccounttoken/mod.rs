@@ -47,7 +47,8 @@ async fn reconcile(cx: &Context, key: &Key) -> Result<Plan, Error> {
     if is_unseen {
         // Deleting a token is final, so a copy that may lag is not enough to decide it.
         let accounts: Api<ServiceAccount> = Api::namespaced(cx.component_client().clone(), &key.namespace);
-        let found = accounts.get_opt(name).await.map_err(|error| Error::api(format!("get {key}'s account"), error))?;
+        let found =
+            accounts.get_opt(name).await.map_err(|error| Error::api(format!("get service account of {key}"), error))?;
         account = found.map(Into::into);
     }
     let mut plan = plan::plan(&signing, cx.settings.root_ca.as_deref(), &secret, account.as_deref());

@@ -84,6 +84,6 @@ fn others(range: &ServiceCIDR, all: Vec<Arc<ServiceCIDR>>) -> Vec<Arc<ServiceCID
 /// All that there are now, as the server says.
 async fn listed<K: Kind>(cx: &Context) -> Result<Vec<Arc<K>>, reconcile::Error> {
     let all = Api::<K>::all(cx.client.clone()).list(&ListParams::default()).await;
-    let all = all.map_err(|error| reconcile::Error::api("list what a range of Services holds", error))?;
+    let all = all.map_err(|error| reconcile::Error::api("list IPAddresses of ServiceCIDR", error))?;
     Ok(all.items.into_iter().map(Arc::new).collect())
 }

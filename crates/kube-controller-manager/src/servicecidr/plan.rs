@@ -1,4 +1,4 @@
-//! What becomes of one range.
+//! Decides conditions and finalizer of a ServiceCIDR.
 
 use std::net::IpAddr;
 use std::sync::Arc;

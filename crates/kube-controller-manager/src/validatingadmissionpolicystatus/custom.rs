@@ -15,7 +15,7 @@ pub(super) async fn of(client: &Client, resource: &Resource) -> Option<(String, 
     match asked(client, resource).await {
         Ok(found) => found,
         Err(error) => {
-            tracing::debug!(?resource, %error, "cannot get the schema of a resource that a policy names");
+            tracing::debug!(?resource, %error, "cannot get schema of resource matched by a ValidatingAdmissionPolicy");
             None
         }
     }
