@@ -1,4 +1,4 @@
-//! What a plugin is: for one pod it says once what it will ask of every node, then is asked about nodes.
+//! The plugin interface: for one pod a plugin says once what it will ask of every node, then is asked about nodes.
 //!
 //! Upstream's PreFilter and Filter are [`Plugin::filter`] and [`Filter`]; PreScore, Score and NormalizeScore are
 //! [`Plugin::score`] and [`Score`]; queueing hints are [`Plugin::may_help`].

@@ -1,4 +1,4 @@
-//! How the scheduler is doing, in upstream's names and buckets.
+//! Metrics of the scheduler under upstream's names and buckets.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -210,7 +210,7 @@ impl Scheduler {
                 // Gone, or placed by somebody else: then the watch tells, and nothing is to be tried again.
                 let Some(current) = self.queue.get(&pod.uid).cloned() else { return };
                 self.snapshot.remove_pod(&pod.uid);
-                tracing::debug!(pod = %pod.key, why, "a binding was not written");
+                tracing::debug!(pod = %pod.key, error = why, "cannot bind pod");
                 self.events.event(&reference(&*pod.pod), EventType::Warning, "FailedScheduling", why.as_str());
                 self.write_status(&current, unscheduled_status(&current, "SchedulerError", &why, None));
                 self.queue.back_off(&pod.uid, Instant::now());
@@ -391,7 +391,7 @@ impl Scheduler {
         tasks::spawn(async move {
             if let Err(error) = dynamic_resources::bind::free(&client, &claim).await {
                 // It has changed, which lets the pod be tried again too.
-                tracing::debug!(claim = claim.metadata.name, %error, "a claim was not freed");
+                tracing::debug!(claim = claim.metadata.name, %error, "cannot deallocate ResourceClaim");
             }
         });
         true

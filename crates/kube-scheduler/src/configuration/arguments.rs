@@ -1,4 +1,4 @@
-//! What a file says to single plugins.
+//! Plugin arguments of a KubeSchedulerConfiguration.
 
 use std::sync::Arc;
 use std::time::Duration;

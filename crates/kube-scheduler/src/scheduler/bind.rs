@@ -20,7 +20,7 @@ impl Scheduler {
             let (client, pod) = (self.client.clone(), pod.clone());
             tasks::spawn(async move {
                 if let Err(error) = patch_status(&client, &pod, &status).await {
-                    tracing::debug!(pod = %pod.key, %error, "a pod's condition was not written");
+                    tracing::debug!(pod = %pod.key, %error, "cannot write PodScheduled condition of pod");
                 }
             });
         }
@@ -42,7 +42,7 @@ impl Scheduler {
                         let message = format!("Preempted by pod {} on node {node}", pod.uid);
                         events.event(&reference(&*victim.pod), EventType::Normal, "Preempted", message);
                     }
-                    Err(error) => tracing::warn!(pod = %victim.key, %error, "a pod was not preempted"),
+                    Err(error) => tracing::warn!(pod = %victim.key, %error, "cannot preempt pod"),
                 }
             });
         }

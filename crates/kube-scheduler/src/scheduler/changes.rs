@@ -1,4 +1,4 @@
-//! What a change is called, and whether it can matter to a pod that waits.
+//! Names of cluster events, and whether one can make an unschedulable pod schedulable.
 
 use std::collections::BTreeMap;
 

@@ -100,7 +100,7 @@ pub(crate) async fn unreserve(client: &kube::Client, pod: &PodInfo, claims: &[Ar
         }
         if let Err(error) = api.replace_status(&key.name, &PostParams::default(), &current).await {
             // The pod is tried again and finds itself among the users, which does no harm.
-            tracing::debug!(claim = %key, %error, "a reservation was not taken back");
+            tracing::debug!(claim = %key, %error, "cannot remove reservation of ResourceClaim");
         }
     }
 }

@@ -54,7 +54,7 @@ fn device<'a>(offer: &Offer<'a>) -> Result<Val<'a>, String> {
     }
     let mut capacity = Vec::new();
     for (name, amount) in offer.device.capacity.iter().flatten() {
-        let quantity = Quantity::parse(&amount.value.0).map_err(|_| format!("capacity {name} is no quantity"))?;
+        let quantity = Quantity::parse(&amount.value.0).map_err(|_| format!("capacity {name} is not a quantity"))?;
         capacity.push((qualified(name, driver), Val::Quantity(quantity)));
     }
     let text = |text: &'a str| Val::text(text);
