@@ -1,4 +1,4 @@
-//! Which Services have changed since we last looked.
+//! Tracks Services that changed since the last sync.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

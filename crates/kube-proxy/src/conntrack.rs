@@ -79,7 +79,7 @@ impl Conntrack {
                     continue;
                 }
                 if let Err(error) = std::fs::write(&path, value.to_string()) {
-                    tracing::info!(name, value, %error, "cannot set the kernel's memory of connections");
+                    tracing::info!(name, value, %error, "cannot set conntrack sysctl");
                 }
             }
         };

@@ -1,4 +1,4 @@
-//! What others ask: whether this proxy keeps up (`/healthz`, `/livez`), and whether a Service has endpoints here.
+//! Health endpoints: of this proxy (`/healthz`, `/livez`), and of Services with a healthCheckNodePort.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -126,7 +126,7 @@ impl ServiceChecks {
             Ok(listener) => listener,
             Err(error) => {
                 // The next change of the Service or its endpoints tries again.
-                tracing::error!(%service, port = wanted.port, %error, "a service's health check cannot listen");
+                tracing::error!(%service, port = wanted.port, %error, "cannot listen for health checks of Service");
                 return;
             }
         };

@@ -1,4 +1,4 @@
-//! Where the proxy answers questions about itself and about Services: a listener, perhaps in another network namespace.
+//! HTTP listeners for health and metrics: a listener, perhaps in another network namespace.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! How the proxy is doing, in upstream's names.
+//! Metrics of the proxy under upstream's names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the rules hold, as data: chains, and the elements of the kernel's sets and maps, and who asked for each.
+//! The nftables rules as data: chains, and the elements of the kernel's sets and maps, and who asked for each.
 //!
 //! All Services that only have an address of their own share a few chains. Such a Service is only elements: its address
 //! leads to the chain for its number of endpoints, and its address with a number below that leads to an endpoint. So one

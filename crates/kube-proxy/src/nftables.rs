@@ -38,11 +38,11 @@ const SEND_BYTES: usize = 256 << 20;
 pub enum Error {
     #[error("open netlink: {0}")]
     Open(nlink::netlink::Error),
-    #[error("give netlink room for large transactions: {0}")]
+    #[error("set netlink socket buffer: {0}")]
     Room(std::io::Error),
-    #[error("read table {table}: {source}")]
+    #[error("read nftables table {table}: {source}")]
     Read { table: String, source: nlink::netlink::Error },
-    #[error("change table {table}: {source}")]
+    #[error("update nftables table {table}: {source}")]
     Write { table: String, source: nlink::netlink::Error },
 }
 
@@ -118,7 +118,7 @@ impl Kernel {
             repaired.elements += batch.elements();
             if let Err(error) = self.commit(None, batch).await {
                 // Something in the table is not as we know it, such as a foreign rule that holds on to a chain.
-                tracing::warn!(%error, table = self.table, "the rules cannot be repaired and are written anew");
+                tracing::warn!(%error, table = self.table, "cannot repair nftables rules; rebuilding the table");
                 repaired.tables += 1;
                 self.rebuild(*family, ledger).await?;
             }

@@ -169,7 +169,7 @@ impl Proxy {
         if let Some(repaired) = self.reconcile().await {
             let services = self.ledger.services().count().saturating_sub(1);
             let Repaired { tables, chains, elements } = repaired;
-            tracing::info!(services, tables, chains, elements, took = ?began.elapsed(), "the rules of Services are taken over");
+            tracing::info!(services, tables, chains, elements, took = ?began.elapsed(), "installed Service rules");
             self.metrics.synced(began.elapsed(), true);
             self.forget(stale).await;
         }
@@ -210,7 +210,7 @@ impl Proxy {
                     tables,
                     chains,
                     elements,
-                    "someone changed the rules of Services; they are repaired"
+                    "repaired Service rules that another program changed"
                 );
             }
             _ => {}
@@ -230,7 +230,7 @@ impl Proxy {
 
     async fn retry(&mut self) {
         if self.reconcile().await.is_some() {
-            tracing::info!(table = self.config.table, "the rules of Services are written after all");
+            tracing::info!(table = self.config.table, "installed Service rules after a retry");
         }
     }
 
@@ -253,7 +253,7 @@ impl Proxy {
         self.health.queued();
         let wait = self.retry.map_or(RETRY_FIRST, |(_, wait)| (wait * 2).min(RETRY_MAX));
         self.retry = Some((Instant::now() + wait, wait));
-        tracing::error!(%error, "the rules of Services are not written; it is tried again");
+        tracing::error!(%error, "cannot install Service rules; retrying");
     }
 
     /// Whether the machine listens elsewhere than at the last look.
@@ -264,7 +264,7 @@ impl Proxy {
                 self.host_changed = true;
             }
             Ok(_) => {}
-            Err(error) => tracing::error!(%error, "cannot list this machine's listening sockets and addresses"),
+            Err(error) => tracing::error!(%error, "cannot list listening sockets and addresses of this machine"),
         }
         self.host_changed
     }
@@ -323,7 +323,7 @@ impl Proxy {
         let before = self.said.insert(key.clone(), held.clone()).unwrap_or_default();
         let Some(service) = self.services.get(key) else { return };
         for problem in held.difference(&before) {
-            tracing::warn!(service = %key, problem, "not serving a Service at a port of the host");
+            tracing::warn!(service = %key, problem, "cannot serve node port or external address of Service");
             let message = format!("{problem}; the Service is not served there");
             self.recorder.event(&reference(&*service), EventType::Warning, "PortInUse", message);
         }
@@ -364,7 +364,7 @@ impl Proxy {
         let namespace = self.config.node_namespace.as_deref();
         match conntrack::forget(stale, &self.config.families, namespace).await {
             Ok(count) => self.metrics.conntrack_deleted(count),
-            Err(error) => tracing::warn!(%error, "old connections of datagrams are not forgotten"),
+            Err(error) => tracing::warn!(%error, "cannot remove stale UDP conntrack entries"),
         }
     }
 }

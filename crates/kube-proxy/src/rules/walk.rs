@@ -1,4 +1,4 @@
-//! What becomes of a packet, by walking it through the rules as the kernel would.
+//! Evaluates the rules for a packet as the kernel would.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
