@@ -42,7 +42,7 @@ pub(crate) async fn ask_for<T: serde::de::DeserializeOwned>(
     let answer = send(client, method, path, accept, body).await?;
     let bytes = collect(answer.into_body()).await?;
     serde_json::from_slice(&bytes)
-        .map_err(|error| Status::internal(format!("the API server's answer is no JSON: {error}")))
+        .map_err(|error| Status::internal(format!("response of the API server is not JSON: {error}")))
 }
 
 pub(crate) async fn text(client: &kube::Client, path: &str) -> Result<String, Status> {

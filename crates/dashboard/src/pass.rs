@@ -109,11 +109,11 @@ fn target(uri: &Uri) -> Result<Uri, Status> {
         Some(query) => format!("{path}?{query}"),
         None => path.to_string(),
     };
-    whole.parse().map_err(|_| Status::bad_request("this path is none of the Kubernetes API"))
+    whole.parse().map_err(|_| Status::bad_request("this path is not part of the Kubernetes API"))
 }
 
 pub(crate) fn check_path(path: &str) -> Result<(), Status> {
-    let strange = || Status::bad_request("this path is none of the Kubernetes API");
+    let strange = || Status::bad_request("this path is not part of the Kubernetes API");
     let mut segments = Vec::new();
     let trimmed = path.strip_prefix('/').ok_or_else(strange)?;
     for segment in trimmed.strip_suffix('/').unwrap_or(trimmed).split('/') {

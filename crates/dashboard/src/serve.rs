@@ -52,7 +52,8 @@ impl Dashboard {
     async fn steps(self: &Arc<Self>, connection: &Connection, parts: Parts, body: Body) -> Result<Page, Status> {
         let host = host(&parts).ok_or_else(|| Status::bad_request("the request names no host, or two"))?;
         if !is_known_host(host, &self.config.hosts) {
-            let message = format!("{host:?} is no name of this server: use one of its certificate, or its address");
+            let message =
+                format!("{host:?} is not a name of this server: use a name of its certificate, or its address");
             return Err(Status::new(421, "Misdirected", message));
         }
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
@@ -166,7 +167,7 @@ impl Dashboard {
         let session = self.sessions.begin(credential, until, now)?;
         let mut answer = answered(StatusCode::CREATED, &self.describe(&session, &user, connection).await);
         answer.headers_mut().insert(SET_COOKIE, self.sessions.cookie(&session, now)?);
-        tracing::info!(user = user.name, "signed in to the dashboard");
+        tracing::info!(user = user.name, "user signed in to the dashboard");
         Ok(answer)
     }
 
@@ -301,7 +302,7 @@ fn expiry(token: &str) -> Option<Timestamp> {
 
 pub(crate) async fn read_json(body: Body) -> Result<Value, Status> {
     let bytes = read(body, QUESTION_BYTES_MAX.max(crate::why::write::BODY_BYTES_MAX)).await?;
-    serde_json::from_slice(&bytes).map_err(|error| Status::bad_request(format!("the body is no JSON: {error}")))
+    serde_json::from_slice(&bytes).map_err(|error| Status::bad_request(format!("the body is not JSON: {error}")))
 }
 
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Status> {

@@ -92,7 +92,7 @@ impl Custom {
                         hosts: directives.hosts.clone(),
                         upstreams: directives.upstreams.clone(),
                     }),
-                    None => self.problems.push(format!("{key}: {zone:?} is no zone")),
+                    None => self.problems.push(format!("{key}: {zone:?} is not a zone")),
                 }
             }
             at = end + 1;
@@ -134,7 +134,7 @@ impl Directives {
             match upstream(target) {
                 Some(address) if self.upstreams.len() < UPSTREAMS_MAX => self.upstreams.push(address),
                 Some(_) => problems.push(format!("{key}: no more than {UPSTREAMS_MAX} resolvers are used")),
-                None => problems.push(format!("{key}: {target:?} is no address of a resolver")),
+                None => problems.push(format!("{key}: {target:?} is not a resolver address")),
             }
         }
     }
@@ -152,14 +152,14 @@ impl Directives {
                 continue;
             }
             let Ok(address) = word.parse::<IpAddr>() else {
-                problems.push(format!("{key}: {word:?} is no address"));
+                problems.push(format!("{key}: {word:?} is not an IP address"));
                 continue;
             };
             for text in &line[1..] {
                 match Name::parse(text) {
                     Some(name) if self.hosts.addresses.len() < HOSTS_MAX => self.hosts.add(address, name, ttl, reverse),
                     Some(_) => return problems.push(format!("{key}: no more than {HOSTS_MAX} hosts are used")),
-                    None => problems.push(format!("{key}: {text:?} is no name")),
+                    None => problems.push(format!("{key}: {text:?} is not a DNS name")),
                 }
             }
         }

@@ -132,7 +132,7 @@ impl Publisher {
                 Ok(false) => Duration::ZERO,
                 Ok(true) => PAUSE,
                 Err(error) => {
-                    tracing::warn!(%error, "this node's endpoint of the cluster's DNS is not written");
+                    tracing::warn!(%error, "cannot write DNS EndpointSlice of this node");
                     changed.notify_one();
                     RETRY
                 }
@@ -163,7 +163,7 @@ impl Publisher {
             }
             let parameters = PatchParams::apply(MANAGER).force();
             api.patch(&name, &parameters, &Patch::Apply(&wanted)).await?;
-            tracing::info!(slice = name, "wrote this node's endpoint of the cluster's DNS");
+            tracing::info!(slice = name, "wrote DNS EndpointSlice of this node");
             wrote = true;
         }
         Ok(wrote)
@@ -178,13 +178,13 @@ pub async fn withdraw(node_name: &str, client: Client, shutdown: Shutdown) {
         loop {
             match api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => {
-                    tracing::info!(slice = name, "took this node's endpoint of the cluster's DNS back");
+                    tracing::info!(slice = name, "deleted DNS EndpointSlice of this node");
                     break;
                 }
                 Err(error) if reconcile::is_not_found(&error) => break,
                 // Where no server has a DNS, nobody may do this, and there is nothing to do.
                 Err(error) if tries_left == 0 => {
-                    tracing::info!(%error, slice = name, "it is not known whether an endpoint of the DNS is left over");
+                    tracing::info!(%error, slice = name, "cannot delete DNS EndpointSlice of this node");
                     break;
                 }
                 Err(_) => tries_left -= 1,

@@ -73,7 +73,7 @@ impl Health {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX {
             let before = self.avoided_until.lock().replace(Instant::now() + AVOIDED_FOR);
             if before.is_none() {
-                tracing::warn!(resolver = %address, "a resolver does not answer and is asked last");
+                tracing::warn!(resolver = %address, "upstream resolver does not answer; asking it last");
             }
         }
     }
@@ -177,7 +177,7 @@ impl Forwarder {
         let own = self.own.lock().clone();
         upstreams.retain(|upstream| !own.contains(&upstream.ip()));
         if upstreams.is_empty() {
-            tracing::debug!(name = %question.name, "there is nobody to ask but ourselves");
+            tracing::debug!(name = %question.name, "no upstream resolver other than this server");
         }
         let now = Instant::now();
         let health: Vec<Arc<Health>> = upstreams.iter().map(|upstream| self.health_of(*upstream)).collect();
@@ -202,7 +202,7 @@ impl Forwarder {
                 }
                 Err(error) => {
                     self.metrics.forward_failed(upstream);
-                    tracing::debug!(resolver = %upstream, name = %question.name, %error, "no answer");
+                    tracing::debug!(resolver = %upstream, name = %question.name, %error, "upstream resolver did not answer DNS query");
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::resolver::Resolver;
 pub async fn serve(address: SocketAddr, resolver: Arc<Resolver>, shutdown: Shutdown) {
     match TcpListener::bind(address).await {
         Ok(listener) => status_page::serve(listener, Arc::new(move |path| answer(path, &resolver)), shutdown).await,
-        Err(error) => tracing::warn!(%address, %error, "cannot serve health and metrics of the cluster's DNS"),
+        Err(error) => tracing::warn!(%address, %error, "cannot serve health and metrics of DNS"),
     }
 }
 

@@ -74,7 +74,7 @@ pub enum Listen {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0:?} cannot be the cluster's domain")]
+    #[error("invalid cluster domain {0:?}")]
     Domain(String),
 }
 
@@ -114,7 +114,7 @@ pub async fn run(config: Config, cluster: Cluster, shutdown: Shutdown) -> Result
     }
     while let Some(ended) = tasks.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(%error, "a part of the cluster's DNS has panicked");
+            tracing::error!(%error, "DNS task panicked");
         }
     }
     Ok(())
@@ -165,9 +165,9 @@ fn follow_custom(resolver: &Arc<Resolver>, cluster: &Cluster) {
         }
         let custom = new.and_then(|map| map.data.as_ref()).map(Custom::read).unwrap_or_default();
         for problem in &custom.problems {
-            tracing::warn!(config_map = CUSTOM, problem, "a line has no effect");
+            tracing::warn!(config_map = CUSTOM, problem, "ignoring invalid line of DNS ConfigMap");
         }
-        tracing::info!(config_map = CUSTOM, stub_domains = custom.stubs.len(), "took over the settings of the DNS");
+        tracing::info!(config_map = CUSTOM, stub_domains = custom.stubs.len(), "reloaded DNS ConfigMap");
         resolver.set_custom(custom);
     });
 }
@@ -180,8 +180,8 @@ async fn follow_upstreams(resolver: Arc<Resolver>, mut known: watch::Receiver<Ve
         }
         let upstreams = known.borrow_and_update().clone();
         match upstreams.is_empty() {
-            true => tracing::warn!("there is no resolver for names outside the cluster"),
-            false => tracing::info!(?upstreams, "names outside the cluster are asked of these resolvers"),
+            true => tracing::warn!("no upstream resolvers configured; external DNS queries fail"),
+            false => tracing::info!(?upstreams, "forwarding external DNS queries to upstream resolvers"),
         }
         resolver.set_upstreams(upstreams);
     }

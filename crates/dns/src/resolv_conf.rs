@@ -36,7 +36,7 @@ pub async fn follow(path: PathBuf, upstreams: watch::Sender<Vec<SocketAddr>>, sh
             watched = watch_file(&path, &upstreams) => watched,
         };
         if let Err(error) = watched {
-            tracing::warn!(path = %path.display(), %error, "the file of resolvers cannot be followed");
+            tracing::warn!(path = %path.display(), %error, "cannot watch resolv.conf");
         }
         tokio::select! {
             () = shutdown.cancelled() => return,
@@ -71,7 +71,7 @@ fn read(path: &Path) -> Vec<SocketAddr> {
     match read {
         Ok(_) => parse(&text),
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "the file of resolvers cannot be read");
+            tracing::warn!(path = %path.display(), %error, "cannot read resolv.conf");
             Vec::new()
         }
     }

@@ -100,7 +100,7 @@ impl Resolver {
             Ok(step) => step,
             Err(_) => {
                 self.metrics.panicked();
-                tracing::error!(packet = ?packet, "a question made the answering panic");
+                tracing::error!(packet = ?packet, "DNS query handler panicked");
                 out.clear();
                 Step::Done(Source::Nobody)
             }

@@ -73,7 +73,7 @@ impl Server {
             Err(error) => Err(error),
         };
         if let Err(error) = outcome {
-            tracing::error!(%error, "cannot start the thread of the cluster's DNS");
+            tracing::error!(%error, "cannot start DNS server thread");
         }
     }
 
@@ -104,10 +104,10 @@ impl Server {
                         let stop = shutdown.child_token();
                         self.clone().start(sockets, &stop);
                         running.insert(address, stop);
-                        tracing::info!(%address, "answering questions about names");
+                        tracing::info!(%address, "DNS server listening");
                     }
                     Err(error) => {
-                        tracing::warn!(%address, %error, "no questions can be taken at this address");
+                        tracing::warn!(%address, %error, "DNS server cannot listen");
                         failed = true;
                     }
                 }
@@ -145,7 +145,7 @@ impl Server {
                     Ok((length, peer)) => self.take_datagram(&socket, &buffer[..length], peer, &mut out).await,
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) => {
-                        tracing::warn!(%error, "questions cannot be received");
+                        tracing::warn!(%error, "cannot receive DNS queries over UDP");
                         tokio::time::sleep(FAILED_RETRY).await;
                     }
                 }
@@ -193,7 +193,7 @@ impl Server {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "connections cannot be taken");
+                    tracing::warn!(%error, "cannot accept DNS connections over TCP");
                     tokio::time::sleep(FAILED_RETRY).await;
                     continue;
                 }
@@ -303,7 +303,7 @@ async fn send(socket: &UdpSocket, out: &[u8], peer: SocketAddr) {
     };
     if let Err(error) = sent {
         // A pod that has gone has no address to answer to.
-        tracing::debug!(%peer, %error, "an answer cannot be sent");
+        tracing::debug!(%peer, %error, "cannot send DNS answer");
     }
 }
 

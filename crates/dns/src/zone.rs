@@ -1,4 +1,4 @@
-//! From a question about the cluster to its answer, as CoreDNS gives it for the Kubernetes DNS specification 1.1.
+//! Answers queries for names of the cluster, as CoreDNS does for the Kubernetes DNS specification 1.1.
 //! Pure: no sockets, no clock. `index.rs` knows the objects.
 
 pub mod index;

@@ -73,7 +73,7 @@ fn write_all(mut output: Output, lines: &Receiver<String>) {
         if let Some(path) = output.moved_from() {
             match Output::open(&path) {
                 Ok(opened) => output = opened,
-                Err(error) => tracing::warn!(%error, "the access log cannot be opened again"),
+                Err(error) => tracing::warn!(%error, "cannot reopen access log"),
             }
         }
         let mut next = Some(first);
@@ -84,7 +84,7 @@ fn write_all(mut output: Output, lines: &Receiver<String>) {
         }
         failed = output.writer().flush().err().or(failed);
         if let Some(error) = failed {
-            tracing::debug!(%error, "the access log cannot be written");
+            tracing::debug!(%error, "cannot write access log");
         }
     }
 }

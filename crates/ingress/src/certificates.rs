@@ -66,12 +66,12 @@ pub fn read(secret: &Secret) -> Result<CertifiedKey, String> {
         value.map(|value| value.0.as_slice()).ok_or_else(|| format!("has no {name}"))
     };
     let chain: Result<Vec<CertificateDer<'static>>, _> = CertificateDer::pem_slice_iter(data("tls.crt")?).collect();
-    let chain = chain.map_err(|error| format!("has a tls.crt that cannot be read: {error}"))?;
+    let chain = chain.map_err(|error| format!("has an invalid tls.crt: {error}"))?;
     if chain.is_empty() {
         return Err("has no certificate in its tls.crt".into());
     }
     let key = PrivateKeyDer::from_pem_slice(data("tls.key")?);
-    let key = key.map_err(|error| format!("has a tls.key that cannot be read: {error}"))?;
+    let key = key.map_err(|error| format!("has an invalid tls.key: {error}"))?;
     let signing = rustls::crypto::ring::sign::any_supported_type(&key);
     let signing = signing.map_err(|error| format!("has a key that cannot be used: {error}"))?;
     let certified = CertifiedKey::new(chain, signing);

@@ -107,15 +107,15 @@ impl Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("make the default certificate")]
+    #[error("create default certificate")]
     Certificate(#[source] rcgen::Error),
-    #[error("prepare TLS")]
+    #[error("configure TLS")]
     Tls(#[source] rustls::Error),
-    #[error("prepare TLS to backends")]
+    #[error("configure TLS to backends")]
     Backends(#[source] trust::Error),
     #[error("open the access log {}", path.display())]
     AccessLog { path: PathBuf, source: std::io::Error },
-    #[error("start a thread")]
+    #[error("start worker thread")]
     Thread(#[source] std::io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! What was counted, in the text form that monitoring reads. Requests have the names that ingress-nginx gave them, so that its
+//! Metrics of the ingress in Prometheus text format. Requests have the names that ingress-nginx gave them, so that its
 //! dashboards go on working; what it does not have is called `knarr_ingress_...`.
 
 use std::collections::{BTreeMap, HashSet};

@@ -13,7 +13,7 @@ pub async fn run(config: Arc<Config>, metrics: Arc<Metrics>, shutdown: Shutdown)
     let Some(address) = config.monitoring else { return };
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
-        Err(error) => return tracing::warn!(%address, %error, "cannot serve health and metrics of the ingress"),
+        Err(error) => return tracing::warn!(%address, %error, "cannot serve health and metrics of ingress"),
     };
     config.bound.send_modify(|bound| bound.monitoring = listener.local_addr().ok());
     status_page::serve(listener, Arc::new(move |path| answer(path, &metrics)), shutdown).await;

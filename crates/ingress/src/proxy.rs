@@ -129,7 +129,7 @@ pub async fn run(shared: Arc<Shared>, shutdown: Shutdown) -> Result<(), Error> {
         workers.into_iter().for_each(|worker| {
             drop(worker.connections);
             if worker.thread.join().is_err() {
-                tracing::error!("a worker of the ingress has panicked");
+                tracing::error!("ingress worker panicked");
             }
         });
     });
@@ -187,7 +187,7 @@ async fn listen(
     if tls {
         shared.https_port.store(bound.port(), Ordering::Relaxed);
     }
-    tracing::info!(address = %bound, tls, "the ingress listens");
+    tracing::info!(address = %bound, tls, "ingress listening");
     shared.config.bound.send_modify(|listening| match tls {
         true => listening.https = Some(bound),
         false => listening.http = Some(bound),
@@ -200,7 +200,7 @@ async fn listen(
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
+                tracing::warn!(%error, "cannot accept connection");
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             }
@@ -209,7 +209,7 @@ async fn listen(
         let Ok(place) = places.clone().try_acquire_owned() else {
             let refused = shared.metrics.connections_refused.fetch_add(1, Ordering::Relaxed) + 1;
             if refused.is_power_of_two() {
-                tracing::warn!(refused, "too many connections; the newest are closed");
+                tracing::warn!(refused, "too many connections; closing the newest");
             }
             continue;
         };
@@ -240,7 +240,7 @@ async fn bind(address: SocketAddr, shutdown: &Shutdown) -> Option<TcpListener> {
             }
         }
         if !said {
-            tracing::warn!(%address, %error, "the ingress cannot listen there; it is tried again until it can");
+            tracing::warn!(%address, %error, "ingress cannot listen; retrying");
             said = true;
         }
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Which request goes where. Pure: objects of the API go in (`build`), a table comes out, and a table answers for a host and
+//! The routing table. Pure: objects of the API go in (`build`), a table comes out, and a table answers for a host and
 //! a path. The rules are those of the Ingress documentation: exact hosts before wildcards before none, exact paths before
 //! the longest prefix, and of two that say the same the older Ingress.
 

@@ -1,4 +1,4 @@
-//! What the API is told: that there is a class, where each Ingress can be reached, and what is wrong with it; and the Service
+//! Writes the IngressClass, the status and events of Ingresses, and the Service
 //! that leads to the ingress from nodes that have none.
 //!
 //! An ingress runs on many nodes and all of them see the same, so one is enough to write: the one on the first ready node that
@@ -53,7 +53,7 @@ pub(crate) async fn ensure_class(cluster: Cluster, shutdown: Shutdown) {
             Ok(_) => return,
             Err(error) if reconcile::reason(&error) == "AlreadyExists" => return,
             // In the first moments of a cluster our own permissions may not be known yet.
-            Err(error) if pause > AGAIN => tracing::warn!(%error, "the class of the ingress cannot be made"),
+            Err(error) if pause > AGAIN => tracing::warn!(%error, "cannot create IngressClass; retrying"),
             Err(_) => {}
         }
         tokio::select! {
@@ -100,7 +100,7 @@ async fn mark_node(cluster: &Cluster, name: &str) {
             Ok(_) => return,
             Err(error) if reconcile::is_not_found(&error) => {}
             Err(error) if pause > AGAIN => {
-                tracing::warn!(%error, node = name, "the node cannot be marked as having an ingress");
+                tracing::warn!(%error, node = name, "cannot label node as running an ingress");
             }
             Err(_) => {}
         }
@@ -182,7 +182,7 @@ impl Writer {
         if self.config.service
             && let Err(error) = self.write_service(&nodes, listening).await
         {
-            tracing::warn!(%error, "the Service of the ingress is not written");
+            tracing::warn!(%error, "cannot write Service of the ingress");
             written = false;
         }
         let service = self.services.get(&service::key()).filter(|_| self.config.service);
@@ -234,7 +234,7 @@ impl Writer {
                 Ok(_) => {}
                 Err(error) if reconcile::is_not_found(&error) => {}
                 Err(error) => {
-                    tracing::warn!(ingress = %key, %error, "the status of an Ingress is not written");
+                    tracing::warn!(ingress = %key, %error, "cannot update status of Ingress");
                     written = false;
                 }
             }
@@ -272,6 +272,6 @@ impl Writer {
         if let Some(object) = self.ingresses.get(ingress) {
             self.recorder.event(&reference(&*object), EventType::Warning, reason, message.clone());
         }
-        tracing::info!(%ingress, reason, message, "something is wrong with an Ingress");
+        tracing::info!(%ingress, reason, message, "Ingress has a problem");
     }
 }

@@ -85,7 +85,7 @@ impl Scraper {
         let names = match nodes.list_metadata(&ListParams::default()).await {
             Ok(list) => list.items.into_iter().filter_map(|node| node.metadata.name).collect::<Vec<_>>(),
             Err(error) => {
-                tracing::warn!(%error, "the nodes to measure could not be listed");
+                tracing::warn!(%error, "cannot list nodes to scrape");
                 return;
             }
         };
@@ -100,7 +100,7 @@ impl Scraper {
                 Ok(text) => self.state.lock().windows.entry(name).or_default().push(read(&text)),
                 // Old numbers are worse than none: an autoscaler would act on them.
                 Err(error) => {
-                    tracing::info!(node = name, error, "a kubelet does not say what is used");
+                    tracing::info!(node = name, error, "cannot scrape kubelet metrics");
                     self.state.lock().windows.remove(&name);
                 }
             }

@@ -1,4 +1,4 @@
-//! From what kubelets count to what is used now. Pure: two measurements in, a rate out.
+//! Computes usage rates from counters of kubelets. Pure: two measurements in, a rate out.
 
 use std::collections::BTreeMap;
 

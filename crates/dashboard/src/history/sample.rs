@@ -32,7 +32,7 @@ pub(super) async fn run(client: &kube::Client, ring: &Arc<Mutex<Ring>>, restarts
         let ring = ring.clone();
         let put = tokio::task::spawn_blocking(move || ring.lock().put(minute, &samples)).await;
         if let Ok(Err(error)) = put {
-            tracing::warn!(%error, "cannot write measurements of the dashboard");
+            tracing::warn!(%error, "cannot write dashboard metrics history");
         }
     }
 }
@@ -46,7 +46,7 @@ async fn measure(
     let nodes = match names(client, "nodes").await {
         Ok(nodes) => nodes,
         Err(status) => {
-            tracing::debug!(message = status.message, "cannot list nodes to measure");
+            tracing::debug!(error = status.message, "cannot list nodes for dashboard metrics");
             return BTreeMap::new();
         }
     };

@@ -226,7 +226,7 @@ struct Subscriptions {
 impl Subscriptions {
     fn take(&mut self, mut context: Context, text: &str) -> Result<(), (u64, Status)> {
         let asked: Asked = serde_json::from_str(text)
-            .map_err(|error| (0, Status::bad_request(format!("this message cannot be understood: {error}"))))?;
+            .map_err(|error| (0, Status::bad_request(format!("cannot decode message: {error}"))))?;
         let id = asked.id;
         context.id = id;
         if asked.op == "close" {
@@ -255,7 +255,7 @@ impl Subscriptions {
             "events" => tasks::spawn(events::run(context, asked)),
             "overview" => tasks::spawn(overview::run(context)),
             "map" => tasks::spawn(map::run(context, asked)),
-            other => return Err((id, Status::bad_request(format!("there is no operation {other:?}")))),
+            other => return Err((id, Status::bad_request(format!("unknown operation {other:?}")))),
         };
         self.all.insert(id, Subscription { task, list });
         Ok(())

@@ -1,4 +1,4 @@
-//! How an object is doing, and why not better. Pure.
+//! Health of an object for the status column, and its reason. Pure.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What is answered: a sentence, what was found, and tables.
+//! The report of a diagnosis: a verdict, findings, and tables.
 
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -113,7 +113,7 @@ where
         if error.is_parse() {
             worker.shared.metrics.bad_requests.fetch_add(1, Ordering::Relaxed);
         }
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection ended");
     }
 }
 
@@ -166,7 +166,7 @@ where
         tokio::select! {
             ended = &mut connection => {
                 if let Err(error) = ended {
-                    tracing::debug!(%error, "a connection ended");
+                    tracing::debug!(%error, "connection ended");
                 }
                 return;
             }

@@ -366,7 +366,7 @@ impl Transfer<'_> {
     fn failed(&self, endpoint: &super::pool::Endpoint, error: &std::io::Error) {
         endpoint.spare();
         self.worker.shared.metrics.endpoints_failed.fetch_add(1, Ordering::Relaxed);
-        tracing::debug!(address = %endpoint.address, service = %self.balancer.backend.service, %error, "an endpoint failed");
+        tracing::debug!(address = %endpoint.address, service = %self.balancer.backend.service, %error, "request to endpoint failed");
     }
 }
 

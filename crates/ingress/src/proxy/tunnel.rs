@@ -19,7 +19,7 @@ pub async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Duration, lease: L
     let _counted = Gauge::new(&metrics, |metrics| &metrics.tunnels);
     let (client, backend) = match futures::future::try_join(client, backend).await {
         Ok(both) => both,
-        Err(error) => return tracing::debug!(%error, "an upgrade failed"),
+        Err(error) => return tracing::debug!(%error, "cannot upgrade connection"),
     };
     let moved = Arc::new(AtomicU64::new(0));
     let mut client = Active { stream: TokioIo::new(client), moved: moved.clone() };
@@ -39,7 +39,7 @@ pub async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Duration, lease: L
     tokio::select! {
         // How it ended is for those at its ends to know.
         _ = copying => {}
-        () = silence => tracing::debug!("a tunnel was silent for too long"),
+        () = silence => tracing::debug!("closing idle upgraded connection"),
     }
     // The endpoint has one request less only now.
     drop(lease);

@@ -1,4 +1,4 @@
-//! From objects to a table.
+//! Builds the routing table from Ingresses, Services, EndpointSlices and Secrets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,7 +138,9 @@ impl Builder<'_> {
         let pattern = match kind {
             Kind::Pattern => match compile(path) {
                 Ok(pattern) => Some(pattern),
-                Err(error) => return self.problem(key, "InvalidPath", format!("path {path:?} is no pattern: {error}")),
+                Err(error) => {
+                    return self.problem(key, "InvalidPath", format!("path {path:?} is not a valid pattern: {error}"));
+                }
             },
             _ => None,
         };
@@ -166,7 +168,7 @@ impl Builder<'_> {
         let service = backend.service.as_ref().map(|service| service.name.clone()).unwrap_or_default();
         let found = match &backend.service {
             Some(named) => self.backend(key, named, settings.protocol),
-            None => Err(("Backend", "a backend that is no Service is not supported".to_owned())),
+            None => Err(("Backend", "only Services are supported as backends".to_owned())),
         };
         let backend = match found {
             Ok(backend) => {

@@ -1,4 +1,4 @@
-//! From the slices of a Service to the addresses that get its requests.
+//! Selects the endpoints of a Service that get its requests.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

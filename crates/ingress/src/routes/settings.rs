@@ -126,7 +126,7 @@ impl<'a> Reader<'a> {
             match read {
                 Ok(ranges) => Some(ranges),
                 Err(wrong) => {
-                    let message = format!("annotation {name}: {wrong:?} is no range of addresses");
+                    let message = format!("annotation {name}: {wrong:?} is not a CIDR range");
                     // Letting everybody in because of a typing error is the one thing that must not happen.
                     refused = Some(format!("{message}, so nothing is served"));
                     None
@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         let text = self.get(name)?;
         let value = read(text);
         if value.is_none() {
-            self.problems.push(format!("annotation {name}: {text:?} is no {what}"));
+            self.problems.push(format!("annotation {name}: {text:?} is not a valid {what}"));
         }
         value
     }
@@ -196,7 +196,7 @@ impl<'a> Reader<'a> {
         let cookie = self.get("session-cookie-name").unwrap_or("INGRESSCOOKIE");
         let is_token = cookie.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.~!#$&'*+^`|".contains(&byte));
         if !is_token {
-            self.problems.push(format!("annotation session-cookie-name: {cookie:?} is no name of a cookie"));
+            self.problems.push(format!("annotation session-cookie-name: {cookie:?} is not a valid cookie name"));
             return None;
         }
         let plain = |text: &&str| text.bytes().all(|byte| (0x20..0x7f).contains(&byte) && byte != b';');

@@ -288,7 +288,7 @@ fn what_is_missing_is_said_and_the_rest_served() {
         [
             "a/i ServiceNotFound: service \"a/gone\" not found",
             "a/i Backend: service \"a/external\" is of type ExternalName, which has no endpoints",
-            "a/i Backend: a backend that is no Service is not supported",
+            "a/i Backend: only Services are supported as backends",
             "a/i Certificate: secret \"a/missing\" not found",
         ]
     );

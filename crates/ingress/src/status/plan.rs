@@ -1,4 +1,4 @@
-//! Who writes, and what. Pure.
+//! Decides which instance writes the status of Ingresses, and which addresses. Pure.
 
 use std::sync::Arc;
 
