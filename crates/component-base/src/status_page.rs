@@ -129,9 +129,9 @@ pub async fn accept(listener: TcpListener, shutdown: Shutdown, serve: impl Fn(Tc
                     drop(place);
                 });
             }
-            (Ok(_), Err(_)) => tracing::debug!("closing a connection to a status page: too many are open"),
+            (Ok(_), Err(_)) => tracing::debug!("too many connections to status page; closing the newest"),
             (Err(error), _) => {
-                tracing::debug!(%error, "cannot accept a connection to a status page");
+                tracing::debug!(%error, "cannot accept connection to status page");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }

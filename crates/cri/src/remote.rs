@@ -66,7 +66,7 @@ impl Remote {
 fn socket_path(endpoint: &str) -> Result<PathBuf> {
     let path = endpoint.strip_prefix("unix://").unwrap_or(endpoint);
     if !path.starts_with('/') {
-        return Err(Error::new(Code::InvalidArgument, format!("endpoint {endpoint:?} is no unix socket")));
+        return Err(Error::new(Code::InvalidArgument, format!("endpoint {endpoint:?} is not a unix socket")));
     }
     Ok(PathBuf::from(path))
 }
@@ -123,7 +123,7 @@ fn gone_is_fine<T>(result: Result<T>) -> Result<()> {
 }
 
 fn present<T>(field: Option<T>, what: &str) -> Result<T> {
-    field.ok_or_else(|| Error::unknown(format!("the runtime's answer has no {what}")))
+    field.ok_or_else(|| Error::unknown(format!("response of the container runtime has no {what}")))
 }
 
 fn seconds(seconds: i64) -> Duration {

@@ -1,4 +1,4 @@
-//! Whether a certificate is that of one node's kubelet. Servers and other nodes have certificates of the same authority, and a
+//! Verifies that a certificate belongs to one node's kubelet. Servers and other nodes have certificates of the same authority, and a
 //! node can announce their addresses as its own.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Whom our TLS clients believe: the authorities of a bundle, and a certificate that stands in the bundle itself.
+//! Certificate verification of our TLS clients: the CAs of a bundle, and a certificate in the bundle itself.
 //!
 //! The second is what `openssl req -x509` makes: one certificate that is its own authority and is also what the server
 //! shows. Go's clients take it, webpki does not (`CaUsedAsEndEntity`); users have such certificates in the `caBundle` of
@@ -27,17 +27,17 @@ const SYSTEM_BUNDLES: &[&str] =
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("read the bundle of authorities: {0}")]
+    #[error("read CA bundle: {0}")]
     Pem(rustls::pki_types::pem::Error),
-    #[error("use an authority of the bundle: {0}")]
+    #[error("load CA certificate of the bundle: {0}")]
     Authority(rustls::Error),
-    #[error("the bundle has no certificate")]
+    #[error("the CA bundle has no certificate")]
     Empty,
-    #[error("set TLS up: {0}")]
+    #[error("configure TLS: {0}")]
     Tls(rustls::Error),
-    #[error("read the key of our certificate: {0}")]
+    #[error("read key of client certificate: {0}")]
     Key(rustls::pki_types::pem::Error),
-    #[error("use our certificate: {0}")]
+    #[error("load client certificate: {0}")]
     Identity(rustls::Error),
 }
 

@@ -1,4 +1,4 @@
-//! How health checks went, one by one, as every component tells at `/metrics/slis` in upstream's words.
+//! Results of health checks, as every component serves them at `/metrics/slis` under upstream's names.
 
 use std::collections::BTreeMap;
 

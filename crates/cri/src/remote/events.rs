@@ -28,7 +28,7 @@ pub(super) async fn events(remote: Remote) -> Result<BoxStream<'static, Containe
         Ok(Err(error)) if matches!(error.code, Code::Unavailable | Code::DeadlineExceeded) => return Err(error),
         Ok(Err(error)) => {
             // Not implemented, or switched off.
-            tracing::info!(%error, "the runtime has no events; its lists are compared every second instead");
+            tracing::info!(%error, "CRI runtime has no event stream; polling its lists every second");
             // Taken before this returns: from now on nothing is missed.
             let before = look(&remote).await?;
             tasks::spawn(relist(remote, before, tx));
@@ -39,7 +39,7 @@ pub(super) async fn events(remote: Remote) -> Result<BoxStream<'static, Containe
                 () = tx.closed() => {}
                 stream = opened => match stream {
                     Ok(stream) => forward(stream.into_inner(), tx.clone()).await,
-                    Err(error) => tracing::info!(%error, "the runtime's events ended"),
+                    Err(error) => tracing::info!(%error, "CRI event stream ended"),
                 },
             }
         })),
@@ -61,7 +61,7 @@ async fn forward(mut stream: tonic::Streaming<ContainerEventResponse>, tx: Sende
             }
             Ok(None) => return,
             Err(error) => {
-                tracing::info!(%error, "the runtime's events ended");
+                tracing::info!(%error, "CRI event stream ended");
                 return;
             }
         }
@@ -147,7 +147,7 @@ async fn relist(remote: Remote, mut before: Seen, tx: Sender) {
         let after = match look(&remote).await {
             Ok(after) => after,
             Err(error) => {
-                tracing::info!(%error, "the runtime cannot be listed any more");
+                tracing::info!(%error, "cannot list sandboxes and containers of the CRI runtime");
                 return;
             }
         };

@@ -1,4 +1,4 @@
-//! Which devices the processes of a group may open or make. v1 has files for it; v2 asks a small program that is attached
+//! Device rules of a cgroup. v1 has files for it; v2 asks a small program that is attached
 //! to the group, which is written here instruction by instruction.
 
 use std::fs::File;
@@ -41,7 +41,7 @@ impl Group {
             }
             Hierarchy::V2 => {
                 let path = self.folder("").unwrap_or_default();
-                let io = |source| Error::Io { step: "restrict devices of", path: path.clone(), source };
+                let io = |source| Error::Io { step: "set device program of cgroup", path: path.clone(), source };
                 let group = File::open(&path).map_err(io)?;
                 let program = load(&program(rules)).map_err(io)?;
                 attach(&group, &program).map_err(io)

@@ -1,4 +1,4 @@
-//! One control group: its folders, its processes, its end.
+//! One cgroup: its folders, its processes, its removal.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -30,7 +30,7 @@ pub enum Error {
     },
     #[error("processes of {} do not end", path.display())]
     StillRunning { path: PathBuf },
-    #[error("{} is not a path of a control group", path.display())]
+    #[error("{} is not a cgroup path", path.display())]
     Path { path: PathBuf },
 }
 

@@ -1,4 +1,4 @@
-//! What a group uses, in one shape for v1 and v2.
+//! Statistics of a cgroup, in one shape for v1 and v2.
 
 use super::{Group, Hierarchy};
 
