@@ -1,4 +1,4 @@
-//! What bindings of admission policies may not say.
+//! Validation of bindings of admission policies.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What omitted fields of webhooks, policies and bindings become.
+//! Defaults of webhooks, policies and bindings.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

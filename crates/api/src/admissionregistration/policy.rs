@@ -1,4 +1,4 @@
-//! What ValidatingAdmissionPolicy and MutatingAdmissionPolicy may not say. Expressions are compiled by admission.
+//! Validation of ValidatingAdmissionPolicy and MutatingAdmissionPolicy. Expressions are compiled by admission.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What a webhook of either kind may not say.
+//! Validation of webhook of either kind.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! From words to a tree. Macros (`all`, `exists`, `map`, ...) become nodes of their own.
+//! Parses tokens to a syntax tree. Macros (`all`, `exists`, `map`, ...) become nodes of their own.
 
 use super::lexer::{Token, words};
 use super::{DEPTH_MAX, ParseError};

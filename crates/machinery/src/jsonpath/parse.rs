@@ -1,4 +1,4 @@
-//! From text to parts and steps.
+//! Parses a JSONPath template to parts and steps.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! From steps and an object to the values they lead to.
+//! Evaluates the steps of a JSONPath on an object.
 
 use std::cmp::Ordering;
 

@@ -1,4 +1,4 @@
-//! What an omitted field of a CustomResourceDefinition becomes.
+//! Defaults of CustomResourceDefinition.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

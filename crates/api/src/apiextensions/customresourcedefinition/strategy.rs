@@ -1,4 +1,4 @@
-//! What the server sets on a CustomResourceDefinition. Accepted names and conditions are set later, by the part of the
+//! Strategy of CustomResourceDefinition: what the server sets. Accepted names and conditions are set later, by the part of the
 //! server that serves custom resources.
 
 use serde_json::{Value, json};

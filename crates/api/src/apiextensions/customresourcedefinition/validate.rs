@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition may not say. The schemas inside have a file of their own.
+//! Validation of CustomResourceDefinition. The schemas inside have a file of their own.
 
 use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What an APIService may not say.
+//! Validation of APIService.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

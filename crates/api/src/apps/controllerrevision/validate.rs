@@ -1,4 +1,4 @@
-//! What a ControllerRevision may not say: it is made once, and only its number changes.
+//! Validation of ControllerRevision: it is made once, and only its number changes.
 
 use machinery::field::Errors;
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What an omitted field of a DaemonSet becomes.
+//! Defaults of DaemonSet.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

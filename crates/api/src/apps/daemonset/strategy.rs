@@ -1,4 +1,4 @@
-//! What the server sets or protects in a DaemonSet.
+//! Strategy of DaemonSet: what the server sets or protects.
 
 use machinery::object::{Meta, child_mut};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a DaemonSet may not say.
+//! Validation of DaemonSet.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What an omitted field of a Deployment becomes.
+//! Defaults of Deployment.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the server sets or protects in a Deployment.
+//! Strategy of Deployment: what the server sets or protects.
 
 use machinery::object::Meta;
 use serde_json::{Value, json};

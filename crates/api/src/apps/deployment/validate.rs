@@ -1,4 +1,4 @@
-//! What a Deployment may not say.
+//! Validation of Deployment.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;

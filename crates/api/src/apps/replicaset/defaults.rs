@@ -1,4 +1,4 @@
-//! What an omitted field of a ReplicaSet becomes.
+//! Defaults of ReplicaSet.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the server sets or protects in a ReplicaSet.
+//! Strategy of ReplicaSet: what the server sets or protects.
 
 use machinery::kind::Selectable;
 use serde_json::{Value, json};

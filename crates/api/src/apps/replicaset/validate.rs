@@ -1,4 +1,4 @@
-//! What a ReplicaSet may not say.
+//! Validation of ReplicaSet.
 
 use machinery::field::Errors;
 use machinery::node::Node;

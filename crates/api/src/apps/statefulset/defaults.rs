@@ -1,4 +1,4 @@
-//! What an omitted field of a StatefulSet becomes.
+//! Defaults of StatefulSet.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

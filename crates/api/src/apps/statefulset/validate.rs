@@ -1,4 +1,4 @@
-//! What a StatefulSet may not say.
+//! Validation of StatefulSet.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;

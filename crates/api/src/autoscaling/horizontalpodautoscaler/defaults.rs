@@ -1,4 +1,4 @@
-//! What an omitted field of a HorizontalPodAutoscaler becomes.
+//! Defaults of HorizontalPodAutoscaler.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the server sets on a HorizontalPodAutoscaler.
+//! Strategy of HorizontalPodAutoscaler: what the server sets.
 
 use machinery::object::{child_mut, set_default};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a HorizontalPodAutoscaler may not say.
+//! Validation of HorizontalPodAutoscaler.
 
 use machinery::field::Errors;
 use machinery::names;

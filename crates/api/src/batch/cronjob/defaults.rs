@@ -1,4 +1,4 @@
-//! What an omitted field of a CronJob becomes. The Job in it is defaulted when it is made.
+//! Defaults of CronJob. The Job in it is defaulted when it is made.
 
 use machinery::object::{child_mut, set_default};
 use serde_json::{Value, json};

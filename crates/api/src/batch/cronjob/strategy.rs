@@ -1,4 +1,4 @@
-//! What the server sets or protects in a CronJob.
+//! Strategy of CronJob: what the server sets or protects.
 
 use serde_json::{Value, json};
 

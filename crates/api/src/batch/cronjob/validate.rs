@@ -1,4 +1,4 @@
-//! What a CronJob may not say.
+//! Validation of CronJob.
 
 use jiff::tz::TimeZoneDatabase;
 use machinery::field::Errors;

@@ -1,4 +1,4 @@
-//! What an omitted field of a Job becomes.
+//! Defaults of Job.
 
 use machinery::object::set_default;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! What the status of a Job may not say: a Job ends once, and what it counted stays counted.
+//! Validation of status of a Job: a Job ends once, and what it counted stays counted.
 
 use std::collections::BTreeSet;
 

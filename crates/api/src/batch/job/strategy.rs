@@ -1,4 +1,4 @@
-//! What the server sets or protects in a Job: its selector is made from its uid, so that no two Jobs share pods.
+//! Strategy of Job: what the server sets or protects; its selector is made from its uid, so that no two Jobs share pods.
 
 use machinery::kind::Selectable;
 use machinery::object::{Meta, child_mut};

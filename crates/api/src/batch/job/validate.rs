@@ -1,4 +1,4 @@
-//! What a Job may not say, when it is made and when it changes. Its status is in `status.rs`.
+//! Validation of Job, when it is made and when it changes. Its status is in `status.rs`.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;

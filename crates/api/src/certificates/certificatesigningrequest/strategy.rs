@@ -1,4 +1,4 @@
-//! What the server protects on a CertificateSigningRequest. Who asks (`spec.username` and so on) is set by the server,
+//! Strategy of CertificateSigningRequest: what the server protects. Who asks (`spec.username` and so on) is set by the server,
 //! which knows the user, and so are the times of conditions.
 
 use serde_json::{Value, json};

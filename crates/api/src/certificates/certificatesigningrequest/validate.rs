@@ -1,4 +1,4 @@
-//! What a CertificateSigningRequest may not say, on create and on writes to `approval` and `status`.
+//! Validation of CertificateSigningRequest, on create and on writes to `approval` and `status`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -1,4 +1,4 @@
-//! What an omitted field of a pod spec becomes, in a Pod and in every template of one.
+//! Defaults of pod spec, in a Pod and in every template of one.
 
 use machinery::object::{child_mut, set_default};
 use machinery::quantity::Quantity;

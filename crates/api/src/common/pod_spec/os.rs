@@ -1,4 +1,4 @@
-//! What a pod may not say on one operating system or the other, and in its own user namespace.
+//! Validation of pods by operating system and user namespace.
 
 use machinery::field::Errors;
 use machinery::node::Node;

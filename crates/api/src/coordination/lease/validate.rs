@@ -1,4 +1,4 @@
-//! What a Lease may not say.
+//! Validation of Lease.
 
 use machinery::field::Errors;
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What is refused of a Binding: it must name a node.
+//! Validation of Binding: it must name a node.
 
 use machinery::field::Errors;
 use machinery::node::Node;

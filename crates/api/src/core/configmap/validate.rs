@@ -1,4 +1,4 @@
-//! What is refused of a ConfigMap: bad keys, too much data, changes of an immutable one.
+//! Validation of ConfigMap: bad keys, too much data, changes of an immutable one.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;

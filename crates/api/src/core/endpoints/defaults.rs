@@ -1,4 +1,4 @@
-//! What omitted fields of Endpoints become.
+//! Defaults of Endpoints.
 
 use serde_json::Value;
 

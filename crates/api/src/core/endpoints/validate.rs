@@ -1,4 +1,4 @@
-//! What is refused of Endpoints.
+//! Validation of Endpoints.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What is refused of an Event. What comes through `events.k8s.io` must obey more; see that kind.
+//! Validation of Event. What comes through `events.k8s.io` must obey more; see that kind.
 
 use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::names;

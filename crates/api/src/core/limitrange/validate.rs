@@ -1,4 +1,4 @@
-//! What is refused of a LimitRange: limits that contradict each other.
+//! Validation of LimitRange: limits that contradict each other.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What the server sets and protects of a Namespace. Its finalizers change only through `finalize`.
+//! Strategy of Namespace: what the server sets and protects. Its finalizers change only through `finalize`.
 
 use machinery::kind::Selectable;
 use machinery::object::{Meta, child_mut};

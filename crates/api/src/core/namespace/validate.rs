@@ -1,4 +1,4 @@
-//! What is refused of a Namespace: odd finalizers, and a phase that does not fit.
+//! Validation of Namespace: odd finalizers, and a phase that does not fit.
 
 use machinery::field::{Errors, Path};
 use machinery::names;

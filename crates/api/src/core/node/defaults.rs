@@ -1,4 +1,4 @@
-//! What omitted fields of a Node become.
+//! Defaults of Node.
 
 use machinery::object::{child_mut, set_default};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What the server protects of a Node: its kubelet writes the status, everyone else the rest.
+//! Strategy of Node: what the server protects; its kubelet writes the status, everyone else the rest.
 
 use machinery::kind::Selectable;
 use serde_json::Value;

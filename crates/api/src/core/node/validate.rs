@@ -1,4 +1,4 @@
-//! What is refused of a Node: bad taints, resources and pod networks, and changes of what is given once.
+//! Validation of Node: bad taints, resources and pod networks, and changes of what is given once.
 
 use machinery::field::{Errors, FieldError, Path, Problem, shown};
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What omitted fields of a PersistentVolume become, those of its source included.
+//! Defaults of PersistentVolume, those of its source included.
 
 use machinery::object::{child_mut, set_default};
 use serde_json::{Value, json};

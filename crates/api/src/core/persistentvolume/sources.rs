@@ -1,4 +1,4 @@
-//! What is refused of the source of a PersistentVolume. Exactly one must be given.
+//! Validation of PersistentVolume sources. Exactly one must be given.
 
 use machinery::field::Errors;
 use machinery::names;

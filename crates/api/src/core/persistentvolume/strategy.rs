@@ -1,4 +1,4 @@
-//! What the server sets and protects of a PersistentVolume.
+//! Strategy of PersistentVolume: what the server sets and protects.
 //! `status.lastPhaseTransitionTime` needs a clock, so the server stamps it where `phase_changed` says so.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What is refused of a PersistentVolume; its source has a file of its own.
+//! Validation of PersistentVolume; its source has a file of its own.
 
 use machinery::field::{Errors, FieldError, Path, Problem, shown};
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What omitted fields of a claim become, and what the server sets and protects.
+//! Defaults of claim, and what the server sets and protects.
 
 use machinery::object::{child_mut, set_default};
 use machinery::quantity::Quantity;

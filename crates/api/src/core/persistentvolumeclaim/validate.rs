@@ -1,4 +1,4 @@
-//! What is refused of a claim. Once made, it may only be bound, grow, and change its attributes class.
+//! Validation of PersistentVolumeClaim. Once made, it may only be bound, grow, and change its attributes class.
 
 use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What an omitted field of a Pod becomes. What admission adds (service account, priority, tolerations) is not here.
+//! Defaults of Pod. What admission adds (service account, priority, tolerations) is not here.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a Pod may not say, when it is made and when its status is written. Changes of its spec are in `update.rs`.
+//! Validation of Pod, when it is made and when its status is written. Changes of its spec are in `update.rs`.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

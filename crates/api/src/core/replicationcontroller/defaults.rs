@@ -1,4 +1,4 @@
-//! What an omitted field of a ReplicationController becomes: labels and selector come from the template.
+//! Defaults of ReplicationController: labels and selector come from the template.
 
 use machinery::object::set_default;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! What a ReplicationController may not say.
+//! Validation of ReplicationController.
 
 use machinery::field::Errors;
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What the server sets and protects of a ResourceQuota: the quota controller writes the status.
+//! Strategy of ResourceQuota: what the server sets and protects; the quota controller writes the status.
 
 use serde_json::{Value, json};
 

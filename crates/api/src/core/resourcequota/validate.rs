@@ -1,4 +1,4 @@
-//! What is refused of a ResourceQuota: unknown resources, and scopes that do not fit them or each other.
+//! Validation of ResourceQuota: unknown resources, and scopes that do not fit them or each other.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What omitted fields of a Secret become; `stringData` is merged into `data` and never stored.
+//! Defaults of Secret; `stringData` is merged into `data` and never stored.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

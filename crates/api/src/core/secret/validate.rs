@@ -1,4 +1,4 @@
-//! What is refused of a Secret: bad keys, too much data, what its type demands, changes of type or of an immutable one.
+//! Validation of Secret: bad keys, too much data, what its type demands, changes of type or of an immutable one.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

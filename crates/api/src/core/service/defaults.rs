@@ -1,4 +1,4 @@
-//! What omitted fields of a Service become. Addresses and node ports come from the server's allocator.
+//! Defaults of Service. Addresses and node ports come from the server's allocator.
 
 use machinery::object::{child_mut, set_default};
 use serde_json::{Value, json};

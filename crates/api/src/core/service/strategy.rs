@@ -1,4 +1,4 @@
-//! What the server sets, keeps and wipes of a Service. The allocator calls these around its work, in this order:
+//! Strategy of Service: what the server sets, keeps and wipes. The allocator calls these around its work, in this order:
 //! `patch_allocated`, `sync_cluster_ips`, `families::choose`, allocation; then `prepare_update` drops what the new type
 //! does not have.
 

@@ -1,4 +1,4 @@
-//! What is refused of a Service, on create and on update.
+//! Validation of Service, on create and on update.
 
 use std::net::IpAddr;
 

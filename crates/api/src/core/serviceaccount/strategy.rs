@@ -1,4 +1,4 @@
-//! What the server keeps of a ServiceAccount's references, and what it warns of.
+//! Strategy of ServiceAccount's references: what the server keeps, and what it warns of.
 
 use machinery::object::Meta;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What omitted fields of an EndpointSlice become.
+//! Defaults of EndpointSlice.
 
 use machinery::object::{child_mut, set_default};
 use serde_json::Value;

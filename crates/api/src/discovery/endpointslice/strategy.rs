@@ -1,4 +1,4 @@
-//! What the server sets and drops of an EndpointSlice.
+//! Strategy of EndpointSlice: what the server sets and drops.
 
 use machinery::object::Meta;
 use serde_json::Value;

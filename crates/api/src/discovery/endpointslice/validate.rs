@@ -1,4 +1,4 @@
-//! What is refused of an EndpointSlice.
+//! Validation of EndpointSlice.
 
 use machinery::field::Errors;
 use machinery::meta::validate_labels;

@@ -1,4 +1,4 @@
-//! What a FlowSchema may not say.
+//! Validation of FlowSchema.
 
 use machinery::field::Errors;
 use machinery::node::Node;

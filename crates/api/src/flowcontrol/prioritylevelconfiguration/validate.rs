@@ -1,4 +1,4 @@
-//! What a PriorityLevelConfiguration may not say.
+//! Validation of PriorityLevelConfiguration.
 
 use machinery::field::Errors;
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What the server sets on an Ingress, and what it warns about.
+//! Strategy of Ingress: what the server sets, and what it warns about.
 
 use machinery::object::Meta;
 use serde_json::{Value, json};

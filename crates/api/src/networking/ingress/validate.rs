@@ -1,4 +1,4 @@
-//! What an Ingress may not say.
+//! Validation of Ingress.
 
 use machinery::field::{Errors, FieldError, Path, Problem};
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What an IngressClass may not say. Its controller is for ever.
+//! Validation of IngressClass. Its controller is for ever.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What an IPAddress may not say. Its name is the address, its parent is for ever.
+//! Validation of IPAddress. Its name is the address, its parent is for ever.
 
 use std::net::IpAddr;
 

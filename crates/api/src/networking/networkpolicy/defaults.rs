@@ -1,4 +1,4 @@
-//! What an omitted field of a NetworkPolicy becomes.
+//! Defaults of NetworkPolicy.
 
 use machinery::object::set_default;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a NetworkPolicy may not say.
+//! Validation of NetworkPolicy.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What the server sets on a ServiceCIDR.
+//! Strategy of ServiceCIDR: what the server sets.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a ServiceCIDR may not say.
+//! Validation of ServiceCIDR.
 
 use ipnet::IpNet;
 use machinery::field::{Errors, FieldError, Problem};

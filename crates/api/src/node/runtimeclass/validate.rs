@@ -1,4 +1,4 @@
-//! What a RuntimeClass may not say. Its handler is for ever.
+//! Validation of RuntimeClass. Its handler is for ever.
 
 use machinery::field::Errors;
 use machinery::names;

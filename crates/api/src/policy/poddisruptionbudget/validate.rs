@@ -1,4 +1,4 @@
-//! What a PodDisruptionBudget may not say.
+//! Validation of PodDisruptionBudget.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;

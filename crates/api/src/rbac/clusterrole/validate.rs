@@ -1,4 +1,4 @@
-//! What a ClusterRole may not say.
+//! Validation of ClusterRole.
 
 use machinery::field::Errors;
 use machinery::node::Node;

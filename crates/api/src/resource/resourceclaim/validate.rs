@@ -1,4 +1,4 @@
-//! What a ResourceClaim may not say. What it asks for is for ever.
+//! Validation of ResourceClaim. What it asks for is for ever.
 
 use machinery::field::Errors;
 use machinery::node::Node;

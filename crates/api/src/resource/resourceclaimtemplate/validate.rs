@@ -1,4 +1,4 @@
-//! What a ResourceClaimTemplate may not say. It never changes: claims made from it at different times must be alike.
+//! Validation of ResourceClaimTemplate. It never changes: claims made from it at different times must be alike.
 
 use machinery::field::Errors;
 use machinery::node::Node;

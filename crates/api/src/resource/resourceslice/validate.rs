@@ -1,4 +1,4 @@
-//! What a ResourceSlice may not say. Who publishes it, and where, is for ever.
+//! Validation of ResourceSlice. Who publishes it, and where, is for ever.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What a PriorityClass may not say. Its value is for ever.
+//! Validation of PriorityClass. Its value is for ever.
 
 use machinery::field::Errors;
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What omitted fields of a CSIDriver become, and what counts as a change of it.
+//! Defaults of CSIDriver, and what counts as a change of it.
 
 use machinery::object::{Meta, child_mut, set_default};
 use serde_json::{Value, json};

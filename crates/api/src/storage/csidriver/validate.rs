@@ -1,4 +1,4 @@
-//! What is refused of a CSIDriver.
+//! Validation of CSIDriver.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::node::Node;

@@ -1,4 +1,4 @@
-//! What is refused of a CSINode: the drivers that kubelets register.
+//! Validation of CSINode: the drivers that kubelets register.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What is refused of a CSIStorageCapacity.
+//! Validation of CSIStorageCapacity.
 
 use machinery::field::Errors;
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What is refused of a StorageClass. Little of it may change: volumes were made by it.
+//! Validation of StorageClass. Little of it may change: volumes were made by it.
 
 use machinery::field::Errors;
 use machinery::names;

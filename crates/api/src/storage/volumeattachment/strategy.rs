@@ -1,4 +1,4 @@
-//! What the server sets and protects of a VolumeAttachment: the attacher writes the status.
+//! Strategy of VolumeAttachment: what the server sets and protects; the attacher writes the status.
 
 use serde_json::{Value, json};
 

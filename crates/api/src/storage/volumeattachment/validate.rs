@@ -1,4 +1,4 @@
-//! What is refused of a VolumeAttachment: its spec never changes.
+//! Validation of VolumeAttachment: its spec never changes.
 
 use machinery::field::{Errors, FieldError, Problem};
 use machinery::names;

@@ -1,4 +1,4 @@
-//! What is refused of a VolumeAttributesClass: without parameters it would say nothing.
+//! Validation of VolumeAttributesClass: without parameters it would say nothing.
 
 use machinery::field::Errors;
 use machinery::node::Node;
