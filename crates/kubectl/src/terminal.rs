@@ -1,4 +1,4 @@
-//! What a person sees. A reader that went away (`kubectl get pods | head -1`) ends the program quietly, as a signal would.
+//! Output to the terminal. A reader that went away (`kubectl get pods | head -1`) ends the program quietly, as a signal would.
 
 use std::io::Write;
 

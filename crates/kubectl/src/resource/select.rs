@@ -1,4 +1,4 @@
-//! From arguments, files and selectors to objects.
+//! Resolves arguments, files and selectors to objects.
 
 use serde_json::Value;
 

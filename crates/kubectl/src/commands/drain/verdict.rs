@@ -1,4 +1,4 @@
-//! Which pods of a node go, which stay, and which are in the way.
+//! Decides for each pod of a node whether drain evicts it, skips it, or fails.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! From text to a tree.
+//! Parses a Go template to a syntax tree.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! From a tree and an object to text.
+//! Executes a Go template on an object.
 
 use serde_json::Value;
 
