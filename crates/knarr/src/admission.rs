@@ -14,13 +14,13 @@ const MISSING: [&str; 1] = ["NodeDeclaredFeatureValidator"];
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
 pub struct Flags {
-    /// Admission plugins that run beside those that run by default.
+    /// Enable these admission plugins in addition to the default ones.
     #[arg(long, env = "KNARR_ENABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
     enable_admission_plugins: Vec<String>,
-    /// Admission plugins that do not run.
+    /// Disable these admission plugins.
     #[arg(long, env = "KNARR_DISABLE_ADMISSION_PLUGINS", value_delimiter = ',')]
     disable_admission_plugins: Vec<String>,
-    /// A file with an AdmissionConfiguration: what plugins such as PodSecurity are told.
+    /// Read the configuration of admission plugins, such as PodSecurity, from this AdmissionConfiguration file.
     #[arg(long, env = "KNARR_ADMISSION_CONTROL_CONFIG_FILE")]
     admission_control_config_file: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ impl Flags {
         ] {
             if !is_told && enabled.iter().any(|one| one == name) {
                 bail!(
-                    "--enable-admission-plugins: {name} needs its part in the file of --admission-control-config-file"
+                    "--enable-admission-plugins: {name} needs a configuration in the file of --admission-control-config-file"
                 );
             }
         }
@@ -62,13 +62,13 @@ fn check_names(enabled: &[String], disabled: &[String]) -> anyhow::Result<()> {
         let known = ours.contains(&name.as_str());
         let missing = MISSING.contains(&name.as_str()) && !known;
         if !known && !missing {
-            bail!("there is no admission plugin {name:?}");
+            bail!("unknown admission plugin {name:?}");
         }
         if missing && enabled.contains(name) {
-            bail!("--enable-admission-plugins: knarr does not have the admission plugin {name}");
+            bail!("--enable-admission-plugins: admission plugin {name} is not supported");
         }
         if enabled.contains(name) && disabled.contains(name) {
-            bail!("the admission plugin {name} is both enabled and disabled");
+            bail!("admission plugin {name} is both enabled and disabled");
         }
     }
     Ok(())
@@ -105,15 +105,15 @@ mod tests {
             "EventRateLimit",
             "",
             Err(
-                "--enable-admission-plugins: EventRateLimit needs its part in the file of --admission-control-config-file",
+                "--enable-admission-plugins: EventRateLimit needs a configuration in the file of --admission-control-config-file",
             ),
         );
         check(
             "NodeDeclaredFeatureValidator",
             "",
-            Err("--enable-admission-plugins: knarr does not have the admission plugin NodeDeclaredFeatureValidator"),
+            Err("--enable-admission-plugins: admission plugin NodeDeclaredFeatureValidator is not supported"),
         );
-        check("Nonsense", "", Err("there is no admission plugin \"Nonsense\""));
-        check("LimitRanger", "LimitRanger", Err("the admission plugin LimitRanger is both enabled and disabled"));
+        check("Nonsense", "", Err("unknown admission plugin \"Nonsense\""));
+        check("LimitRanger", "LimitRanger", Err("admission plugin LimitRanger is both enabled and disabled"));
     }
 }

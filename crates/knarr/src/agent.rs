@@ -18,19 +18,19 @@ const SERVING: &str = "serving-kubelet";
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// A server of the cluster, such as https://10.0.0.1:6443. Needed the first time only.
+    /// Join the cluster through this server, such as https://10.0.0.1:6443. Needed the first time only.
     #[arg(long, short, env = "KNARR_URL")]
     server: Option<String>,
-    /// What `knarr token create` printed, or what `<data-dir>/server/node-token` holds on a server.
+    /// Join with this token: from `knarr token create`, or `<data-dir>/server/node-token` of a server.
     #[arg(long, short, env = "KNARR_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// A file that holds the token.
+    /// Read the token from this file.
     #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
-    /// Everything knarr keeps on disk.
+    /// Keep all data of knarr in this directory.
     #[arg(long, short, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Parts that do not run here: dns (coredns), kube-proxy, network-policy.
+    /// Disable these components: dns (coredns), kube-proxy, network-policy.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
     #[command(flatten)]
@@ -116,10 +116,10 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     crate::memory::give_back_later();
     crate::notify::ready(&format!("a node of {}", joined.servers.list().join(", ")));
     tokio::select! {
-        ended = &mut running => return ended.context("the node ended"),
+        ended = &mut running => return ended.context("kubelet failed"),
         () = shutdown.cancelled() => crate::notify::stopping(),
     }
-    running.await.context("the node ended")
+    running.await.context("kubelet failed")
 }
 
 /// The certificate of the kubelet's server: what an earlier start got, or a new one from the cluster.
@@ -145,7 +145,7 @@ async fn serving_certificate(
     let pair = match kept.filter(still_good) {
         Some(pair) => pair,
         None => {
-            let pair = obtain().await.context("get the certificate of the kubelet's server")?;
+            let pair = obtain().await.context("get kubelet serving certificate")?;
             pair.write(&dir, SERVING)?;
             pair
         }

@@ -11,10 +11,10 @@ use reconcile::{Caches, Cluster, Shutdown};
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// How to reach the cluster.
+    /// Connect to the cluster with this kubeconfig.
     #[arg(long, env = "KNARR_KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
-    /// The address of the API server, instead of the kubeconfig's.
+    /// Use this address of the API server instead of the kubeconfig's.
     #[arg(long)]
     pub master: Option<String>,
 }
@@ -26,7 +26,7 @@ impl Flags {
             (None, Some(master)) => kube::Config::new(master.parse().with_context(|| format!("--master {master:?}"))?),
             (None, None) => match kube::Config::incluster() {
                 Ok(config) => config,
-                Err(_) => bail!("this is no pod of a cluster: give --kubeconfig"),
+                Err(_) => bail!("not running in a pod: set --kubeconfig"),
             },
         };
         if let Some(master) = &self.master {
@@ -61,7 +61,7 @@ pub fn client(config: kube::Config, agent: &'static str) -> anyhow::Result<kube:
         request.headers_mut().insert(http::header::USER_AGENT, agent.clone());
         request
     });
-    Ok(kube::client::ClientBuilder::try_from(config).context("make a client")?.with_layer(&named).build())
+    Ok(kube::client::ClientBuilder::try_from(config).context("create client")?.with_layer(&named).build())
 }
 
 /// How long a component that is told to stop may take for what is under way, unless it is told. An API server that does not
@@ -109,7 +109,7 @@ where
         tokio::select! {
             outcome = component(shutdown.clone()) => outcome,
             () = overdue(&shutdown, stop_max) => {
-                tracing::warn!(seconds = stop_max.as_secs(), "exiting with work under way: it did not end in time");
+                tracing::warn!(seconds = stop_max.as_secs(), "shutdown timeout exceeded; exiting with tasks still running");
                 Ok(())
             }
         }

@@ -9,45 +9,47 @@ use kube_apiserver::audit;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// Divide the server among requests by FlowSchemas and priority levels; otherwise two plain limits hold.
+    /// Limit requests by FlowSchemas and priority levels (API Priority and Fairness) instead of the two plain limits.
     #[arg(long, env = "KNARR_ENABLE_PRIORITY_AND_FAIRNESS", default_value_t = true, action = clap::ArgAction::Set,
         num_args = 0..=1, default_missing_value = "true")]
     enable_priority_and_fairness: bool,
-    /// How many reading requests run at once; together with the mutating ones, the seats that priority levels divide.
+    /// Maximum number of concurrent non-mutating requests; the sum with the mutating ones is what priority levels
+    /// share.
     #[arg(long, env = "KNARR_MAX_REQUESTS_INFLIGHT", default_value_t = 400)]
     max_requests_inflight: u32,
-    /// How many mutating requests run at once.
+    /// Maximum number of concurrent mutating requests.
     #[arg(long, env = "KNARR_MAX_MUTATING_REQUESTS_INFLIGHT", default_value_t = 200)]
     max_mutating_requests_inflight: u32,
-    /// What is audited: a Policy of audit.k8s.io/v1. A server writes one to <data-dir>/audit/policy.yaml, yours to change.
+    /// Audit policy file (Policy of audit.k8s.io/v1). A server writes a default one to <data-dir>/audit/policy.yaml,
+    /// which you can edit.
     #[arg(long, env = "KNARR_AUDIT_POLICY_FILE")]
     audit_policy_file: Option<PathBuf>,
-    /// Where audit events are written, one a line; - is standard output, an empty one is nowhere. A server writes to
-    /// <data-dir>/audit/audit.log unless told otherwise.
+    /// Write audit events to this file, one per line; - is standard output, an empty value disables the log. Default of
+    /// a server: <data-dir>/audit/audit.log.
     #[arg(long, env = "KNARR_AUDIT_LOG_PATH", value_parser = maybe_empty)]
     audit_log_path: Option<PathBuf>,
-    /// How audit events are written.
+    /// Format of the audit log.
     #[arg(long, env = "KNARR_AUDIT_LOG_FORMAT", default_value = "json", value_parser = ["json"])]
     audit_log_format: String,
-    /// How many days old audit logs are kept; 0 for ever. A server keeps them for 30 unless told otherwise.
+    /// Days to keep old audit logs; 0 keeps them forever. Default of a server: 30.
     #[arg(long, env = "KNARR_AUDIT_LOG_MAXAGE")]
     audit_log_maxage: Option<u64>,
-    /// How many old audit logs are kept; 0 for all. A server keeps 10 unless told otherwise.
+    /// Number of old audit logs to keep; 0 keeps all. Default of a server: 10.
     #[arg(long, env = "KNARR_AUDIT_LOG_MAXBACKUP")]
     audit_log_maxbackup: Option<usize>,
-    /// At how many megabytes an audit log is put aside; 100 unless told otherwise.
+    /// Rotate the audit log at this size in megabytes (default: 100).
     #[arg(long, env = "KNARR_AUDIT_LOG_MAXSIZE")]
     audit_log_maxsize: Option<u64>,
-    /// A kubeconfig of who is sent audit events.
+    /// Send audit events to the webhook of this kubeconfig.
     #[arg(long, env = "KNARR_AUDIT_WEBHOOK_CONFIG_FILE")]
     audit_webhook_config_file: Option<PathBuf>,
-    /// How many audit events are sent together at most.
+    /// Maximum number of audit events in a batch.
     #[arg(long, env = "KNARR_AUDIT_WEBHOOK_BATCH_MAX_SIZE", default_value_t = 400)]
     audit_webhook_batch_max_size: usize,
-    /// How long audit events wait for others to be sent with.
+    /// Maximum time to wait before sending a batch of audit events.
     #[arg(long, env = "KNARR_AUDIT_WEBHOOK_BATCH_MAX_WAIT", default_value = "30s", value_parser = crate::leader::duration)]
     audit_webhook_batch_max_wait: Duration,
-    /// How long until audit events that could not be sent are sent again.
+    /// Time to wait before retrying a failed audit webhook request.
     #[arg(long, env = "KNARR_AUDIT_WEBHOOK_INITIAL_BACKOFF", default_value = "10s", value_parser = crate::leader::duration)]
     audit_webhook_initial_backoff: Duration,
 }

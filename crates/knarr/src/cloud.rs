@@ -17,10 +17,10 @@ pub struct Flags {
     cluster: crate::alone::Flags,
     #[command(flatten)]
     secure: crate::secure::Flags,
-    /// The provider: built-in gives Services of type LoadBalancer the addresses of nodes.
+    /// Cloud provider: built-in gives LoadBalancer Services the addresses of nodes.
     #[arg(long, default_value = "built-in", value_parser = ["built-in"])]
     cloud_provider: String,
-    /// Let each controller ask with a service account of its own.
+    /// Run each controller with its own service account.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     use_service_account_credentials: bool,
     #[command(flatten)]
@@ -32,10 +32,10 @@ pub struct Flags {
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 struct Controllers {
-    /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
+    /// Controllers to run: `*` for all, `name` for one, `-name` for all but that one.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// How many Services are worked on at the same time.
+    /// Number of Services to sync concurrently.
     #[arg(long, value_name = "COUNT")]
     concurrent_service_syncs: Option<NonZeroUsize>,
 }
@@ -60,7 +60,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
         let election = flags.leader.election(LEASE)?;
         let leads = election.leads();
         flags.secure.serve(PORT, AGENT, Arc::new(move || crate::health::leadership(LEASE, &leads))).await?;
-        tracing::info!(provider = flags.cloud_provider, "the cloud's controllers begin when it is their turn");
+        tracing::info!(provider = flags.cloud_provider, "waiting for leader lease to start cloud controllers");
         let client = cluster.client().clone();
         let config = flags.controllers.config();
         config.check()?;

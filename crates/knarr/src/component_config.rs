@@ -14,12 +14,14 @@ pub fn read(path: &Path, api_version: &str, kind: &str) -> anyhow::Result<Map<St
 
 pub fn parse(text: &[u8], api_version: &str, kind: &str) -> anyhow::Result<Map<String, Value>> {
     let decoded = machinery::codec::decode_yaml(text).map_err(|error| anyhow::anyhow!("{error}"))?;
-    let Value::Object(mut fields) = machinery::codec::without_nulls(decoded.value) else { bail!("it holds no fields") };
+    let Value::Object(mut fields) = machinery::codec::without_nulls(decoded.value) else {
+        bail!("the file has no fields")
+    };
     let mut take = |name: &str| fields.remove(name).unwrap_or_default();
     let found = (take("apiVersion"), take("kind"));
     ensure!(
         found.0 == api_version && found.1 == kind,
-        "it is no {kind} of {api_version}: it says apiVersion {} and kind {}",
+        "expected kind {kind} of {api_version}, found apiVersion {} and kind {}",
         found.0,
         found.1
     );
@@ -31,14 +33,14 @@ pub fn parse(text: &[u8], api_version: &str, kind: &str) -> anyhow::Result<Map<S
 pub fn refuse_rest(fields: &Map<String, Value>, known: &[(&str, &[&str])]) -> anyhow::Result<()> {
     for (name, value) in fields {
         let Some((_, good)) = known.iter().find(|(known, _)| known == name) else {
-            bail!("there is no field {name}");
+            bail!("unknown field {name}");
         };
         let text = match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
         if !says_nothing(value) && !good.contains(&"*") && !good.contains(&text.as_str()) {
-            bail!("{name}: {text}: knarr cannot do this; leave it out");
+            bail!("{name}: {text}: not supported by knarr; remove it");
         }
     }
     Ok(())
@@ -83,8 +85,8 @@ mod tests {
         check("apiVersion: a/v1\nkind: K\nmode: x\nany: 7\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode:\nany: {a: null}\n", "good");
         check("apiVersion: a/v1\nkind: K\nmode: true\n", "good");
-        check("apiVersion: a/v1\nkind: K\nmode: z\n", "mode: z: knarr cannot do this; leave it out");
-        check("apiVersion: a/v1\nkind: K\nmodus: ''\n", "there is no field modus");
-        check("apiVersion: a/v2\nkind: K\n", "it is no K of a/v1: it says apiVersion \"a/v2\" and kind \"K\"");
+        check("apiVersion: a/v1\nkind: K\nmode: z\n", "mode: z: not supported by knarr; remove it");
+        check("apiVersion: a/v1\nkind: K\nmodus: ''\n", "unknown field modus");
+        check("apiVersion: a/v2\nkind: K\n", "expected kind K of a/v1, found apiVersion \"a/v2\" and kind \"K\"");
     }
 }

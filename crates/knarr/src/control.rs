@@ -37,12 +37,12 @@ pub fn listen(data_dir: &Path, store: Arc<EmbeddedStore>) -> anyhow::Result<impl
                     let store = store.clone();
                     tasks::spawn(async move {
                         if let Err(error) = answer(stream, &store).await {
-                            tracing::warn!(%error, "a control request failed");
+                            tracing::warn!(%error, "control socket request failed");
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a control connection");
+                    tracing::warn!(%error, "cannot accept connection to control socket");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
             }
@@ -73,20 +73,20 @@ pub fn save_snapshot(data_dir: &Path, file: &Path) -> anyhow::Result<u64> {
             let mut reply = String::new();
             BufReader::new(stream).read_line(&mut reply)?;
             match reply.trim_end().split_once(' ') {
-                Some(("ok", revision)) => revision.parse().context("read the server's answer"),
+                Some(("ok", revision)) => revision.parse().context("read response of the server"),
                 Some((_, why)) => bail!("{why}"),
-                None => bail!("the server ended before it answered"),
+                None => bail!("the server stopped before it answered"),
             }
         }
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
             let dir = data_dir.join("store");
             if !dir.is_dir() {
-                bail!("there is no store in {}", data_dir.display());
+                bail!("no store in {}", data_dir.display());
             }
-            let store = EmbeddedStore::open(Config::new(dir)).context("open the store")?;
+            let store = EmbeddedStore::open(Config::new(dir)).context("open store")?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             Ok(runtime.block_on(store.snapshot_save(file))?.0)
         }
-        Err(error) => Err(error).context("reach the running server"),
+        Err(error) => Err(error).context("connect to the running server"),
     }
 }

@@ -35,57 +35,57 @@ pub struct Flags {
     cluster: crate::alone::Flags,
     #[command(flatten)]
     secure: crate::secure::Flags,
-    /// Let each controller ask with a service account of its own.
+    /// Run each controller with its own service account.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     use_service_account_credentials: bool,
-    /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
+    /// Controllers to run: `*` for all, `name` for one, `-name` for all but that one.
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// The authority of the API server's certificate, which is published to every namespace.
+    /// CA of the API server, published to every namespace.
     #[arg(long)]
     root_ca_file: Option<PathBuf>,
-    /// Give each node a range of pod addresses.
+    /// Allocate a pod CIDR to each node.
     #[arg(long, default_value_t = false, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     allocate_node_cidrs: bool,
-    /// Addresses of pods, one range per family.
+    /// CIDRs of pod addresses, one per address family.
     #[arg(long, value_delimiter = ',')]
     cluster_cidr: Vec<ipnet::IpNet>,
-    /// Addresses of Services, which no pod gets.
+    /// CIDR of Service addresses, excluded from pod CIDRs.
     #[arg(long, value_delimiter = ',')]
     service_cluster_ip_range: Vec<ipnet::IpNet>,
-    /// The prefix length of a node's range of IPv4 addresses.
+    /// Prefix length of a node's IPv4 pod CIDR.
     #[arg(long, visible_alias = "node-cidr-mask-size-ipv4", default_value_t = 24)]
     node_cidr_mask_size: u8,
-    /// The prefix length of a node's range of IPv6 addresses.
+    /// Prefix length of a node's IPv6 pod CIDR.
     #[arg(long, default_value_t = 64)]
     node_cidr_mask_size_ipv6: u8,
     #[command(flatten)]
     signing: signing::Flags,
-    /// The key that signs the tokens of service accounts that are kept in Secrets.
+    /// Private key to sign service account tokens in Secrets.
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
-    /// Answer /healthz, /livez, /readyz and /metrics here, without TLS, such as 127.0.0.1:10257.
+    /// Serve /healthz, /livez, /readyz and /metrics on this address without TLS, such as 127.0.0.1:10257.
     #[arg(long)]
     health_address: Option<std::net::SocketAddr>,
-    /// Remove what nobody owns any more, and what belongs to owners that are gone.
+    /// Enable the garbage collector, which deletes objects whose owners are gone.
     #[arg(long, default_value_t = true, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     enable_garbage_collector: bool,
-    /// Never detach a volume from a node that says it is mounted, however long the node has not answered.
+    /// Never force-detach a volume from a node that still reports it as mounted.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     disable_force_detach_on_timeout: bool,
-    /// The most endpoints that an EndpointSlice gets.
+    /// Maximum number of endpoints in an EndpointSlice.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
     max_endpoints_per_slice: u16,
-    /// The most addresses of a subset of Endpoints that are mirrored to EndpointSlices.
+    /// Maximum number of addresses of an Endpoints subset to mirror to EndpointSlices.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=1000))]
     mirroring_max_endpoints_per_subset: u16,
-    /// How often every ResourceQuota is counted again.
+    /// Interval between full recounts of every ResourceQuota.
     #[arg(long, value_parser = crate::leader::duration, default_value = "5m")]
     resource_quota_sync_period: Duration,
-    /// A token of a Secret that nobody has used for so long is marked, and after the same time again removed.
+    /// Time after which an unused legacy token Secret is marked invalid, and again after which it is deleted.
     #[arg(long, value_parser = crate::leader::duration, default_value = "8760h")]
     legacy_service_account_token_clean_up_period: Duration,
-    /// How long controllers may take to end what they are at when they are told to stop.
+    /// Maximum time for controllers to stop.
     #[arg(long, value_parser = crate::leader::duration, default_value = "10s")]
     controller_shutdown_timeout: Duration,
     #[command(flatten)]
@@ -162,7 +162,7 @@ fn chosen(mut controllers: Vec<String>) -> Vec<String> {
 /// Runs the controllers until told to stop.
 async fn work(config: Config, cluster: Cluster, stop: Shutdown) {
     if let Err(error) = kube_controller_manager::run(config, cluster, stop).await {
-        tracing::error!(%error, "the controllers do not run");
+        tracing::error!(%error, "kube-controller-manager failed");
     }
 }
 

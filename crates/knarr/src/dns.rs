@@ -18,13 +18,13 @@ pub const AGENT: &str = concat!("coredns/v", env!("CARGO_PKG_VERSION"), " (knarr
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct NodeFlags {
-    /// The port at which this node's DNS answers. Pods do not see it: for them it is port 53 of the Service.
+    /// Port of this node's DNS server. Pods use port 53 of the Service instead.
     #[arg(long, env = "KNARR_DNS_PORT", default_value_t = dns::PORT)]
     pub dns_port: u16,
-    /// Where /metrics, /health and /ready of the DNS are; 0.0.0.0:9153 shows them to the cluster.
+    /// Address of /metrics, /health and /ready of DNS; 0.0.0.0:9153 makes them reachable from the cluster.
     #[arg(long, env = "KNARR_DNS_METRICS_ADDRESS", default_value = "127.0.0.1:9153")]
     dns_metrics_address: SocketAddr,
-    /// Where else /health and /ready are, such as CoreDNS's 127.0.0.1:8080,127.0.0.1:8181.
+    /// More addresses of /health and /ready, such as CoreDNS's 127.0.0.1:8080,127.0.0.1:8181.
     #[arg(long, env = "KNARR_DNS_HEALTH_ADDRESS", value_delimiter = ',')]
     dns_health_address: Vec<SocketAddr>,
 }
@@ -63,7 +63,7 @@ impl NodeFlags {
 pub fn start(config: Config, cluster: Cluster, shutdown: Shutdown) -> tokio::task::JoinHandle<()> {
     tasks::spawn(async move {
         if let Err(error) = dns::run(config, cluster, shutdown).await {
-            tracing::error!(%error, "the cluster's DNS does not run");
+            tracing::error!(%error, "DNS failed");
         }
     })
 }
@@ -72,26 +72,26 @@ pub fn start(config: Config, cluster: Cluster, shutdown: Shutdown) -> tokio::tas
 pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
-    /// The node whose pods are answered; this host's name unless told otherwise.
+    /// Name of the node whose pods are served (default: the host name).
     #[arg(long, env = "KNARR_NODE_NAME")]
     node_name: Option<String>,
-    /// The addresses to answer at; that of the node's pod bridge unless told otherwise.
+    /// Addresses to listen on (default: the node's pod bridge).
     #[arg(long, env = "KNARR_BIND_ADDRESS", value_delimiter = ',')]
     bind_address: Vec<IpAddr>,
     #[arg(long, env = "KNARR_DNS_PORT", default_value_t = dns::PORT)]
     port: u16,
     #[arg(long, env = "KNARR_CLUSTER_DOMAIN", default_value = "cluster.local")]
     cluster_domain: String,
-    /// The address of the Service `kube-dns`.
+    /// Address of the Service `kube-dns`.
     #[arg(long, env = "KNARR_CLUSTER_DNS", value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
-    /// Addresses of pods and Services.
+    /// CIDRs of pods and Services.
     #[arg(long, env = "KNARR_CLUSTER_CIDR", value_delimiter = ',', default_value = "10.42.0.0/16,10.43.0.0/16")]
     cluster_cidr: Vec<IpNet>,
-    /// The file that names the resolvers for all other names.
+    /// File with the upstream resolvers for all other names.
     #[arg(long, env = "KNARR_RESOLV_CONF", default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
-    /// Where /metrics, /health and /ready are.
+    /// Address of /metrics, /health and /ready.
     #[arg(long)]
     metrics_address: Option<SocketAddr>,
 }

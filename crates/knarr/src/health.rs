@@ -1,4 +1,4 @@
-//! What monitoring asks a component that runs alone: whether it lives, and how it is doing. Here without TLS, for the machine
+//! Health and metrics of a component that runs alone. Here without TLS, for the machine
 //! itself; `secure.rs` answers the same to everyone else.
 
 use std::net::SocketAddr;

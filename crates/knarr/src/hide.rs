@@ -16,7 +16,7 @@ pub fn secrets() {
     if let Err(error) = cover() {
         tracing::warn!(
             error = format!("{error:#}"),
-            "cannot hide the token in the list of processes; prefer --token-file"
+            "cannot hide the token from the process list; prefer --token-file"
         );
     }
 }
@@ -28,12 +28,12 @@ fn cover() -> anyhow::Result<()> {
         return Ok(());
     }
     let stat = std::fs::read_to_string("/proc/self/stat").context("read /proc/self/stat")?;
-    let start = arguments_start(&stat).context("find the arguments in memory")?;
+    let start = arguments_start(&stat).context("find process arguments in memory")?;
     // The process's own memory as a file: no pointer is made of a number.
     let mut memory = std::fs::OpenOptions::new().write(true).open("/proc/self/mem").context("open /proc/self/mem")?;
     for place in found {
-        memory.seek(SeekFrom::Start(start + place.start as u64)).context("find the token in memory")?;
-        memory.write_all(&vec![COVER; place.len()]).context("write over the token")?;
+        memory.seek(SeekFrom::Start(start + place.start as u64)).context("find token in memory")?;
+        memory.write_all(&vec![COVER; place.len()]).context("overwrite token")?;
     }
     Ok(())
 }

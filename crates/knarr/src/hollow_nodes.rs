@@ -10,25 +10,25 @@ const AGENT: &str = concat!("hollow-nodes/v", env!("CARGO_PKG_VERSION"), " (knar
 pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
-    /// How many nodes.
+    /// Number of nodes.
     #[arg(long, default_value_t = 100)]
     count: usize,
-    /// What the names of the nodes begin with.
+    /// Prefix of node names.
     #[arg(long, default_value = "hollow-")]
     prefix: String,
-    /// Processors of each node.
+    /// CPUs of each node.
     #[arg(long, default_value = "32")]
     cpu: String,
     /// Memory of each node.
     #[arg(long, default_value = "128Gi")]
     memory: String,
-    /// Pods that each node takes.
+    /// Maximum number of pods of each node.
     #[arg(long, default_value_t = 110)]
     max_pods: u32,
-    /// Over how many zones the nodes are spread.
+    /// Number of zones to spread the nodes over.
     #[arg(long, default_value_t = 3)]
     zones: usize,
-    /// Every lease is renewed once in so many seconds.
+    /// Interval of lease renewals in seconds.
     #[arg(long, default_value_t = 15)]
     renew_seconds: u64,
 }

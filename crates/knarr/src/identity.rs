@@ -13,60 +13,60 @@ use kube_apiserver::authz::{self, Mode, ReviewVersion};
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// Answer requests that show no proof of who asks. An AuthenticationConfiguration may say it instead.
+    /// Allow anonymous requests. An AuthenticationConfiguration can set this instead.
     #[arg(long, env = "KNARR_ANONYMOUS_AUTH", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
     anonymous_auth: Option<bool>,
-    /// A file with an AuthenticationConfiguration: issuers of OpenID Connect, and where nobody may ask. A change is taken over.
+    /// AuthenticationConfiguration file: OIDC issuers and anonymous access. Reloaded when it changes.
     #[arg(long, env = "KNARR_AUTHENTICATION_CONFIG")]
     authentication_config: Option<PathBuf>,
-    /// A kubeconfig of who is asked whose a bearer token is.
+    /// Kubeconfig of the token authentication webhook.
     #[arg(long, env = "KNARR_AUTHENTICATION_TOKEN_WEBHOOK_CONFIG_FILE")]
     authentication_token_webhook_config_file: Option<PathBuf>,
-    /// How long its answers are remembered.
+    /// Time to cache responses of the token authentication webhook.
     #[arg(long, env = "KNARR_AUTHENTICATION_TOKEN_WEBHOOK_CACHE_TTL", default_value = "2m", value_parser = crate::leader::duration)]
     authentication_token_webhook_cache_ttl: Duration,
-    /// The version of the TokenReviews that it is sent.
+    /// Version of the TokenReviews to send.
     #[arg(long, env = "KNARR_AUTHENTICATION_TOKEN_WEBHOOK_VERSION", default_value = "v1beta1", value_parser = ["v1", "v1beta1"])]
     authentication_token_webhook_version: String,
-    /// A file with an AuthorizationConfiguration: who decides what is allowed, in which order. A change is taken over.
+    /// AuthorizationConfiguration file: authorizers and their order. Reloaded when it changes.
     #[arg(long, env = "KNARR_AUTHORIZATION_CONFIG")]
     authorization_config: Option<PathBuf>,
-    /// Who decides what is allowed, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.
+    /// Authorizers in order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny.
     #[arg(long, env = "KNARR_AUTHORIZATION_MODE", value_delimiter = ',')]
     authorization_mode: Vec<Mode>,
-    /// The policies of the mode ABAC, one a line.
+    /// ABAC policy file, one policy per line.
     #[arg(long, env = "KNARR_AUTHORIZATION_POLICY_FILE")]
     authorization_policy_file: Option<PathBuf>,
-    /// A kubeconfig of who is asked in the mode Webhook.
+    /// Kubeconfig of the authorization webhook (mode Webhook).
     #[arg(long, env = "KNARR_AUTHORIZATION_WEBHOOK_CONFIG_FILE")]
     authorization_webhook_config_file: Option<PathBuf>,
-    /// How long it is remembered that something is allowed; 5m unless told otherwise.
+    /// Time to cache allowing responses of the authorization webhook (default: 5m).
     #[arg(long, env = "KNARR_AUTHORIZATION_WEBHOOK_CACHE_AUTHORIZED_TTL", value_parser = crate::leader::duration)]
     authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long it is remembered that something is not allowed; 30s unless told otherwise.
+    /// Time to cache denying responses of the authorization webhook (default: 30s).
     #[arg(long, env = "KNARR_AUTHORIZATION_WEBHOOK_CACHE_UNAUTHORIZED_TTL", value_parser = crate::leader::duration)]
     authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// The version of the SubjectAccessReviews that it is sent: v1 or v1beta1, which is upstream's default.
+    /// Version of the SubjectAccessReviews to send: v1 or v1beta1, upstream's default.
     #[arg(long, env = "KNARR_AUTHORIZATION_WEBHOOK_VERSION", value_parser = ["v1", "v1beta1"])]
     authorization_webhook_version: Option<String>,
     #[command(flatten)]
     oidc: Oidc,
-    /// Who issues the tokens of service accounts; given again, tokens of earlier issuers are believed, too.
+    /// Issuer of service account tokens; tokens of repeated issuers are accepted too.
     #[arg(long, env = "KNARR_SERVICE_ACCOUNT_ISSUER")]
     service_account_issuer: Vec<String>,
-    /// For whom tokens must be meant; the issuers unless told otherwise.
+    /// Audiences of accepted tokens (default: the issuers).
     #[arg(long, env = "KNARR_API_AUDIENCES", value_delimiter = ',')]
     api_audiences: Vec<String>,
-    /// Where others find the keys of service accounts' tokens; this server unless told otherwise.
+    /// URI of the JSON Web Key Set of service account tokens (default: this server).
     #[arg(long, env = "KNARR_SERVICE_ACCOUNT_JWKS_URI")]
     service_account_jwks_uri: Option<String>,
-    /// How long tokens of service accounts live at most; however long one is asked for, unless told otherwise.
+    /// Maximum lifetime of service account tokens (default: no limit).
     #[arg(long, env = "KNARR_SERVICE_ACCOUNT_MAX_TOKEN_EXPIRATION", value_parser = crate::leader::duration)]
     service_account_max_token_expiration: Option<Duration>,
-    /// Let tokens that are mounted into pods live for a year, so that clients go on that never read them again.
+    /// Extend tokens mounted into pods to one year, for clients that never reload them.
     #[arg(long, env = "KNARR_SERVICE_ACCOUNT_EXTEND_TOKEN_EXPIRATION", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
     service_account_extend_token_expiration: Option<bool>,
-    /// The name by which this server tells others to reach it; its address unless told otherwise.
+    /// Host name of this server in generated URLs (default: its address).
     #[arg(long, env = "KNARR_EXTERNAL_HOSTNAME")]
     external_hostname: Option<String>,
 }
@@ -74,31 +74,31 @@ pub struct Flags {
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 struct Oidc {
-    /// The issuer of OpenID Connect whose tokens are believed: an https address.
+    /// URL of the OIDC issuer whose tokens are accepted (https).
     #[arg(long, env = "KNARR_OIDC_ISSUER_URL")]
     oidc_issuer_url: Option<String>,
-    /// For whom its tokens must be meant.
+    /// Client id (audience) that OIDC tokens must have.
     #[arg(long, env = "KNARR_OIDC_CLIENT_ID")]
     oidc_client_id: Option<String>,
-    /// The authority of the issuer's certificate; those that the system trusts unless told otherwise.
+    /// CA of the OIDC issuer (default: the system's CAs).
     #[arg(long, env = "KNARR_OIDC_CA_FILE")]
     oidc_ca_file: Option<PathBuf>,
-    /// The claim with the name of the user; sub unless told otherwise.
+    /// OIDC claim with the user name (default: sub).
     #[arg(long, env = "KNARR_OIDC_USERNAME_CLAIM")]
     oidc_username_claim: Option<String>,
-    /// What stands before names: the issuer and # unless told otherwise, nothing for the claim email, nothing for -.
+    /// Prefix of OIDC user names (default: the issuer and #, none for the claim email); - for none.
     #[arg(long, env = "KNARR_OIDC_USERNAME_PREFIX", allow_hyphen_values = true)]
     oidc_username_prefix: Option<String>,
-    /// The claim with the groups of the user.
+    /// OIDC claim with the groups.
     #[arg(long, env = "KNARR_OIDC_GROUPS_CLAIM")]
     oidc_groups_claim: Option<String>,
-    /// What stands before groups.
+    /// Prefix of OIDC groups.
     #[arg(long, env = "KNARR_OIDC_GROUPS_PREFIX")]
     oidc_groups_prefix: Option<String>,
-    /// How tokens may be signed; RS256 unless told otherwise.
+    /// Accepted signature algorithms of OIDC tokens (default: RS256).
     #[arg(long, env = "KNARR_OIDC_SIGNING_ALGS", value_delimiter = ',')]
     oidc_signing_algs: Vec<oidc::Algorithm>,
-    /// A claim=value that a token must have, repeatable.
+    /// Require this claim=value in OIDC tokens; repeatable.
     #[arg(long, env = "KNARR_OIDC_REQUIRED_CLAIM")]
     oidc_required_claim: Vec<String>,
 }
@@ -115,7 +115,9 @@ impl Flags {
         let authorization = self.authorization(defaults)?;
         let allows_all = authorization.modes.contains(&Mode::AlwaysAllow);
         if allows_all {
-            tracing::warn!("every request is allowed: give --authorization-mode=Node,RBAC unless this is meant");
+            tracing::warn!(
+                "authorization mode AlwaysAllow allows every request; set --authorization-mode=Node,RBAC unless this is intended"
+            );
         }
         self.check_issuers()?;
         let jwks_uri = self.service_account_jwks_uri.clone();

@@ -21,26 +21,26 @@ pub enum Command {
     /// Pull an image from its registry.
     Pull {
         image: String,
-        /// USER or USER:PASSWORD; without a password it is read from standard input.
+        /// Credentials as USER or USER:PASSWORD; a missing password is read from standard input.
         #[arg(long)]
         creds: Option<String>,
         #[command(flatten)]
         place: Place,
     },
-    /// Take images from archives: OCI layouts and what `docker save` writes, also compressed. `-` is standard input.
+    /// Import images from archives: OCI layouts or `docker save` output, also compressed. `-` is standard input.
     Import {
         #[arg(required = true)]
         archives: Vec<PathBuf>,
         #[command(flatten)]
         place: Place,
     },
-    /// Show the images that are here.
+    /// List images.
     #[command(visible_alias = "ls")]
     List {
-        /// Show ids alone.
+        /// Print only image ids.
         #[arg(short, long)]
         quiet: bool,
-        /// Show digests too.
+        /// Print digests too.
         #[arg(long)]
         digests: bool,
         #[arg(short, long, value_enum, default_value = "table")]
@@ -48,7 +48,7 @@ pub enum Command {
         #[command(flatten)]
         place: Place,
     },
-    /// Remove names of images; the last name takes the image with it.
+    /// Remove image names; removing the last name deletes the image.
     #[command(visible_alias = "remove")]
     Rm {
         #[arg(required = true)]
@@ -68,7 +68,7 @@ pub enum Output {
 pub struct Place {
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Mirrors, credentials and authorities of registries.
+    /// File with mirrors, credentials and CAs of image registries.
     #[arg(long, env = "KNARR_PRIVATE_REGISTRY", default_value = "/etc/knarr/registries.yaml")]
     private_registry: PathBuf,
 }
@@ -107,7 +107,7 @@ pub async fn run(command: Command) -> anyhow::Result<()> {
             let images = open(&place).await?;
             for name in names {
                 if images.get(&name).is_none() {
-                    bail!("no such image {name}");
+                    bail!("image {name} not found");
                 }
                 images.remove(&name).await?;
                 println!("Deleted: {name}");

@@ -15,31 +15,31 @@ pub const COMPONENT: &str = "system:knarr:ingress";
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// The port of Ingresses' hosts without TLS, on every address of the node.
+    /// HTTP port of Ingresses.
     #[arg(long, env = "KNARR_INGRESS_HTTP_PORT", default_value_t = 80)]
     ingress_http_port: u16,
-    /// The port of Ingresses' hosts with TLS.
+    /// HTTPS port of Ingresses.
     #[arg(long, env = "KNARR_INGRESS_HTTPS_PORT", default_value_t = 443)]
     ingress_https_port: u16,
-    /// The address that Ingresses' ports are on; all of the node's unless told otherwise.
+    /// Address to listen on for Ingresses (default: all of the node's).
     #[arg(long, env = "KNARR_INGRESS_BIND_ADDRESS")]
     ingress_bind_address: Option<IpAddr>,
-    /// Answer /healthz and /metrics of the ingress here, without TLS, such as 127.0.0.1:10254.
+    /// Serve /healthz and /metrics of the ingress on this address without TLS, such as 127.0.0.1:10254.
     #[arg(long, env = "KNARR_INGRESS_METRICS_ADDRESS")]
     ingress_metrics_address: Option<SocketAddr>,
-    /// Write a line for every request to this file; `-` is the standard output.
+    /// Write an access log to this file; `-` is standard output.
     #[arg(long, env = "KNARR_INGRESS_ACCESS_LOG")]
     ingress_access_log: Option<PathBuf>,
-    /// Proxies in front of the ingress, whose X-Forwarded headers are believed.
+    /// Trust X-Forwarded headers of these proxies.
     #[arg(long, env = "KNARR_INGRESS_TRUSTED_PROXY", value_delimiter = ',')]
     ingress_trusted_proxy: Vec<ipnet::IpNet>,
-    /// Addresses or names that Ingresses show instead of those of the nodes.
+    /// Publish these addresses or names in the status of Ingresses instead of those of the nodes.
     #[arg(long, env = "KNARR_INGRESS_PUBLISH", value_delimiter = ',')]
     ingress_publish: Vec<String>,
-    /// The largest body of a request in bytes, unless an Ingress says otherwise; 0 is no limit.
+    /// Maximum size of a request body in bytes, unless set by the Ingress; 0 is no limit.
     #[arg(long, env = "KNARR_INGRESS_BODY_MAX", default_value_t = 0)]
     ingress_body_max: u64,
-    /// Threads that serve requests; 0 is one for each processor.
+    /// Number of worker threads; 0 is one per CPU.
     #[arg(long, env = "KNARR_INGRESS_THREADS", default_value_t = 0)]
     ingress_threads: usize,
 }
@@ -48,7 +48,7 @@ pub struct Flags {
 pub struct AloneFlags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
-    /// The node that this runs on, whose addresses Ingresses then show.
+    /// Name of this node, whose addresses are published in the status of Ingresses.
     #[arg(long, env = "KNARR_NODE_NAME")]
     node_name: Option<String>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ pub fn start(flags: &Flags, node_name: String, cluster: Cluster, shutdown: Shutd
     let config = ingress::Config { service: true, ..flags.config(Some(node_name)) };
     tasks::spawn(async move {
         if let Err(error) = ingress::run(config, cluster, shutdown).await {
-            tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "the ingress does not run");
+            tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "ingress failed");
         }
     })
 }

@@ -10,17 +10,17 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 /// A private key in PKCS#8, whichever of the usual forms the text has: kubeadm and openssl write others.
 pub fn pkcs8(pem: &str) -> anyhow::Result<String> {
     let key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| anyhow::anyhow!("{error}"));
-    let der = match key.context("there is no private key in it")? {
+    let der = match key.context("no private key found")? {
         PrivateKeyDer::Pkcs8(key) => key.secret_pkcs8_der().to_vec(),
         PrivateKeyDer::Pkcs1(key) => wrapped(&RSA, key.secret_pkcs1_der()),
         PrivateKeyDer::Sec1(key) => {
             let key = key.secret_sec1_der();
             let holds = |curve: &&[u8]| key.windows(curve.len()).any(|window| window == *curve);
             let curve =
-                [&P256[..], &P384[..]].into_iter().find(holds).context("its curve is neither P-256 nor P-384")?;
+                [&P256[..], &P384[..]].into_iter().find(holds).context("the curve is neither P-256 nor P-384")?;
             wrapped(&element(0x30, &[&EC[..], curve].concat()), key)
         }
-        _ => bail!("it is of an unknown form"),
+        _ => bail!("unknown key format"),
     };
     Ok(to_pem("PRIVATE KEY", &der))
 }
@@ -33,14 +33,14 @@ pub fn public(pem: &str) -> anyhow::Result<Vec<String>> {
         match kind {
             SectionKind::PublicKey => found.push(to_pem("PUBLIC KEY", &der)),
             SectionKind::PrivateKey | SectionKind::RsaPrivateKey | SectionKind::EcPrivateKey => {
-                let key = KeyPair::from_pem(&pkcs8(pem)?).context("use the private key")?;
+                let key = KeyPair::from_pem(&pkcs8(pem)?).context("load private key")?;
                 found.push(to_pem("PUBLIC KEY", &key.subject_public_key_info()));
             }
             _ => {}
         }
     }
     if found.is_empty() {
-        bail!("there is no key in it");
+        bail!("no key found");
     }
     Ok(found)
 }

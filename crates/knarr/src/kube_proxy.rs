@@ -15,10 +15,10 @@ pub const AGENT: &str = concat!("kube-proxy/v", env!("CARGO_PKG_VERSION"), " (kn
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Options {
-    /// Addresses by which node ports are reached: ranges, or `primary` for those of the Node object; all unless told otherwise.
+    /// Addresses to serve node ports on: CIDRs, or `primary` for those of the Node object (default: all).
     #[arg(long, env = "KNARR_NODEPORT_ADDRESSES", value_delimiter = ',')]
     nodeport_addresses: Vec<String>,
-    /// Whether Services are reached by the addresses in their `externalIPs`.
+    /// Serve Services on their `externalIPs`.
     #[arg(
         long,
         env = "KNARR_ALLOW_EXTERNAL_IPS",
@@ -29,10 +29,10 @@ pub struct Options {
         action = clap::ArgAction::Set
     )]
     allow_external_ips: bool,
-    /// Where the proxy answers /metrics; `none` for nowhere.
+    /// Address of kube-proxy's /metrics; `none` disables it.
     #[arg(long, env = "KNARR_PROXY_METRICS_ADDRESS", default_value_t = format!("127.0.0.1:{METRICS_PORT}"))]
     proxy_metrics_address: String,
-    /// Where the proxy answers /healthz and /livez; `none` for nowhere.
+    /// Address of kube-proxy's /healthz and /livez; `none` disables it.
     #[arg(long, env = "KNARR_PROXY_HEALTHZ_ADDRESS", default_value_t = format!("0.0.0.0:{HEALTH_PORT}"))]
     proxy_healthz_address: String,
 }
@@ -44,7 +44,7 @@ impl Options {
             [one] if one == "primary" => NodePortAddresses::Primary,
             ranges => {
                 let parse = |text: &String| {
-                    text.parse().map_err(|_| anyhow::anyhow!("--nodeport-addresses: {text:?} is no address range"))
+                    text.parse().map_err(|_| anyhow::anyhow!("--nodeport-addresses: {text:?} is not a CIDR range"))
                 };
                 NodePortAddresses::Ranges(ranges.iter().map(parse).collect::<anyhow::Result<_>>()?)
             }
@@ -66,7 +66,7 @@ impl Options {
 fn address(flag: &str, text: &str) -> anyhow::Result<Option<SocketAddr>> {
     match text {
         "none" | "" => Ok(None),
-        text => text.parse().map(Some).map_err(|_| anyhow::anyhow!("{flag}: {text:?} is no address with a port")),
+        text => text.parse().map(Some).map_err(|_| anyhow::anyhow!("{flag}: {text:?} is not an address with a port")),
     }
 }
 
@@ -74,26 +74,26 @@ fn address(flag: &str, text: &str) -> anyhow::Result<Option<SocketAddr>> {
 pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
-    /// A KubeProxyConfiguration. What it says comes before flags, as upstream; --hostname-override and --kubeconfig count where
-    /// it says nothing.
+    /// KubeProxyConfiguration file. It overrides flags, as upstream, except --hostname-override and --kubeconfig where
+    /// it does not set them.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// The node's name; this host's name unless told otherwise.
+    /// Name of the node (default: the host name).
     #[arg(long, env = "KNARR_NODE_NAME")]
     hostname_override: Option<String>,
-    /// Addresses of pods, in the whole cluster, one range per family.
+    /// CIDRs of all pods of the cluster, one per address family.
     #[arg(long, env = "KNARR_CLUSTER_CIDR", value_delimiter = ',')]
     cluster_cidr: Vec<ipnet::IpNet>,
-    /// Which family of addresses the node has: an address of it.
+    /// Address of the node, which selects its address family.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// Where /healthz and /livez are answered, such as 0.0.0.0:10256.
+    /// Address of /healthz and /livez, such as 0.0.0.0:10256.
     #[arg(long)]
     healthz_bind_address: Option<String>,
-    /// Where /metrics is answered, such as 127.0.0.1:10249.
+    /// Address of /metrics, such as 127.0.0.1:10249.
     #[arg(long)]
     metrics_bind_address: Option<String>,
-    /// Take all rules of Services away from this machine, and end.
+    /// Remove all Service rules from this machine and exit.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     cleanup: bool,
     #[command(flatten)]
@@ -117,7 +117,7 @@ impl Flags {
         }
         if self.bind_address.is_ipv6() && self.cluster_cidr.is_empty() {
             // Without a range, the families of Services are those of the node.
-            self.cluster_cidr = vec!["::/0".parse().context("the range of all addresses")?];
+            self.cluster_cidr = vec!["::/0".parse().context("parse range of all addresses")?];
         }
         Ok(self)
     }
@@ -140,7 +140,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let config = Config { conntrack, ..flags.options.config(name, flags.cluster_cidr)? };
     if flags.cleanup {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        return runtime.block_on(kube_proxy::remove()).context("take the rules of Services away");
+        return runtime.block_on(kube_proxy::remove()).context("remove Service rules");
     }
     crate::alone::run(async move |shutdown| {
         let cluster = flags.cluster.cluster(AGENT).await?;
@@ -151,7 +151,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 /// Keeps the rules until told to stop.
 pub async fn work(config: Config, cluster: Cluster, stop: Shutdown) {
     if let Err(error) = kube_proxy::run(config, cluster, stop).await {
-        tracing::error!(%error, "the proxy of Services does not run");
+        tracing::error!(%error, "kube-proxy failed");
     }
 }
 

@@ -12,22 +12,22 @@ use reconcile::lease::{Durations, LeaseConfig, lead};
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// Work only while holding the component's lease, so that several can be started.
+    /// Run only while holding the leader lease, so that several instances can be started.
     #[arg(long, default_value_t = true, num_args = 0..=1, default_missing_value = "true", action = clap::ArgAction::Set)]
     leader_elect: bool,
-    /// How long others wait after the last renewal they saw before one takes over.
+    /// Time after the last renewal until another instance may take the lease.
     #[arg(long, value_parser = duration, default_value = "15s")]
     leader_elect_lease_duration: Duration,
-    /// How long the leader tries to renew before it stops.
+    /// Time for the leader to renew the lease before it stops.
     #[arg(long, value_parser = duration, default_value = "10s")]
     leader_elect_renew_deadline: Duration,
-    /// How long to wait between tries.
+    /// Time between attempts to acquire or renew the lease.
     #[arg(long, value_parser = duration, default_value = "2s")]
     leader_elect_retry_period: Duration,
-    /// The namespace of the lease.
+    /// Namespace of the lease.
     #[arg(long, default_value = NAMESPACE)]
     leader_elect_resource_namespace: String,
-    /// The name of the lease; that of the component unless told otherwise.
+    /// Name of the lease (default: the component's name).
     #[arg(long)]
     leader_elect_resource_name: Option<String>,
 }
@@ -58,7 +58,7 @@ impl Flags {
     /// Puts what a file says in the place of what is usual.
     pub fn follow(&mut self, file: InFile) -> anyhow::Result<()> {
         if let Some(lock) = file.resource_lock.filter(|lock| !matches!(lock.as_str(), "" | "leases")) {
-            anyhow::bail!("leaderElection.resourceLock: {lock}: knarr's leaders hold leases");
+            anyhow::bail!("leaderElection.resourceLock: {lock}: only leases is supported");
         }
         self.leader_elect = file.leader_elect.unwrap_or(self.leader_elect);
         for (text, time) in [
@@ -89,7 +89,7 @@ impl Flags {
         };
         if durations.lease <= durations.renew_deadline || durations.renew_deadline <= durations.retry {
             anyhow::bail!(
-                "the lease must last longer than the renewal may take, and that longer than the retry period"
+                "the lease duration must be longer than the renew deadline, and that longer than the retry period"
             );
         }
         Ok(Election::by(LeaseConfig {

@@ -68,63 +68,63 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a cluster's control plane.
+    /// Run a server: the control plane of a cluster, and a node.
     Server(Box<server::Flags>),
-    /// Make this machine a node of a cluster whose servers are elsewhere.
+    /// Join this machine to a cluster as a node.
     Agent(Box<agent::Flags>),
-    /// Say what this host lacks for a server or a node, and how to get it.
+    /// Check whether this host can run a server or a node, and say how to install what is missing.
     Check(check::Flags),
-    /// Make knarr a service of this machine, and start it. Again, with other flags, it changes the service.
+    /// Install knarr as a service of this machine and start it. Run it again with other flags to change the service.
     Install(Box<install::Flags>),
-    /// Take the service away with all pods and data of this machine.
+    /// Uninstall the service with all pods and data of this machine.
     Uninstall(install::UninstallFlags),
-    /// Look after the tokens with which machines join.
+    /// Manage the tokens with which machines join.
     #[command(subcommand)]
     Token(token::Command),
-    /// Run the API server alone, on an etcd.
+    /// Run only the API server, on an etcd.
     #[command(name = "kube-apiserver")]
     KubeApiserver(Box<api_server::Flags>),
-    /// Run the kubelet alone, against any Kubernetes API.
+    /// Run only the kubelet, against any Kubernetes API.
     Kubelet(Box<kubelet::Flags>),
-    /// Run the controllers alone, against any Kubernetes API.
+    /// Run only the controllers, against any Kubernetes API.
     #[command(name = "kube-controller-manager")]
     KubeControllerManager(Box<controllers::Flags>),
-    /// Run the scheduler alone, against any Kubernetes API.
+    /// Run only the scheduler, against any Kubernetes API.
     #[command(name = "kube-scheduler")]
     KubeScheduler(Box<scheduler::Flags>),
-    /// Run what a cloud does for a cluster alone, against any Kubernetes API.
+    /// Run only the cloud controllers, against any Kubernetes API.
     #[command(name = "cloud-controller-manager")]
     CloudControllerManager(Box<cloud::Flags>),
-    /// Run the cluster's DNS for one node alone, against any Kubernetes API.
+    /// Run only the DNS server of one node, against any Kubernetes API.
     Dns(dns::Flags),
-    /// Run the proxy of Services alone, against any Kubernetes API.
+    /// Run only the Service proxy, against any Kubernetes API.
     #[command(name = "kube-proxy")]
     KubeProxy(Box<kube_proxy::Flags>),
-    /// Run the ingress controller alone, against any Kubernetes API.
+    /// Run only the ingress controller, against any Kubernetes API.
     Ingress(ingress::AloneFlags),
-    /// Serve the dashboard alone, against any Kubernetes API, or open that of a server.
+    /// Run only the dashboard, against any Kubernetes API, or open that of a server.
     Dashboard(dashboard::Flags),
-    /// End all pods of this machine's node, because the machine goes down.
+    /// End all pods of this machine before it shuts down.
     PowerOff(power_off::Flags),
-    /// Run nodes and kubelets without containers, against any Kubernetes API, to try sizes.
+    /// Simulate many nodes without containers, against any Kubernetes API, to test at scale.
     #[command(name = "hollow-nodes")]
     HollowNodes(hollow_nodes::Flags),
-    /// Save, list or restore what the cluster's store holds.
+    /// Save, list or restore snapshots of the cluster's store.
     #[command(subcommand)]
     Snapshot(snapshot::Command),
-    /// Look after the members of the etcd that servers run (--cluster-init).
+    /// Manage the etcd members of the servers (--cluster-init).
     #[command(subcommand)]
     Etcd(etcd::command::Command),
-    /// Look after the images of this machine. The server may be running.
+    /// Manage the images of this machine. The server may be running.
     #[command(subcommand)]
     Image(image::Command),
-    /// Make a cluster of several nodes on this machine, each in namespaces of its own. Needs root.
+    /// Run a cluster of several nodes on this machine, each in its own namespaces. Needs root.
     Cluster(cluster::Flags),
-    /// Print what a shell needs to complete commands and flags.
+    /// Print a script for shell completion.
     Completion(texts::Completion),
     /// Print the manual page of a command.
     Man(texts::Man),
-    /// Talk to a cluster; the same as calling this program by the name kubectl.
+    /// Control a cluster; the same as calling this program by the name kubectl.
     #[command(disable_help_flag = true)]
     Kubectl {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -17,9 +17,9 @@ pub fn give_back_later() {
         tokio::time::sleep(REST).await;
         let forgotten = tokio::task::spawn_blocking(linux::program::forget_pages).await;
         match forgotten {
-            Ok(Ok(bytes)) => tracing::debug!(bytes, "pages of the program were given back"),
-            Ok(Err(error)) => tracing::debug!(%error, "pages of the program stay"),
-            Err(error) => tracing::warn!(%error, "pages of the program stay"),
+            Ok(Ok(bytes)) => tracing::debug!(bytes, "released unused pages of the program"),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot release unused pages of the program"),
+            Err(error) => tracing::warn!(%error, "cannot release unused pages of the program"),
         }
         // jemalloc does so by itself.
         #[cfg(not(feature = "jemalloc"))]
@@ -32,7 +32,7 @@ async fn give_back_freed() {
     loop {
         tokio::time::sleep(TRIM_INTERVAL).await;
         if let Err(error) = tokio::task::spawn_blocking(linux::program::trim_heap).await {
-            tracing::warn!(%error, "cannot give freed memory back");
+            tracing::warn!(%error, "cannot return freed memory to the kernel");
         }
     }
 }

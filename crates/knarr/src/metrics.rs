@@ -19,7 +19,7 @@ const AGENT: &str = concat!("metrics-server/v", env!("CARGO_PKG_VERSION"), " (kn
 pub async fn start(app: &Arc<App>, caches: Arc<Caches>, shutdown: Shutdown) -> anyhow::Result<JoinHandle<()>> {
     for object in permissions() {
         let made = kube_apiserver::bootstrap::ensure(app, object).await;
-        made.map_err(|status| anyhow::anyhow!("make the role of the metrics server: {}", status.message))?;
+        made.map_err(|status| anyhow::anyhow!("create role of metrics-server: {}", status.message))?;
     }
     let client = Loopback::service_account(app.clone(), "kube-system", ACCOUNT, AGENT);
     let cluster = Cluster::with_client(kube::Client::new(client, "default"), caches);

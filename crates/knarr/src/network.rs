@@ -17,18 +17,18 @@ use crate::node::Membership;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// How packets get to the pods of other nodes: host-gw (directly), vxlan (through a tunnel), auto (directly where both
-    /// nodes are on one link); none leaves the whole network to CNI plugins.
+    /// Routing to pods of other nodes: host-gw (direct routes), vxlan (tunnel), auto (direct where both nodes are on
+    /// one link); none leaves the pod network to CNI plugins.
     #[arg(long, visible_alias = "flannel-backend", env = "KNARR_NETWORK_BACKEND", default_value = "auto")]
     pub network_backend: Choice,
-    /// Configurations of CNI plugins, /etc/cni/net.d where the network is left to them. Plugins are also used when this is
-    /// given and there is a configuration.
+    /// Directory of CNI configurations (default with --network-backend=none: /etc/cni/net.d). If set and it has a
+    /// configuration, CNI plugins are used.
     #[arg(long, env = "KNARR_CNI_CONF_DIR")]
     pub cni_conf_dir: Option<PathBuf>,
-    /// Where the plugins are, searched in this order.
+    /// Directories of CNI plugins, in search order.
     #[arg(long, env = "KNARR_CNI_BIN_DIR", value_delimiter = ',', default_value = "/opt/cni/bin,/usr/lib/cni")]
     pub cni_bin_dir: Vec<PathBuf>,
-    /// Let every packet pass, whatever NetworkPolicies say.
+    /// Do not enforce NetworkPolicies.
     #[arg(long, env = "KNARR_DISABLE_NETWORK_POLICY")]
     pub disable_network_policy: bool,
 }
@@ -43,14 +43,14 @@ impl Flags {
 
     fn plugins(&self, state_dir: &Path) -> anyhow::Result<Arc<cni::Exec>> {
         let conf_dir = self.cni_conf_dir.clone().unwrap_or_else(|| CNI_CONF_DIR.into());
-        tracing::info!(conf_dir = %conf_dir.display(), "pods are connected by CNI plugins");
+        tracing::info!(conf_dir = %conf_dir.display(), "connecting pods with CNI plugins");
         let plugins = cni::Exec::open(cni::exec::Config {
             conf_dir,
             bin_dirs: self.cni_bin_dir.clone(),
             state_dir: state_dir.join("cni"),
             node_namespace: None,
         });
-        Ok(Arc::new(plugins.context("open the pod network")?))
+        Ok(Arc::new(plugins.context("open pod network")?))
     }
 }
 
@@ -93,7 +93,7 @@ impl PodNetwork {
             ..cni::Config::new(state_dir.join("network"))
         };
         let routes = routes::Config::new(flags.name(), backend, &config);
-        let mut network = Builtin::open(config).context("open the pod network")?;
+        let mut network = Builtin::open(config).context("open pod network")?;
         let sees_policies = membership.network.is_some() && !flags.network.disable_network_policy;
         let node_ports = membership.dns_port.iter().flat_map(|port| [UDP, TCP].map(|protocol| (protocol, *port)));
         let config = policy::Config { node_ports: node_ports.collect(), ..policy::Config::new(None) };
@@ -112,7 +112,7 @@ impl PodNetwork {
                 let state_dir = state_dir.join("network");
                 linux::file::make_private_folder(&state_dir)
                     .with_context(|| format!("create {}", state_dir.display()))?;
-                Arc::new(Builtin::open(cni::Config::new(state_dir)).context("open the pod network")?)
+                Arc::new(Builtin::open(cni::Config::new(state_dir)).context("open pod network")?)
             }
         })
     }
@@ -137,7 +137,7 @@ impl PodNetwork {
         }
         tasks::spawn(async move {
             if let Err(error) = routes::run(routes, network, cluster, shutdown).await {
-                tracing::error!(%error, "the routes to other nodes are not kept");
+                tracing::error!(%error, "cannot maintain routes to other nodes");
             }
         });
     }

@@ -28,57 +28,57 @@ pub use self::values::{pairs, size, taint, thresholds};
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// The node's name; this host's name unless told otherwise.
+    /// Name of the node (default: the host name).
     #[arg(long, env = "KNARR_NODE_NAME")]
     pub node_name: Option<String>,
-    /// The addresses of this node.
+    /// Addresses of this node.
     #[arg(long, env = "KNARR_NODE_IP", value_delimiter = ',')]
     pub node_ip: Vec<IpAddr>,
-    /// The addresses by which the world reaches this node; load balancers show them.
+    /// External addresses of this node, published for load balancers.
     #[arg(long, env = "KNARR_NODE_EXTERNAL_IP", value_delimiter = ',')]
     pub node_external_ip: Vec<IpAddr>,
     /// Labels of this node, as key=value.
     #[arg(long, env = "KNARR_NODE_LABEL", value_delimiter = ',')]
     pub node_label: Vec<String>,
-    /// Taints the node registers with, as key=value:effect.
+    /// Taints to register the node with, as key=value:effect.
     #[arg(long, env = "KNARR_NODE_TAINT", value_delimiter = ',')]
     pub node_taint: Vec<String>,
-    /// Addresses of pods, in the whole cluster.
+    /// CIDR of all pods of the cluster.
     #[arg(long, env = "KNARR_CLUSTER_CIDR", default_value = "10.42.0.0/16")]
     pub cluster_cidr: ipnet::IpNet,
     #[command(flatten)]
     pub network: crate::network::Flags,
-    /// The address of the cluster's DNS; the tenth of the Services' unless told otherwise.
+    /// Addresses of the cluster's DNS (default: the tenth address of --service-cidr).
     #[arg(long, env = "KNARR_CLUSTER_DNS", value_delimiter = ',')]
     pub cluster_dns: Vec<IpAddr>,
-    /// The domain of the cluster's names.
+    /// DNS domain of the cluster.
     #[arg(long, env = "KNARR_CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
-    /// A CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of our own runtime.
+    /// Use this CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of the built-in runtime.
     #[arg(long, env = "KNARR_CONTAINER_RUNTIME_ENDPOINT")]
     pub container_runtime_endpoint: Option<String>,
-    /// Mirrors, credentials and authorities of image registries.
+    /// File with mirrors, credentials and CAs of image registries.
     #[arg(long, env = "KNARR_PRIVATE_REGISTRY", default_value = "/etc/knarr/registries.yaml")]
     pub private_registry: PathBuf,
-    /// How many pods the node takes.
+    /// Maximum number of pods on the node.
     #[arg(long, env = "KNARR_MAX_PODS", default_value_t = 110)]
     pub max_pods: u32,
-    /// Taken for the sake of k3s's users and not used: a pod's own process is this program.
+    /// Ignored; accepted for compatibility with k3s. The sandbox process is knarr itself.
     #[arg(long, env = "KNARR_PAUSE_IMAGE")]
     pub pause_image: Option<String>,
-    /// The port of the kubelet.
+    /// Port of the kubelet.
     #[arg(long, env = "KNARR_KUBELET_PORT", default_value_t = 10250)]
     pub kubelet_port: u16,
-    /// Manifests of static pods; <data-dir>/pod-manifests unless told otherwise.
+    /// Directory of static pod manifests (default: <data-dir>/pod-manifests).
     #[arg(long, env = "KNARR_POD_MANIFEST_PATH")]
     pub pod_manifest_path: Option<PathBuf>,
-    /// The control group that holds all pods' groups.
+    /// Parent cgroup of all pods.
     #[arg(long, env = "KNARR_CGROUP_ROOT", default_value = "/")]
     pub cgroup_root: String,
-    /// The file that pods with `dnsPolicy: Default` inherit from.
+    /// resolv.conf that pods with `dnsPolicy: Default` inherit from.
     #[arg(long, env = "KNARR_RESOLV_CONF", default_value = "/etc/resolv.conf")]
     pub resolv_conf: PathBuf,
-    /// Evict pods when less than this is left, as signal<quantity.
+    /// Hard eviction thresholds, as signal<quantity.
     #[arg(
         long,
         env = "KNARR_EVICTION_HARD",
@@ -86,43 +86,43 @@ pub struct Flags {
         default_value = "memory.available<100Mi,nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<15%,imagefs.inodesFree<5%"
     )]
     pub eviction_hard: Vec<String>,
-    /// Evict pods when less than this is left for as long as --eviction-soft-grace-period says, as signal<quantity.
+    /// Soft eviction thresholds, which must hold for --eviction-soft-grace-period, as signal<quantity.
     #[arg(long, env = "KNARR_EVICTION_SOFT", value_delimiter = ',')]
     pub eviction_soft: Vec<String>,
-    /// For how long, as signal=time.
+    /// Grace periods of soft eviction thresholds, as signal=duration.
     #[arg(long, env = "KNARR_EVICTION_SOFT_GRACE_PERIOD", value_delimiter = ',')]
     pub eviction_soft_grace_period: Vec<String>,
-    /// How long a pressure must be over before the node says so, such as 30s or 5m.
+    /// Time to wait before clearing a pressure condition, such as 30s or 5m.
     #[arg(long, env = "KNARR_EVICTION_PRESSURE_TRANSITION_PERIOD", default_value = "5m", value_parser = seconds)]
     pub eviction_pressure_transition_period: Duration,
-    /// How often the node looks at itself and says what has changed, such as 10s.
+    /// Interval of node status updates, such as 10s.
     #[arg(long, env = "KNARR_NODE_STATUS_UPDATE_FREQUENCY", default_value = "10s", value_parser = seconds)]
     pub node_status_update_frequency: Duration,
-    /// Processes a pod may have.
+    /// Maximum number of processes of a pod.
     #[arg(long, env = "KNARR_POD_MAX_PIDS")]
     pub pod_max_pids: Option<i64>,
-    /// Set aside for knarr itself, as cpu=100m,memory=100Mi.
+    /// Resources reserved for knarr itself, as cpu=100m,memory=100Mi.
     #[arg(long, env = "KNARR_KUBE_RESERVED", value_delimiter = ',')]
     pub kube_reserved: Vec<String>,
-    /// Set aside for the rest of the host.
+    /// Resources reserved for the rest of the host.
     #[arg(long, env = "KNARR_SYSTEM_RESERVED", value_delimiter = ',')]
     pub system_reserved: Vec<String>,
-    /// Sysctls beyond the safe ones that pods may set, such as net.core.*.
+    /// Unsafe sysctls that pods may set, such as net.core.*.
     #[arg(long, env = "KNARR_ALLOWED_UNSAFE_SYSCTLS", value_delimiter = ',')]
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// Images are removed when the disk is fuller than this.
+    /// Remove unused images when disk usage is above this percentage.
     #[arg(long, env = "KNARR_IMAGE_GC_HIGH_THRESHOLD", default_value_t = 85)]
     pub image_gc_high_threshold: u8,
-    /// Until it is as full as this.
+    /// Stop removing images when disk usage is below this percentage.
     #[arg(long, env = "KNARR_IMAGE_GC_LOW_THRESHOLD", default_value_t = 80)]
     pub image_gc_low_threshold: u8,
-    /// How long an image stays at least before it may be removed, such as 2m.
+    /// Minimum age of an unused image before it is removed, such as 2m.
     #[arg(long, env = "KNARR_MINIMUM_IMAGE_TTL_DURATION", default_value = "2m", value_parser = seconds)]
     pub minimum_image_ttl_duration: Duration,
-    /// The size at which a container's log is rotated.
+    /// Rotate container logs at this size.
     #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_SIZE", default_value = "10Mi")]
     pub container_log_max_size: String,
-    /// How many files of a container's log are kept.
+    /// Number of log files to keep per container.
     #[arg(long, env = "KNARR_CONTAINER_LOG_MAX_FILES", default_value_t = 5)]
     pub container_log_max_files: u32,
 }
@@ -194,10 +194,7 @@ impl Flags {
     /// What was said to no effect is told.
     fn warn(&self) {
         if let Some(image) = &self.pause_image {
-            tracing::warn!(
-                image,
-                "--pause-image is not used: a pod's own process is this program, which needs no image"
-            );
+            tracing::warn!(image, "ignoring --pause-image: the sandbox process is this program and needs no image");
         }
     }
 
@@ -236,7 +233,7 @@ pub async fn start(
     let cluster = Cluster::with_client(membership.client, caches);
     Ok(tasks::spawn(async move {
         if let Err(error) = kubelet::run(config, cluster, runtime, shutdown).await {
-            tracing::error!(%error, "the node does not run");
+            tracing::error!(%error, "kubelet failed");
         }
     }))
 }
@@ -315,7 +312,11 @@ pub fn node_range_prefix(pods_max: u32) -> u8 {
 
 fn first_node_range(cluster: &ipnet::IpNet, pods_max: u32) -> anyhow::Result<ipnet::IpNet> {
     let prefix = node_range_prefix(pods_max).max(cluster.prefix_len());
-    cluster.subnets(prefix).ok().and_then(|mut ranges| ranges.next()).context("--cluster-cidr has no range for a node")
+    cluster
+        .subnets(prefix)
+        .ok()
+        .and_then(|mut ranges| ranges.next())
+        .context("--cluster-cidr is too small for the CIDR of a node")
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tells the manager of services how far this one is, as sd_notify(3) does; without one it does nothing.
+//! Notifies systemd about readiness and shutdown, as sd_notify(3) does; does nothing without it.
 
 use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
@@ -17,7 +17,7 @@ pub fn stopping() {
 fn tell(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     if let Err(error) = send(&path, state) {
-        tracing::warn!(%error, "the manager of services cannot be told");
+        tracing::warn!(%error, "cannot notify systemd");
     }
 }
 

@@ -10,34 +10,34 @@ use machinery::duration::InvalidDuration;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// With what nodes join: a text of one's own instead of the token in <data-dir>/server/node-token.
+    /// Token with which nodes join, instead of the generated one in <data-dir>/server/node-token.
     #[arg(long, env = "KNARR_AGENT_TOKEN", hide_env_values = true)]
     agent_token: Option<String>,
-    /// A file that holds the nodes' token.
+    /// Read the token of nodes from this file.
     #[arg(long, env = "KNARR_AGENT_TOKEN_FILE", conflicts_with = "agent_token")]
     agent_token_file: Option<PathBuf>,
-    /// Write the administrator's kubeconfig here, too; it is always in <data-dir>/admin.kubeconfig.
+    /// Also write the admin kubeconfig to this file; it is always in <data-dir>/admin.kubeconfig.
     #[arg(long, short = 'o', env = "KNARR_WRITE_KUBECONFIG")]
     pub write_kubeconfig: Option<PathBuf>,
-    /// The mode of that file, or of <data-dir>/admin.kubeconfig where no other is written, such as 0640.
+    /// File mode of --write-kubeconfig, or else of <data-dir>/admin.kubeconfig, such as 0640.
     #[arg(long, env = "KNARR_WRITE_KUBECONFIG_MODE", value_parser = mode, default_value = "0600")]
     pub write_kubeconfig_mode: u32,
-    /// The ports that Services of type NodePort get.
+    /// Port range of NodePort Services.
     #[arg(long, env = "KNARR_SERVICE_NODE_PORT_RANGE", value_parser = ports, default_value = "30000-32767")]
     pub service_node_port_range: RangeInclusive<u16>,
-    /// The prefix length of a node's range of pod addresses; as many as --max-pods needs unless told otherwise.
+    /// Prefix length of a node's pod CIDR (default: large enough for --max-pods).
     #[arg(long, alias = "node-cidr-mask-size-ipv4", env = "KNARR_NODE_CIDR_MASK_SIZE", value_parser = clap::value_parser!(u8).range(8..=30))]
     pub node_cidr_mask_size: Option<u8>,
-    /// Where volumes of the class local-path are, on every node; <data-dir>/storage unless told otherwise.
+    /// Directory of local-path volumes on every node (default: <data-dir>/storage).
     #[arg(long, env = "KNARR_DEFAULT_LOCAL_STORAGE_PATH")]
     default_local_storage_path: Option<PathBuf>,
-    /// Run no scheduler; the same as --disable=kube-scheduler.
+    /// Disable the scheduler; same as --disable=kube-scheduler.
     #[arg(long, env = "KNARR_DISABLE_SCHEDULER")]
     disable_scheduler: bool,
-    /// Run no controllers; the same as --disable=kube-controller-manager.
+    /// Disable the controllers; same as --disable=kube-controller-manager.
     #[arg(long, env = "KNARR_DISABLE_CONTROLLER_MANAGER")]
     disable_controller_manager: bool,
-    /// Run nothing of what clouds do; the same as --disable=cloud-controller-manager.
+    /// Disable the cloud controllers; same as --disable=cloud-controller-manager.
     #[arg(long, env = "KNARR_DISABLE_CLOUD_CONTROLLER")]
     disable_cloud_controller: bool,
 }
@@ -53,7 +53,7 @@ impl Flags {
 
     pub fn local_storage_folder(&self, data_dir: &Path) -> anyhow::Result<String> {
         let folder = self.default_local_storage_path.clone().unwrap_or_else(|| data_dir.join("storage"));
-        let folder = std::path::absolute(folder).context("find the folder of local storage")?;
+        let folder = std::path::absolute(folder).context("find directory of local storage")?;
         Ok(folder.to_string_lossy().into_owned())
     }
 

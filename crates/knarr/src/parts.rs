@@ -1,4 +1,4 @@
-//! What runs on every node beside the kubelet. A server and an agent start them alike; only who they ask as differs.
+//! Components that run on every node beside the kubelet. Servers and agents start them alike, with different credentials.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ pub struct Flags {
     dns: crate::dns::NodeFlags,
     #[command(flatten)]
     proxy: crate::kube_proxy::Options,
-    /// Run no proxy of Services, because something else does its work; the same as --disable=kube-proxy.
+    /// Disable the Service proxy, if another one is used; same as --disable=kube-proxy.
     #[arg(long, env = "KNARR_DISABLE_KUBE_PROXY")]
     disable_kube_proxy: bool,
 }

@@ -21,10 +21,10 @@ use tokio::net::UnixListener;
 pub struct Flags {
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// How many seconds all pods together have to end; what the kubelet's configuration says, or 30.
+    /// Seconds for all pods to end (default: the kubelet's configuration, or 30).
     #[arg(long)]
     grace_period: Option<u64>,
-    /// How many of them are kept for critical pods; what the kubelet's configuration says, or 10.
+    /// Seconds of these reserved for critical pods (default: the kubelet's configuration, or 10).
     #[arg(long)]
     grace_period_critical_pods: Option<u64>,
 }
@@ -35,14 +35,14 @@ fn socket(data_dir: &Path) -> PathBuf {
 
 /// Asks the running node, and waits.
 pub fn run(flags: Flags) -> anyhow::Result<()> {
-    let mut stream = UnixStream::connect(socket(&flags.data_dir)).context("reach the running node")?;
+    let mut stream = UnixStream::connect(socket(&flags.data_dir)).context("connect to the running node")?;
     let word = |seconds: Option<u64>| seconds.map_or_else(|| "-".into(), |seconds| seconds.to_string());
     writeln!(stream, "power-off {} {}", word(flags.grace_period), word(flags.grace_period_critical_pods))?;
     let mut reply = String::new();
     BufReader::new(stream).read_line(&mut reply)?;
     match reply.trim() {
         "ok" => Ok(()),
-        "late" => bail!("pods were still running when their time was over"),
+        "late" => bail!("pods were still running after their grace period"),
         other => bail!("the node answered {other:?}"),
     }
 }
@@ -68,7 +68,7 @@ pub fn listen(
 ) -> anyhow::Result<impl Future<Output = ()> + use<>> {
     let path = socket(data_dir);
     match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("remove the node's old socket"),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).context("remove old power-off socket"),
         _ => {}
     }
     let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
@@ -80,12 +80,12 @@ pub fn listen(
                     let power_off = power_off.clone();
                     tasks::spawn(async move {
                         if let Err(error) = answer(stream, &power_off, periods).await {
-                            tracing::warn!(%error, "a request to the node failed");
+                            tracing::warn!(%error, "power-off socket request failed");
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection to the node");
+                    tracing::warn!(%error, "cannot accept connection to power-off socket");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }

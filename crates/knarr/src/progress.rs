@@ -1,4 +1,4 @@
-//! How far long work is: a bar on a terminal, lines otherwise.
+//! Progress of long commands: a bar on a terminal, lines otherwise.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What a server's node is besides a node, as `kubectl get nodes` shows it. Nodes may not say so of themselves; the server does.
+//! Role labels of a server's node, as `kubectl get nodes` shows them. Nodes may not set them on themselves; the server does.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -26,7 +26,7 @@ pub async fn keep(client: kube::Client, name: String, runs_etcd: bool, shutdown:
             Some(Ok(None)) => continue,
             // The watch begins again by itself, more slowly each time.
             Some(Err(error)) => {
-                tracing::debug!(%error, "the node's roles are not followed for a moment");
+                tracing::debug!(%error, "watch of Node for role labels failed; retrying");
                 continue;
             }
             None => return,
@@ -35,7 +35,7 @@ pub async fn keep(client: kube::Client, name: String, runs_etcd: bool, shutdown:
         match nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => tracing::warn!(%error, "the node's roles are not shown"),
+            Err(error) => tracing::warn!(%error, "cannot write role labels of node"),
         }
     }
 }

@@ -23,13 +23,13 @@ pub struct Flags {
     cluster: crate::alone::Flags,
     #[command(flatten)]
     secure: crate::secure::Flags,
-    /// A KubeSchedulerConfiguration: profiles, plugins and their weights.
+    /// KubeSchedulerConfiguration file: profiles, plugins and their weights.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Answer /healthz, /livez, /readyz and /metrics here, without TLS, such as 127.0.0.1:10259.
+    /// Serve /healthz, /livez, /readyz and /metrics on this address without TLS, such as 127.0.0.1:10259.
     #[arg(long)]
     health_address: Option<SocketAddr>,
-    /// A pod that waits for a change is tried again after so long at the latest.
+    /// Maximum time until an unschedulable pod is retried.
     #[arg(long, value_parser = crate::leader::duration, default_value = "5m")]
     pod_max_in_unschedulable_pods_duration: std::time::Duration,
     #[command(flatten)]
@@ -88,7 +88,7 @@ impl Flags {
 /// Schedules until told to stop.
 pub async fn work(config: kube_scheduler::Config, cluster: Cluster, stop: Shutdown) {
     if let Err(error) = kube_scheduler::run(config, cluster, stop).await {
-        tracing::error!(%error, "the scheduler does not run");
+        tracing::error!(%error, "kube-scheduler failed");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What monitoring asks of a component that runs alone, as upstream answers it: by HTTPS, whether it lives to everyone, its
+//! The secure port of a component that runs alone, as upstream: HTTPS, health for everyone, its
 //! metrics only to those whom the API server knows and allows to see them.
 
 mod proxies;
@@ -27,32 +27,32 @@ use proxies::Proxies;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// The address to answer /healthz, /livez, /readyz and /metrics at, by HTTPS.
+    /// Address to serve /healthz, /livez, /readyz and /metrics on, with HTTPS.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// The port to answer at; 0 is none.
+    /// Port to serve on; 0 disables it.
     #[arg(long)]
     secure_port: Option<u16>,
-    /// The certificate to show; one of its own making unless told otherwise.
+    /// Serving certificate (default: self-signed).
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Where certificates of its own making would be kept; they are made anew at every start.
+    /// Directory of self-signed certificates; ignored, because they are created at every start.
     #[arg(long)]
     cert_dir: Option<PathBuf>,
-    /// Whose client certificates are believed; the cluster's unless told otherwise.
+    /// CA of client certificates (default: the cluster's).
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
     #[command(flatten)]
     proxies: proxies::Flags,
-    /// How to ask whose a token is.
+    /// Kubeconfig for TokenReviews.
     #[arg(long)]
     authentication_kubeconfig: Option<PathBuf>,
-    /// How to ask what somebody may do.
+    /// Kubeconfig for SubjectAccessReviews.
     #[arg(long)]
     authorization_kubeconfig: Option<PathBuf>,
-    /// What everyone may ask.
+    /// Paths that need no authorization.
     #[arg(long, value_delimiter = ',', default_value = "/healthz,/readyz,/livez")]
     authorization_always_allow_paths: Vec<String>,
 }
@@ -72,15 +72,15 @@ impl Flags {
         };
         let read = |file: &PathBuf| std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()));
         let client_authority = self.client_ca_file.as_ref().map(read).transpose()?;
-        let told = Told { client_authority, proxies: self.proxies.read()? };
+        let told = TrustSettings { client_authority, proxies: self.proxies.read()? };
         // What cannot be used is said at the start.
-        Believed::new(&told)?;
+        Trusted::new(&told)?;
         let access = Arc::new(Access {
             open: self.authorization_always_allow_paths.clone(),
             authentication: client_of(&self.authentication_kubeconfig).await?,
             authorization: client_of(&self.authorization_kubeconfig).await?,
             told,
-            believed: tokio::sync::OnceCell::new(),
+            trusted: tokio::sync::OnceCell::new(),
             pages: Pages::new(page),
         });
         let certificate = Arc::new(ServingCertificate::new(&self.certificate()?)?);
@@ -119,7 +119,7 @@ pub fn read_pair(certificate: &std::path::Path, key: &std::path::Path) -> anyhow
 /// A certificate of this host that nobody vouches for.
 pub fn self_signed(addresses: &[IpAddr]) -> anyhow::Result<Pair> {
     let name = crate::server::host_name();
-    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).context("make a key")?;
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).context("create key")?;
     let authority = Authority::create(&format!("{name}-ca"), key, Timestamp::now())?;
     let addresses = addresses.iter().copied().filter(|address| !address.is_unspecified());
     let request = Request {
@@ -137,32 +137,32 @@ struct Access {
     open: Vec<String>,
     authentication: Option<Client>,
     authorization: Option<Client>,
-    told: Told,
+    told: TrustSettings,
     /// Found out once, when somebody shows a certificate.
-    believed: tokio::sync::OnceCell<Believed>,
+    trusted: tokio::sync::OnceCell<Trusted>,
     pages: Pages,
 }
 
-/// Whose certificates are believed; what flags do not say, the cluster does.
+/// Whose certificates are trusted; what flags do not say, the cluster does.
 #[derive(Clone, Default)]
-struct Told {
+struct TrustSettings {
     client_authority: Option<String>,
     proxies: Option<Proxies>,
 }
 
-struct Believed {
+struct Trusted {
     authorities: ClientAuthorities,
     /// What proxies may say, and where.
     rules: FrontProxy,
 }
 
-impl Believed {
-    fn new(told: &Told) -> anyhow::Result<Believed> {
+impl Trusted {
+    fn new(told: &TrustSettings) -> anyhow::Result<Trusted> {
         let proxies = told.proxies.as_ref();
         let authorities =
             ClientAuthorities::new(told.client_authority.as_deref(), proxies.map(|proxies| proxies.authority.as_str()));
         let rules = proxies.map(|proxies| proxies.rules.clone()).unwrap_or_default();
-        Ok(Believed { authorities: authorities?, rules })
+        Ok(Trusted { authorities: authorities?, rules })
     }
 }
 
@@ -193,7 +193,7 @@ impl Access {
                 Ok(Some(user)) => user,
                 Ok(None) => User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] },
                 Err(error) => {
-                    tracing::debug!(error = format!("{error:#}"), "who asks cannot be found out");
+                    tracing::debug!(error = format!("{error:#}"), "cannot authenticate request");
                     return Answer::text(StatusCode::UNAUTHORIZED, "Unauthorized");
                 }
             };
@@ -211,10 +211,10 @@ impl Access {
         chain: &[rustls::pki_types::CertificateDer<'static>],
     ) -> anyhow::Result<Option<User>> {
         if !chain.is_empty()
-            && let Ok(believed) = self.believed.get_or_try_init(|| self.find_believed()).await
-            && let Some(peer) = believed.authorities.identify(chain, Timestamp::now())
+            && let Ok(trusted) = self.trusted.get_or_try_init(|| self.find_trusted()).await
+            && let Some(peer) = trusted.authorities.identify(chain, Timestamp::now())
         {
-            if let Some(user) = believed.rules.user(&request.headers, &peer, Timestamp::now())? {
+            if let Some(user) = trusted.rules.user(&request.headers, &peer, Timestamp::now())? {
                 return Ok(Some(User::authenticated(user.name, user.groups)));
             }
             if peer.signer == Signer::Cluster {
@@ -222,17 +222,17 @@ impl Access {
             }
         }
         let Some(token) = request.token() else { return Ok(None) };
-        let client = self.authentication.as_ref().context("there is nobody to ask about tokens")?;
+        let client = self.authentication.as_ref().context("no API server to review tokens")?;
         let spec = TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = Api::<TokenReview>::all(client.clone()).create(&Default::default(), &review).await?.status;
-        let status = status.filter(|status| status.authenticated == Some(true)).context("the token is not known")?;
+        let status = status.filter(|status| status.authenticated == Some(true)).context("unknown token")?;
         let user = status.user.unwrap_or_default();
         Ok(Some(User { name: user.username.unwrap_or_default(), groups: user.groups.unwrap_or_default() }))
     }
 
     /// What the flags leave open is what the API server tells everyone who has to know whom to believe.
-    async fn find_believed(&self) -> anyhow::Result<Believed> {
+    async fn find_trusted(&self) -> anyhow::Result<Trusted> {
         let mut told = self.told.clone();
         if told.client_authority.is_none() || told.proxies.is_none() {
             match self.look_up().await {
@@ -245,13 +245,13 @@ impl Access {
                 Err(error) => return Err(error),
             }
         }
-        Believed::new(&told)
+        Trusted::new(&told)
     }
 
     async fn look_up(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let client = self.authentication.as_ref().context("there is nobody to ask")?;
+        let client = self.authentication.as_ref().context("no API server to read the client CA from")?;
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
-        maps.get("extension-apiserver-authentication").await?.data.context("there is no authority")
+        maps.get("extension-apiserver-authentication").await?.data.context("no client CA")
     }
 
     async fn may_see(&self, user: &User, path: &str) -> bool {

@@ -20,68 +20,67 @@ const AGENT: &str = concat!("knarr/v", env!("CARGO_PKG_VERSION"));
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Everything knarr keeps on disk.
+    /// Keep all data of knarr in this directory.
     #[arg(long, short, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// The address to listen on.
+    /// Address to listen on.
     #[arg(long, env = "KNARR_BIND_ADDRESS", default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// The port of the Kubernetes API; 0 picks a free one.
+    /// Port of the Kubernetes API; 0 picks a free one.
     #[arg(long, visible_alias = "https-listen-port", env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
     https_port: u16,
-    /// The address that other machines and pods reach this server by.
+    /// Address by which other machines and pods reach this server.
     #[arg(long, env = "KNARR_ADVERTISE_ADDRESS")]
     advertise_address: Option<IpAddr>,
-    /// More names and addresses for the server's certificate.
+    /// Additional names and addresses in the serving certificate.
     #[arg(long, env = "KNARR_TLS_SAN", value_delimiter = ',')]
     tls_san: Vec<String>,
-    /// Addresses of Services.
+    /// CIDR of Service addresses.
     #[arg(long, env = "KNARR_SERVICE_CIDR", default_value = "10.43.0.0/16")]
     service_cidr: ipnet::IpNet,
-    /// A server of the cluster that this one joins, such as https://10.0.0.1:6443; both keep their objects in one etcd.
+    /// Join the cluster of this server, such as https://10.0.0.1:6443; both use the same etcd.
     #[arg(long, short, env = "KNARR_URL")]
     server: Option<String>,
-    /// With what servers join: what <data-dir>/server/token holds on another, or a text of one's own for the first.
+    /// Token with which servers join: <data-dir>/server/token of another server, or any text for the first server.
     #[arg(long, short, env = "KNARR_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// A file that holds the token.
+    /// Read the token from this file.
     #[arg(long, env = "KNARR_TOKEN_FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
-    /// Run the control plane only, no node.
+    /// Run the control plane without a node.
     #[arg(long, env = "KNARR_DISABLE_AGENT")]
     disable_agent: bool,
     #[command(flatten)]
     etcd: crate::etcd::access::Access,
-    /// Run the host's own etcd as the first member of a cluster of servers; the next join with --server and --token.
+    /// Start the first server of several, with the host's etcd; the others join with --server and --token.
     #[arg(long, env = "KNARR_CLUSTER_INIT", conflicts_with = "etcd_servers")]
     cluster_init: bool,
-    /// Make the etcd of this server a cluster of one member, and end. The other servers join again afterwards.
+    /// Reset etcd to a cluster of this one member, and exit. The other servers join again afterwards.
     #[arg(long, env = "KNARR_CLUSTER_RESET", conflicts_with = "etcd_servers")]
     cluster_reset: bool,
-    /// With --cluster-reset: go back to what this snapshot holds.
+    /// With --cluster-reset: restore this snapshot.
     #[arg(long, env = "KNARR_CLUSTER_RESET_RESTORE_PATH", requires = "cluster_reset")]
     cluster_reset_restore_path: Option<PathBuf>,
     #[command(flatten)]
     snapshots: crate::etcd::snapshots::Flags,
-    /// Static tokens: lines of token,user,uid,"group1,group2".
+    /// Read static tokens from this file, with lines of token,user,uid,"group1,group2".
     #[arg(long, env = "KNARR_TOKEN_AUTH_FILE")]
     token_auth_file: Option<PathBuf>,
-    /// Believe whatever certificate a kubelet shows, not only those of the cluster's own authority.
+    /// Do not verify kubelet serving certificates.
     #[arg(long, env = "KNARR_KUBELET_INSECURE_TLS")]
     kubelet_insecure_tls: bool,
-    /// How long an Event is kept: seconds, or a time such as 1h.
+    /// Time to keep Events: seconds, or a duration such as 1h.
     #[arg(long, env = "KNARR_EVENT_TTL", default_value = "1h", value_parser = crate::options::seconds_or_duration)]
     event_ttl: Duration,
-    /// Parts that do not run here: kube-controller-manager, kube-scheduler, cloud-controller-manager (servicelb),
-    /// local-storage, kube-proxy, dns (coredns), ingress (traefik), metrics-server, network-policy, dashboard; or a file
-    /// of manifests.
-    /// What an earlier start made for them is removed.
+    /// Disable these components: kube-controller-manager, kube-scheduler, cloud-controller-manager (servicelb),
+    /// local-storage, kube-proxy, dns (coredns), ingress (traefik), metrics-server, network-policy, dashboard; or a
+    /// manifest file. Their objects are deleted.
     #[arg(long, env = "KNARR_DISABLE", value_delimiter = ',')]
     disable: Vec<String>,
-    /// Which controllers run: `*` for all, a name for one, `-name` for all but that one.
+    /// Controllers to run: `*` for all, `name` for one, `-name` for all but that one.
     #[arg(long, env = "KNARR_CONTROLLERS", value_delimiter = ',', default_value = "*", allow_hyphen_values = true)]
     controllers: Vec<String>,
-    /// A KubeSchedulerConfiguration: profiles, plugins and their weights.
+    /// KubeSchedulerConfiguration file: profiles, plugins and their weights.
     #[arg(long, env = "KNARR_KUBE_SCHEDULER_CONFIG")]
     kube_scheduler_config: Option<PathBuf>,
     #[command(flatten)]
@@ -118,7 +117,7 @@ impl Flags {
         }
         anyhow::ensure!(
             !self.etcd.servers.is_empty(),
-            "that server keeps its objects on its own disk, which two servers cannot share: start it with --cluster-init or --etcd-servers first"
+            "that server uses the embedded store, which servers cannot share: restart it with --cluster-init or --etcd-servers first"
         );
         Ok(())
     }
@@ -233,7 +232,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
     let mut server = Server::start(flags).await?;
     for part in parts::PARTS {
         if part.runs(&server)? {
-            tracing::debug!(part = part.name, needs = ?part.needs, "starting a part of the server");
+            tracing::debug!(part = part.name, needs = ?part.needs, "starting server component");
             (part.start)(&mut server).await?;
         }
     }
@@ -276,14 +275,14 @@ impl Server {
         if let Some(token) = &flags.token {
             crate::join::server::recover(&*store, token, &flags.data_dir)
                 .await
-                .context("recover the cluster's keys")?;
+                .context("restore the cluster's keys")?;
         }
-        progress(began, "the store is open");
+        progress(began, "opened store");
         let config = api::config(&flags, options, etcd.is_some())?;
         let api = kube_apiserver::start(config, store, stop_api.clone()).await;
-        let mut api = api.context("start the API server")?;
-        let issued = api.issued.take().context("the API server has made no certificates")?;
-        progress(began, "the API server answers");
+        let mut api = api.context("start API server")?;
+        let issued = api.issued.take().context("the API server has issued no certificates")?;
+        progress(began, "API server is ready");
         // The copies outlive the parts: what these have begun ends when it has seen its own last write.
         let shared = !flags.etcd.servers.is_empty();
         let local = crate::controllers::Local::new(api.app.clone(), shared, stop_api.clone());
@@ -336,7 +335,7 @@ impl Server {
     }
 
     async fn stop(self) -> anyhow::Result<()> {
-        tracing::info!("stopping");
+        tracing::info!("stopping server");
         crate::notify::stopping();
         // Parts first: what they have begun to write, they can end.
         self.stop.cancel();

@@ -12,10 +12,10 @@ use crate::progress::Busy;
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Folder {
-    /// The data of this machine's server.
+    /// Data directory of the server on this machine.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// Where snapshots are; <data-dir>/server/snapshots unless told otherwise.
+    /// Directory of snapshots (default: <data-dir>/server/snapshots).
     #[arg(long, env = "KNARR_ETCD_SNAPSHOT_DIR")]
     etcd_snapshot_dir: Option<PathBuf>,
 }
@@ -28,11 +28,11 @@ impl Folder {
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Write what the store holds to a file. The server may be running.
+    /// Save a snapshot of the store to a file. The server may be running.
     Save {
-        /// The file; without one a new one in the folder of snapshots.
+        /// File to write (default: a new file in the snapshot directory).
         file: Option<PathBuf>,
-        /// How the name of a file in the folder of snapshots begins.
+        /// Prefix of the file name in the snapshot directory.
         #[arg(long, default_value = "on-demand")]
         name: String,
         #[command(flatten)]
@@ -40,14 +40,14 @@ pub enum Command {
         #[command(flatten)]
         etcd: Box<Access>,
     },
-    /// Show the snapshots of this machine.
+    /// List the snapshots of this machine.
     #[command(alias = "ls")]
     List {
         #[command(flatten)]
         folder: Folder,
     },
-    /// Bring a snapshot back into the store of a server that is not running. An embedded store must be empty; an etcd
-    /// becomes a cluster of one member, and what it held is put aside.
+    /// Restore a snapshot into the store of a stopped server. An embedded store must be empty; etcd becomes a cluster
+    /// of one member, and its old data are moved aside.
     Restore {
         file: PathBuf,
         #[command(flatten)]
@@ -99,17 +99,17 @@ fn save(file: &Path, data_dir: &Path, access: &Access) -> anyhow::Result<()> {
 fn restore(file: &Path, data_dir: &Path) -> anyhow::Result<()> {
     if is_embedded(file)? {
         if etcd::is_member(data_dir) {
-            bail!("this server keeps its objects in etcd, and {} is a snapshot of an embedded store", file.display());
+            bail!("this server uses etcd, but {} is a snapshot of an embedded store", file.display());
         }
         let busy = Busy::begin(format!("reading {}", file.display()));
-        let revision = store::embedded::snapshot::restore(file, &data_dir.join("store")).context("restore")?;
+        let revision = store::embedded::snapshot::restore(file, &data_dir.join("store")).context("restore snapshot")?;
         drop(busy);
         println!("restored revision {revision} into {}", data_dir.display());
         return Ok(());
     }
     let Ok(config) = etcd::Config::kept(data_dir) else {
         bail!(
-            "{} is no member of etcd yet; start it once with the flags of the server and --cluster-reset --cluster-reset-restore-path={}",
+            "{} has no etcd member yet; start the server once with its flags and --cluster-reset --cluster-reset-restore-path={}",
             data_dir.display(),
             file.display()
         );

@@ -8,16 +8,16 @@ use clap_complete::Shell;
 
 #[derive(clap::Args)]
 pub struct Completion {
-    /// Which shell, such as bash: `source <(knarr completion bash)`.
+    /// Name of the shell, such as bash: `source <(knarr completion bash)`.
     #[arg(value_enum)]
     shell: Shell,
 }
 
 #[derive(clap::Args)]
 pub struct Man {
-    /// The command, such as `server` or `cluster create`; without one it is knarr itself.
+    /// Command to describe, such as `server` or `cluster create` (default: knarr itself).
     command: Vec<String>,
-    /// Write the pages of all commands to this folder instead.
+    /// Write the pages of all commands to this directory instead.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     all: Option<PathBuf>,
 }
@@ -38,7 +38,7 @@ pub fn man(flags: Man) -> anyhow::Result<()> {
     command.build();
     for word in &flags.command {
         let found = command.find_subcommand(word).cloned();
-        command = found.ok_or_else(|| anyhow::anyhow!("there is no command {:?}", flags.command.join(" ")))?;
+        command = found.ok_or_else(|| anyhow::anyhow!("unknown command {:?}", flags.command.join(" ")))?;
     }
     print(&page(command)?)
 }

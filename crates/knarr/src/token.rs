@@ -14,28 +14,28 @@ use crate::join::token::{Form, Token};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Make a token and print what to type on the next machine.
+    /// Create a token and print the command to run on the next machine.
     Create {
-        /// How long it can be used, such as 24h; 0 for ever.
+        /// Lifetime of the token, such as 24h; 0 is unlimited.
         #[arg(long, default_value = "24h", value_parser = crate::leader::duration)]
         ttl: Duration,
-        /// What it is for.
+        /// Description of the token.
         #[arg(long, default_value = "")]
         description: String,
-        /// Print the token only.
+        /// Print only the token.
         #[arg(long)]
         quiet: bool,
         #[command(flatten)]
         at: Place,
     },
-    /// Show the tokens there are, without their secrets.
+    /// List tokens, without their secrets.
     List {
         #[command(flatten)]
         at: Place,
     },
-    /// End a token. Nodes that joined with it stay.
+    /// Delete a token. Nodes that joined with it stay.
     Delete {
-        /// The part before the dot, or the whole token.
+        /// Id of the token (the part before the dot), or the whole token.
         id: String,
         #[command(flatten)]
         at: Place,
@@ -44,10 +44,10 @@ pub enum Command {
 
 #[derive(clap::Args)]
 pub struct Place {
-    /// Where the server keeps everything.
+    /// Data directory of the server.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// How to reach the cluster; the server's own <data-dir>/admin.kubeconfig unless told otherwise.
+    /// Kubeconfig of the cluster (default: <data-dir>/admin.kubeconfig of the server).
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
@@ -66,14 +66,13 @@ pub fn run(command: Command) -> anyhow::Result<()> {
 async fn config(at: &Place) -> anyhow::Result<kube::Config> {
     let path = at.kubeconfig.clone().unwrap_or_else(|| at.data_dir.join("admin.kubeconfig"));
     let read = kube::config::Kubeconfig::read_from(&path);
-    let read = read.with_context(|| {
-        format!("read {}: run this on a server, or give --data-dir or --kubeconfig", path.display())
-    })?;
-    kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")
+    let read = read
+        .with_context(|| format!("read {}: run this on a server, or set --data-dir or --kubeconfig", path.display()))?;
+    kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("load kubeconfig")
 }
 
 async fn secrets(at: &Place) -> anyhow::Result<Api<Secret>> {
-    let client = kube::Client::try_from(config(at).await?).context("make a client")?;
+    let client = kube::Client::try_from(config(at).await?).context("create client")?;
     Ok(Api::namespaced(client, "kube-system"))
 }
 
@@ -81,15 +80,15 @@ async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> an
     let secrets = secrets(at).await?;
     let maps: Api<k8s_openapi::api::core::v1::ConfigMap> =
         Api::namespaced(secrets.clone().into_client(), "kube-public");
-    let info = maps.get("cluster-info").await.context("ask the cluster who it is")?;
-    let text = info.data.unwrap_or_default().remove("kubeconfig").context("the cluster's cluster-info is empty")?;
+    let info = maps.get("cluster-info").await.context("get cluster-info")?;
+    let text = info.data.unwrap_or_default().remove("kubeconfig").context("cluster-info is empty")?;
     let info = crate::join::discovery::read(&text)?;
     let token = Token::generate(&info.authority)?;
-    let Form::Bootstrap { id, secret } = &token.form else { bail!("a new token is a bootstrap token") };
+    let Form::Bootstrap { id, secret } = &token.form else { bail!("a new token must be a bootstrap token") };
     let expiration = (!ttl.is_zero()).then(|| Timestamp::now() + ttl);
     let made = BootstrapToken { id, secret, description, group: None, signs: true, expiration };
     let secret = machinery::codec::typed(&crate::join::cluster::bootstrap_secret(&made))?;
-    secrets.create(&PostParams::default(), &secret).await.context("make the token")?;
+    secrets.create(&PostParams::default(), &secret).await.context("create token")?;
     match quiet {
         true => println!("{token}"),
         false => println!("knarr agent --server {} --token {token}", info.server),
@@ -99,7 +98,7 @@ async fn create(ttl: Duration, description: &str, quiet: bool, at: &Place) -> an
 
 async fn list(at: &Place) -> anyhow::Result<()> {
     let only = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
-    let found = secrets(at).await?.list(&only).await.context("list the tokens")?;
+    let found = secrets(at).await?.list(&only).await.context("list bootstrap tokens")?;
     println!("{:<10} {:<24} DESCRIPTION", "TOKEN", "EXPIRES");
     for secret in found {
         let text = |name: &str| {
@@ -120,7 +119,7 @@ async fn delete(id: &str, at: &Place) -> anyhow::Result<()> {
         .and_then(|token| token.bootstrap_id().map(str::to_owned))
         .unwrap_or_else(|| id.to_owned());
     let name = format!("bootstrap-token-{id}");
-    secrets(at).await?.delete(&name, &DeleteParams::default()).await.with_context(|| format!("end the token {id}"))?;
-    println!("the token {id} is ended");
+    secrets(at).await?.delete(&name, &DeleteParams::default()).await.with_context(|| format!("delete token {id}"))?;
+    println!("deleted token {id}");
     Ok(())
 }

@@ -9,43 +9,43 @@ use crate::leader::duration;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// So many pods that have ended are kept; 0 keeps all.
+    /// Number of terminated pods to keep; 0 keeps all.
     #[arg(long, default_value_t = 12500)]
     terminated_pod_gc_threshold: usize,
-    /// How often every node is looked at.
+    /// Interval of node health checks.
     #[arg(long, value_parser = duration, default_value = "5s")]
     node_monitor_period: Duration,
-    /// A node that has said nothing for so long becomes Unknown.
+    /// Time without a status update after which a node becomes Unknown.
     #[arg(long, value_parser = duration, default_value = "50s")]
     node_monitor_grace_period: Duration,
-    /// A node that has never said anything becomes Unknown after so long.
+    /// Time without any status update after which a new node becomes Unknown.
     #[arg(long, value_parser = duration, default_value = "1m")]
     node_startup_grace_period: Duration,
-    /// Nodes per second that lose their pods when they are in trouble.
+    /// Number of unhealthy nodes per second to evict pods from.
     #[arg(long, default_value_t = 0.1)]
     node_eviction_rate: f64,
-    /// The same in a large zone most of whose nodes are in trouble.
+    /// Number of nodes per second to evict pods from in a large disrupted zone.
     #[arg(long, default_value_t = 0.01)]
     secondary_node_eviction_rate: f64,
-    /// Zones with more nodes than this are large.
+    /// Number of nodes above which a zone is large.
     #[arg(long, default_value_t = 50)]
     large_cluster_size_threshold: usize,
-    /// The share of nodes in trouble that makes a zone disrupted.
+    /// Fraction of unhealthy nodes at which a zone is disrupted.
     #[arg(long, default_value_t = 0.55)]
     unhealthy_zone_threshold: f64,
-    /// How often autoscalers are looked at.
+    /// Interval of HorizontalPodAutoscaler evaluations.
     #[arg(long, value_parser = duration, default_value = "15s")]
     horizontal_pod_autoscaler_sync_period: Duration,
-    /// For so long an autoscaler that names no window remembers what it wanted before it goes down.
+    /// Default stabilization window for scaling down.
     #[arg(long, value_parser = duration, default_value = "5m")]
     horizontal_pod_autoscaler_downscale_stabilization: Duration,
-    /// So far off its target is near enough for an autoscaler.
+    /// Tolerated deviation from the target before scaling.
     #[arg(long, default_value_t = 0.1)]
     horizontal_pod_autoscaler_tolerance: f64,
-    /// Until a pod has been there for so long, autoscalers look at its use of processors with care.
+    /// Time after a pod's start during which its CPU usage may be ignored by autoscalers.
     #[arg(long, value_parser = duration, default_value = "5m")]
     horizontal_pod_autoscaler_cpu_initialization_period: Duration,
-    /// A pod that became unready so soon after its start was never ready for autoscalers.
+    /// Time after a pod's start during which a change to unready counts as not yet ready.
     #[arg(long, value_parser = duration, default_value = "30s")]
     horizontal_pod_autoscaler_initial_readiness_delay: Duration,
 }

@@ -121,7 +121,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
         if name == "v" {
             let value = given.map(str::to_owned).or_else(|| Some(rest.next()?.to_string_lossy().into_owned()));
             let value = value.unwrap_or_default();
-            sifted.verbosity = value.parse().map_err(|_| format!("--v: {value:?} is no number"))?;
+            sifted.verbosity = value.parse().map_err(|_| format!("--v: {value:?} is not a number"))?;
             continue;
         }
         if name == "version" {
@@ -133,7 +133,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
             continue;
         };
         match fate {
-            Refused(why) => return Err(format!("knarr {component} does not take --{name}: {why}")),
+            Refused(why) => return Err(format!("knarr {component} does not support --{name}: {why}")),
             Switch => {}
             Taken if given.is_none() => drop(rest.next()),
             Taken => {}
@@ -155,7 +155,7 @@ pub fn sift(arguments: impl Iterator<Item = OsString>) -> Result<Sifted, String>
                     None => rest.next().unwrap_or_default().to_string_lossy().into_owned(),
                 };
                 if !value.split(',').all(|one| values.contains(&one)) {
-                    return Err(format!("knarr {component} does not take --{name}={value}: {why}"));
+                    return Err(format!("knarr {component} does not support --{name}={value}: {why}"));
                 }
             }
         }
@@ -181,7 +181,7 @@ impl Shape {
             Shape::Flag => text.parse::<bool>().map(Value::from).map_err(|_| format!("{text:?} is not true or false")),
             Shape::Amount => {
                 let number = text.parse::<i64>().map(Value::from).or_else(|_| text.parse::<f64>().map(Value::from));
-                number.map_err(|_| format!("{text:?} is no number"))
+                number.map_err(|_| format!("{text:?} is not a number"))
             }
         }
     }
@@ -244,17 +244,17 @@ mod tests {
         let check = |line: &str, expected: &str| assert_eq!(sifted(line).unwrap_err(), expected, "{line}");
         check(
             "knarr kube-apiserver --tls-sni-cert-key=/x",
-            "knarr kube-apiserver does not take --tls-sni-cert-key: knarr shows one certificate, that of --tls-cert-file",
+            "knarr kube-apiserver does not support --tls-sni-cert-key: knarr shows one certificate, that of --tls-cert-file",
         );
         check(
             "knarr kube-apiserver --storage-backend etcd2",
-            "knarr kube-apiserver does not take --storage-backend=etcd2: there is no other",
+            "knarr kube-apiserver does not support --storage-backend=etcd2: there is no other",
         );
         check(
             "knarr kube-scheduler --profiling",
-            "knarr kube-scheduler does not take --profiling=true: knarr has no profiler to show",
+            "knarr kube-scheduler does not support --profiling=true: knarr has no profiler to show",
         );
-        check("knarr kubelet --v=x", "--v: \"x\" is no number");
+        check("knarr kubelet --v=x", "--v: \"x\" is not a number");
     }
 
     #[test]

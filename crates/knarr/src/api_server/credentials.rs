@@ -8,40 +8,40 @@ use kube_apiserver::pki::{Credentials, Pair};
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// The certificate that clients see; one of our own making in --cert-dir unless told otherwise.
+    /// Serving certificate (default: self-signed, in --cert-dir).
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key of the certificate.
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Where a certificate of our own making is kept.
+    /// Directory of self-signed certificates.
     #[arg(long, default_value = "/var/run/kubernetes")]
     cert_dir: PathBuf,
-    /// Whose client certificates are believed.
+    /// CA of client certificates.
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
-    /// Whose certificates make a proxy's word about its users believable.
+    /// CA of authenticating proxies, whose user headers are trusted.
     #[arg(long)]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// The certificate that kubelets see.
+    /// Client certificate for requests to kubelets.
     #[arg(long, requires = "kubelet_client_key")]
     kubelet_client_certificate: Option<PathBuf>,
-    /// Its key.
+    /// Private key of the certificate.
     #[arg(long, requires = "kubelet_client_certificate")]
     kubelet_client_key: Option<PathBuf>,
-    /// Whose certificates kubelets must show; anyone's unless told otherwise.
+    /// CA of kubelet serving certificates (default: not verified).
     #[arg(long)]
     kubelet_certificate_authority: Option<PathBuf>,
-    /// The certificate that foreign API servers see.
+    /// Client certificate for requests to aggregated API servers.
     #[arg(long, requires = "proxy_client_key_file")]
     proxy_client_cert_file: Option<PathBuf>,
-    /// Its key.
+    /// Private key of the certificate.
     #[arg(long, requires = "proxy_client_cert_file")]
     proxy_client_key_file: Option<PathBuf>,
-    /// Keys that the tokens of service accounts may be signed with, public or private.
+    /// Keys to verify service account tokens, public or private.
     #[arg(long)]
     service_account_key_file: Vec<PathBuf>,
-    /// The key that signs the tokens of service accounts.
+    /// Private key to sign service account tokens.
     #[arg(long, required = true)]
     service_account_signing_key_file: PathBuf,
 }

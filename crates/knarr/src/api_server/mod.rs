@@ -21,31 +21,31 @@ use store::prefixed::Prefixed;
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// The members of etcd, such as https://127.0.0.1:2379.
+    /// etcd endpoints, such as https://127.0.0.1:2379.
     #[arg(long, value_delimiter = ',', required = true)]
     etcd_servers: Vec<String>,
-    /// The authority of the etcd members' certificates.
+    /// CA of etcd serving certificates.
     #[arg(long)]
     etcd_cafile: Option<PathBuf>,
-    /// Our certificate for etcd.
+    /// Client certificate for etcd.
     #[arg(long, requires = "etcd_keyfile")]
     etcd_certfile: Option<PathBuf>,
-    /// The key of our certificate for etcd.
+    /// Private key of the client certificate for etcd.
     #[arg(long, requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
-    /// Below which key objects are kept.
+    /// Prefix of all keys in etcd.
     #[arg(long, default_value = "/registry")]
     etcd_prefix: String,
-    /// How long etcd may take to answer at the start.
+    /// Maximum time to wait for etcd at the start.
     #[arg(long, value_parser = crate::leader::duration, default_value = "1m")]
     storage_initialization_timeout: Duration,
-    /// The address to listen on.
+    /// Address to listen on.
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// The port of the Kubernetes API.
+    /// Port of the Kubernetes API.
     #[arg(long, default_value_t = 6443)]
     secure_port: u16,
-    /// The address that others reach this server by.
+    /// Address by which others reach this server.
     #[arg(long)]
     advertise_address: Option<IpAddr>,
     #[command(flatten)]
@@ -54,42 +54,42 @@ pub struct Flags {
     limits: crate::api_flags::Flags,
     #[command(flatten)]
     identity: crate::identity::Flags,
-    /// Addresses of Services.
+    /// CIDR of Service addresses.
     #[arg(long, value_delimiter = ',', default_value = "10.0.0.0/24")]
     service_cluster_ip_range: Vec<ipnet::IpNet>,
-    /// Ports of Services on nodes, as first-last or first+count.
+    /// Port range of NodePort Services, as first-last or first+count.
     #[arg(long, default_value = "30000-32767", value_parser = ports)]
     service_node_port_range: RangeInclusive<u16>,
-    /// Believe the tokens in Secrets of type bootstrap.kubernetes.io/token.
+    /// Accept bootstrap tokens (Secrets of type bootstrap.kubernetes.io/token).
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
     enable_bootstrap_token_auth: bool,
-    /// Static tokens: lines of token,user,uid,"group1,group2".
+    /// Read static tokens from this file, with lines of token,user,uid,"group1,group2".
     #[arg(long)]
     token_auth_file: Option<PathBuf>,
     #[command(flatten)]
     admission: crate::admission::Flags,
-    /// Let pods have privileged containers.
+    /// Allow privileged containers.
     #[arg(long, default_value_t = false, num_args = 0..=1, require_equals = true, default_missing_value = "true", action = Set)]
     allow_privileged: bool,
-    /// Which of a node's addresses its kubelet is asked at, the best first.
+    /// Node address types for connections to kubelets, in order of preference.
     #[arg(long, value_delimiter = ',', default_value = "Hostname,InternalDNS,InternalIP,ExternalDNS,ExternalIP")]
     kubelet_preferred_address_types: Vec<String>,
-    /// Common names of the proxies that may say who the user is; every certificate of their authority unless told otherwise.
+    /// Common names of authenticating proxies (default: every certificate of their CA).
     #[arg(long, value_delimiter = ',')]
     requestheader_allowed_names: Vec<String>,
-    /// Headers in which they say the user's name.
+    /// Request headers with the user name.
     #[arg(long, value_delimiter = ',')]
     requestheader_username_headers: Vec<String>,
-    /// Headers in which they say the user's uid.
+    /// Request headers with the user's uid.
     #[arg(long, value_delimiter = ',')]
     requestheader_uid_headers: Vec<String>,
-    /// Headers in which they say the user's groups.
+    /// Request headers with the user's groups.
     #[arg(long, value_delimiter = ',')]
     requestheader_group_headers: Vec<String>,
-    /// How headers with anything else begin.
+    /// Prefix of request headers with extra user information.
     #[arg(long, value_delimiter = ',')]
     requestheader_extra_headers_prefix: Vec<String>,
-    /// How long an Event is kept.
+    /// Time to keep Events.
     #[arg(long, value_parser = crate::leader::duration, default_value = "1h")]
     event_ttl: Duration,
 }
@@ -108,7 +108,7 @@ async fn serve(flags: Flags) -> anyhow::Result<()> {
         store = connect(&flags) => store?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    kube_apiserver::run(config, store, shutdown).await.context("start the API server")
+    kube_apiserver::run(config, store, shutdown).await.context("start API server")
 }
 
 /// Upstream waits for etcd, which may be started at the same time.
@@ -130,9 +130,9 @@ async fn connect(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
         match store::etcd::EtcdStore::connect(config.clone()).await {
             Ok(store) => return Ok(Prefixed::wrap(Arc::new(store), &flags.etcd_prefix)),
             Err(error) if began.elapsed() >= flags.storage_initialization_timeout => {
-                return Err(error).context("reach etcd");
+                return Err(error).context("connect to etcd");
             }
-            Err(error) => tracing::warn!(%error, "etcd does not answer yet"),
+            Err(error) => tracing::warn!(%error, "cannot reach etcd yet; retrying"),
         }
         tokio::time::sleep(BETWEEN).await;
     }
@@ -141,7 +141,7 @@ async fn connect(flags: &Flags) -> anyhow::Result<Arc<dyn Store>> {
 impl Flags {
     fn config(&self) -> anyhow::Result<kube_apiserver::Config> {
         let [service_cidr] = self.service_cluster_ip_range[..] else {
-            bail!("--service-cluster-ip-range: knarr's Services have addresses of one family: give one range");
+            bail!("--service-cluster-ip-range: dual-stack Services are not supported: set one range");
         };
         let credentials = self.credentials.clone();
         let read = move || credentials.read().map_err(|error| format!("{error:#}"));
@@ -202,7 +202,7 @@ impl Flags {
 
 /// `30000-32767`, or `30000+2768`.
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
-    let wrong = || format!("{text:?} is no range of ports such as 30000-32767");
+    let wrong = || format!("{text:?} is not a port range such as 30000-32767");
     let number = |text: &str| text.trim().parse::<u16>().map_err(|_| wrong());
     let (first, last) = match (text.split_once('-'), text.split_once('+')) {
         (Some((first, last)), _) => (number(first)?, number(last)?),

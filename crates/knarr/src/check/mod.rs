@@ -1,4 +1,4 @@
-//! What this host lacks for a server or a node, and how to get it: `knarr check` says all of it, and whoever starts a server or
+//! Checks whether this host can run a server or a node: `knarr check` prints all findings, and whoever starts a server or
 //! a node is told in one sentence why it would be in vain.
 
 mod host;
@@ -13,22 +13,22 @@ use rules::{Finding, Starts, Verdict};
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Where knarr would keep everything.
+    /// Data directory of knarr.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// The port of the Kubernetes API.
+    /// Port of the Kubernetes API.
     #[arg(long, env = "KNARR_HTTPS_PORT", default_value_t = 6443)]
     https_port: u16,
-    /// Put the checks of the CIS Kubernetes Benchmark 1.12 to the cluster that runs here.
+    /// Check the running cluster against the CIS Kubernetes Benchmark 1.12.
     #[arg(long)]
     cis: bool,
-    /// How the answer to --cis is written.
+    /// Output format of --cis.
     #[arg(long, short, requires = "cis", value_enum, default_value = "text")]
     output: cis::Output,
-    /// How --cis reaches the cluster; <data-dir>/admin.kubeconfig unless told otherwise.
+    /// Kubeconfig for --cis (default: <data-dir>/admin.kubeconfig).
     #[arg(long, requires = "cis")]
     kubeconfig: Option<PathBuf>,
-    /// Which node is this machine; the one of its name, or the only one, unless told otherwise.
+    /// Name of the node on this machine (default: the node of the host's name, or the only node).
     #[arg(long, requires = "cis")]
     node_name: Option<String>,
 }
@@ -59,7 +59,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     let missing = findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count();
     anyhow::ensure!(
         missing == 0,
-        "{missing} things are missing for a node; `knarr server --disable-agent` needs none of them"
+        "{missing} requirements of a node are missing; `knarr server --disable-agent` runs without them"
     );
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! From what a host is to what it lacks: each finding is a sentence that says what to do.
+//! The rules of `knarr check`: each finding is a sentence that says what to do.
 
 use std::io::ErrorKind;
 

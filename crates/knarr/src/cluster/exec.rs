@@ -18,10 +18,10 @@ const NOT_FOUND: i32 = 127;
 pub struct Exec {
     #[arg(value_parser = check_name)]
     name: String,
-    /// The node, such as node-2.
+    /// Name of the node, such as node-2.
     #[arg(long, default_value = "node-1")]
     node: String,
-    /// The command and its arguments.
+    /// Command and arguments to run.
     #[arg(required = true, last = true)]
     command: Vec<String>,
 }
@@ -32,13 +32,13 @@ pub fn run(dir: &Path, flags: Exec) -> anyhow::Result<i32> {
     let node = cluster.node(&flags.node)?;
     let machine = Machine::find(&cluster.node_folder(node))?;
     let Some(machine) = machine else {
-        bail!("{} does not run: `knarr cluster start {}` starts the cluster", node.name, cluster.name)
+        bail!("{} is not running: start the cluster with `knarr cluster start {}`", node.name, cluster.name)
     };
     // Asked for while /proc is the host's: in the node's this process has no number.
     linux::process::promise_single_thread()?;
     enter(machine).with_context(|| format!("enter {}", node.name))?;
     // Only a child is in the node's process namespace.
-    match linux::process::fork().context("make a process")? {
+    match linux::process::fork().context("fork")? {
         Fork::Child => become_command(&flags.command),
         Fork::Parent(pid) => {
             // Ctrl-C is for the command, which gets it from the terminal, too.

@@ -15,36 +15,36 @@ use super::up;
 
 #[derive(clap::Subcommand)]
 pub enum Fault {
-    /// Pull a node's cable: nothing comes in or goes out.
+    /// Disconnect a node from the network.
     Cut(Target),
-    /// Put the cable back.
+    /// Connect a node to the network again.
     Uncut(Target),
-    /// Make a node's link slow, in both directions; without any of the options it is fast again.
+    /// Slow down a node's network link in both directions; without options, make it fast again.
     Slow {
         #[command(flatten)]
         at: Target,
-        /// How much goes through, in bits per second, such as 500kbit or 10mbit.
+        /// Limit the bandwidth, in bits per second, such as 500kbit or 10mbit.
         #[arg(long, value_parser = rate)]
         rate: Option<u64>,
-        /// How much longer each packet takes, such as 50ms. Needs the kernel's netem.
+        /// Delay each packet, such as by 50ms. Needs the kernel's netem.
         #[arg(long, value_parser = crate::leader::duration)]
         delay: Option<Duration>,
-        /// How many of a hundred packets are lost. Needs the kernel's netem.
+        /// Drop this percentage of packets. Needs the kernel's netem.
         #[arg(long, value_parser = percent)]
         loss: Option<f64>,
     },
-    /// End knarr on a node with SIGKILL. Its containers go on, and it stays ended until it is restarted.
+    /// Kill knarr on a node with SIGKILL. Its containers keep running; knarr stays down until it is restarted.
     Kill(Target),
-    /// Start knarr on a node again; one that runs is killed first.
+    /// Restart knarr on a node, killing it first if it is running.
     Restart(Target),
 }
 
 #[derive(clap::Args)]
 pub struct Target {
-    /// The cluster.
+    /// Name of the cluster.
     #[arg(value_parser = check_name)]
     name: String,
-    /// The node, such as node-2.
+    /// Name of the node, such as node-2.
     node: String,
 }
 
@@ -52,25 +52,28 @@ pub async fn run(dir: &Path, fault: Fault) -> anyhow::Result<()> {
     match fault {
         Fault::Cut(at) => {
             set_connected(dir, &at, false).await?;
-            println!("{} is cut off", at.node);
+            println!("disconnected {}", at.node);
         }
         Fault::Uncut(at) => {
             set_connected(dir, &at, true).await?;
-            println!("{} is connected", at.node);
+            println!("connected {}", at.node);
         }
         Fault::Slow { at, rate, delay, loss } => {
             slow(dir, &at, rate, delay, loss).await?;
             let is_fast = rate.is_none() && delay.is_none() && loss.is_none();
-            println!("the link of {} is {}", at.node, if is_fast { "fast" } else { "slow" });
+            println!("link of {} is {}", at.node, if is_fast { "fast" } else { "slow" });
         }
         Fault::Kill(at) => {
             ask(dir, &at, "kill")?;
-            println!("knarr on {} is killed; `knarr cluster fault restart {} {}` starts it", at.node, at.name, at.node);
+            println!(
+                "killed knarr on {}; restart it with `knarr cluster fault restart {} {}`",
+                at.node, at.name, at.node
+            );
         }
         Fault::Restart(at) => {
             ask(dir, &at, "kill")?;
             ask(dir, &at, "start")?;
-            println!("knarr on {} runs", at.node);
+            println!("knarr is running on {}", at.node);
         }
     }
     Ok(())
@@ -92,8 +95,8 @@ async fn set_connected(dir: &Path, at: &Target, connected: bool) -> anyhow::Resu
     let port = cluster.node(&at.node)?.name.as_str();
     let hub = links::inside(machine(&cluster, &cluster.hub_folder())?)?;
     match connected {
-        true => hub.set_link_up(port).await.context("put the cable back"),
-        false => hub.set_link_down(port).await.context("pull the cable"),
+        true => hub.set_link_up(port).await.context("connect veth of node"),
+        false => hub.set_link_down(port).await.context("disconnect veth of node"),
     }
 }
 
@@ -112,7 +115,10 @@ async fn slow(
     );
     // A queue holds back what leaves a device: the hub's for one direction, the node's for the other.
     for (connection, device) in [(&hub, node.name.as_str()), (&inside, NODE_DEVICE)] {
-        connection.del_qdisc_if_exists(device, TcHandle::ROOT).await.context("make the link fast")?;
+        connection
+            .del_qdisc_if_exists(device, TcHandle::ROOT)
+            .await
+            .context("remove queueing discipline of the link")?;
         let made = match (rate, delay, loss) {
             (None, None, None) => continue,
             // This much is in every kernel.
@@ -133,10 +139,10 @@ async fn slow(
         };
         if made.as_ref().is_err_and(|error| error.is_not_found()) {
             bail!(
-                "this kernel has no netem, without which --delay and --loss do nothing: load the module sch_netem, or use --rate alone"
+                "this kernel has no netem, which --delay and --loss need: load the module sch_netem, or use only --rate"
             );
         }
-        made.context("make the link slow")?;
+        made.context("set queueing discipline of the link")?;
     }
     Ok(())
 }
@@ -157,16 +163,16 @@ fn rate(text: &str) -> Result<u64, String> {
     let units = [("gbit", 1_000_000_000), ("mbit", 1_000_000), ("kbit", 1000), ("bit", 1)];
     let found = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
     let parsed = found.and_then(|(number, factor): (&str, u64)| number.parse::<u64>().ok()?.checked_mul(factor));
-    parsed.filter(|rate| *rate >= 8).ok_or_else(|| format!("{text:?} is no rate, such as 500kbit or 10mbit"))
+    parsed.filter(|rate| *rate >= 8).ok_or_else(|| format!("{text:?} is not a rate such as 500kbit or 10mbit"))
 }
 
 fn percent(text: &str) -> Result<f64, String> {
-    let number: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("{text:?} is no percentage"))?;
+    let number: f64 = text.trim_end_matches('%').parse().map_err(|_| format!("{text:?} is not a percentage"))?;
     check_percent(number).map_err(|error| error.to_string())
 }
 
 fn check_percent(number: f64) -> anyhow::Result<f64> {
-    ensure!((0.0..=100.0).contains(&number), "a percentage is between 0 and 100");
+    ensure!((0.0..=100.0).contains(&number), "a percentage must be between 0 and 100");
     Ok(number)
 }
 

@@ -24,8 +24,8 @@ const BUILDERS: [&str; 2] = ["docker", "podman"];
 pub struct Load {
     #[arg(value_parser = check_name)]
     name: String,
-    /// Archives (OCI layouts and what `docker save` writes; `-` is standard input) and names of images: this machine's own
-    /// (`knarr image list`), those of docker or podman, else pulled from their registry.
+    /// Archives (OCI layouts or `docker save` output; `-` is standard input) or image names: images of this machine
+    /// (`knarr image list`), of docker or podman, or else pulled from their registry.
     #[arg(required = true, value_name = "ARCHIVE|IMAGE")]
     images: Vec<String>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct Load {
 
 pub async fn run(dir: &Path, flags: Load) -> anyhow::Result<()> {
     let cluster = Cluster::load(dir, &flags.name)?;
-    let first = cluster.nodes.first().context("a cluster has a node")?;
+    let first = cluster.nodes.first().context("cluster has no node")?;
     let first = store(&cluster, first, flags.place.registries()?).await?;
     let mut names = Vec::new();
     for given in &flags.images {
@@ -49,11 +49,11 @@ pub async fn run(dir: &Path, flags: Load) -> anyhow::Result<()> {
     for node in &cluster.nodes[1..] {
         let store = store(&cluster, node, Registries::default()).await?;
         for name in &names {
-            first.share(name, &store).await.with_context(|| format!("give {name} to {}", node.name))?;
+            first.share(name, &store).await.with_context(|| format!("copy image {name} to {}", node.name))?;
         }
     }
     for name in names {
-        println!("{name} is on {} nodes", cluster.nodes.len());
+        println!("loaded {name} on {} nodes", cluster.nodes.len());
         if !cluster.images.contains(&name) {
             cluster.images.push(name);
         }
@@ -73,7 +73,7 @@ pub async fn catch_up(cluster: &Cluster, node: &Node) -> anyhow::Result<()> {
     for name in &cluster.images {
         // Somebody may have removed it since.
         if first.get(name).is_some() {
-            first.share(name, &store).await.with_context(|| format!("give {name} to {}", node.name))?;
+            first.share(name, &store).await.with_context(|| format!("copy image {name} to {}", node.name))?;
         }
     }
     Ok(())
@@ -88,9 +88,8 @@ async fn bring(first: &Arc<Images>, given: &str, place: &image::Place, folder: &
     if given == "-" || Path::new(given).exists() {
         return image::import(first, Path::new(given), folder).await;
     }
-    let name = Reference::parse(given)
-        .with_context(|| format!("{given} is neither a file nor the name of an image"))?
-        .to_string();
+    let name =
+        Reference::parse(given).with_context(|| format!("{given} is neither a file nor an image name"))?.to_string();
     if let Some(own) = image::open_if_there(place).await?
         && own.get(given).is_some()
     {
@@ -116,6 +115,6 @@ async fn save(builder: &str, name: &str, first: &Arc<Images>, folder: &Path) -> 
     let mut command = Command::new(builder);
     command.args(["save", "--output"]).arg(archive.path()).arg(name).stdin(Stdio::null()).stdout(Stdio::null());
     let saved = command.status().with_context(|| format!("run {builder}"))?;
-    ensure!(saved.success(), "{builder} save ended with {saved}");
+    ensure!(saved.success(), "{builder} save failed: {saved}");
     Ok(first.import(archive.path()).await?)
 }

@@ -56,7 +56,7 @@ pub struct Setup {
 /// Becomes a machine. Called before any thread is started.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ! {
     let Some(folder) = arguments.next().map(PathBuf::from) else {
-        eprintln!("a machine is started by `knarr cluster`, with its folder");
+        eprintln!("this command is started by `knarr cluster`, with the folder of a node");
         std::process::exit(2)
     };
     match run(&folder) {
@@ -79,7 +79,7 @@ fn run(folder: &Path) -> io::Result<()> {
     let ports = ports::listen(&setup.forwards)?;
     let namespaces =
         libc::CLONE_NEWNET | libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWUTS | libc::CLONE_NEWIPC;
-    linux::process::unshare(namespaces).map_err(|error| step("make namespaces", error))?;
+    linux::process::unshare(namespaces).map_err(|error| step("create namespaces", error))?;
     // Only a child is in the new process namespace, as the first of it.
     if let Fork::Parent(_) = linux::process::fork()? {
         linux::process::exit_now(0)
@@ -97,11 +97,11 @@ fn step(what: &str, error: impl Into<io::Error>) -> io::Error {
 fn set_up(setup: &Setup, folder: &Path) -> io::Result<()> {
     rustix::system::sethostname(setup.host_name.as_bytes()).map_err(|error| step("set the host name", error))?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private).map_err(|error| step("keep mounts private", error))?;
+    rustix::mount::mount_change("/", private).map_err(|error| step("make mounts private", error))?;
     // Cut off from the host, but shared inside, as systemd makes it on every machine: what is mounted here later appears in
     // pods that ask for it.
     let shared = MountPropagationFlags::SHARED | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", shared).map_err(|error| step("share mounts inside", error))?;
+    rustix::mount::mount_change("/", shared).map_err(|error| step("make mounts shared", error))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount("proc", "/proc", "proc", flags | MountFlags::NOEXEC, None)
         .map_err(|error| step("mount /proc", error))?;
@@ -214,7 +214,7 @@ impl Machine {
         let reached = states.wait_for(|state| !matches!(state, State::Starting { .. })).await;
         match reached.as_deref() {
             Ok(State::Running { said, .. }) => Ok(said.clone()),
-            Ok(State::Ended { code }) => Err(format!("knarr ended with code {code}")),
+            Ok(State::Ended { code }) => Err(format!("knarr exited with code {code}")),
             _ => Err("the machine ends".into()),
         }
     }
@@ -222,7 +222,9 @@ impl Machine {
     // Whatever ends in this machine is reaped by number.
     #[allow(clippy::zombie_processes)]
     fn spawn(self: &Arc<Self>) -> io::Result<()> {
-        let [program, arguments @ ..] = &self.setup.line[..] else { return Err(io::Error::other("this is a switch")) };
+        let [program, arguments @ ..] = &self.setup.line[..] else {
+            return Err(io::Error::other("this is the hub, not a node"));
+        };
         let log = File::options().create(true).append(true).open(Path::new(LOGS).join("knarr.log"))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
@@ -293,7 +295,7 @@ impl Machine {
         let ended = states.wait_for(|state| matches!(state, State::Ended { .. }));
         match tokio::time::timeout(END_TIMEOUT, ended).await {
             Ok(_) => Ok("ended".into()),
-            Err(_) => Err(format!("knarr did not end within {} s", END_TIMEOUT.as_secs())),
+            Err(_) => Err(format!("knarr did not stop within {} s", END_TIMEOUT.as_secs())),
         }
     }
 

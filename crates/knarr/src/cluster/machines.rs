@@ -27,23 +27,23 @@ impl Machine {
     /// Starts the machine of a folder; knarr is not running in it yet.
     pub fn start(folder: &Path, setup: &Setup) -> anyhow::Result<Machine> {
         std::fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
-        std::fs::write(folder.join(SETUP), serde_json::to_vec_pretty(setup)?).context("write what a machine is")?;
-        let program = std::env::current_exe().context("find this program")?;
+        std::fs::write(folder.join(SETUP), serde_json::to_vec_pretty(setup)?).context("write configuration of node")?;
+        let program = std::env::current_exe().context("find own executable")?;
         let mut starting = Command::new(program)
             .arg(COMMAND)
             .arg(folder)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
-            .context("start a machine")?;
+            .context("start node")?;
         let mut said = String::new();
         if let Some(output) = starting.stdout.take() {
-            BufReader::new(output).read_line(&mut said).context("listen to a machine")?;
+            BufReader::new(output).read_line(&mut said).context("read output of node")?;
         }
         // It ends at once; the machine is its child and goes on.
-        starting.wait().context("start a machine")?;
-        ensure!(said.trim() == READY, "the machine {} did not start: {}", setup.host_name, said.trim());
-        Machine::find(folder)?.with_context(|| format!("the machine {} ended at once", setup.host_name))
+        starting.wait().context("start node")?;
+        ensure!(said.trim() == READY, "node {} did not start: {}", setup.host_name, said.trim());
+        Machine::find(folder)?.with_context(|| format!("node {} exited immediately", setup.host_name))
     }
 
     pub fn find(folder: &Path) -> anyhow::Result<Option<Machine>> {
@@ -59,14 +59,14 @@ impl Machine {
     pub fn ask(self, request: &str) -> anyhow::Result<String> {
         const REPLY_BYTES_MAX: u64 = 4096;
         let socket = format!("/proc/{}/root{SOCKET}", self.pid);
-        let mut stream = UnixStream::connect(socket).context("reach a machine")?;
+        let mut stream = UnixStream::connect(socket).context("connect to node")?;
         writeln!(stream, "{request}")?;
         let mut reply = String::new();
         BufReader::new(stream.take(REPLY_BYTES_MAX)).read_line(&mut reply)?;
         match reply.trim().split_once(' ').unwrap_or((reply.trim(), "")) {
             ("ok", text) => Ok(text.to_owned()),
             ("error", text) => bail!("{text}"),
-            _ => bail!("the machine ended"),
+            _ => bail!("node exited"),
         }
     }
 }
@@ -83,7 +83,7 @@ pub fn end(folder: &Path) -> anyhow::Result<()> {
             // It may be gone by now.
             let _ = linux::process::kill(pid as i32, libc::SIGKILL);
         }
-        ensure!(Instant::now() < until, "the machine of {} does not end", folder.display());
+        ensure!(Instant::now() < until, "node in {} does not stop", folder.display());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -95,7 +95,7 @@ fn processes(folder: &Path) -> anyhow::Result<Vec<u32>> {
         let there = std::fs::metadata(format!("/proc/{pid}/cwd"));
         there.is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())) && is_machine(*pid)
     };
-    let entries = std::fs::read_dir("/proc").context("look for machines")?.flatten();
+    let entries = std::fs::read_dir("/proc").context("list running nodes")?.flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     Ok(pids.filter(stands_there).collect())
 }
@@ -129,7 +129,7 @@ pub fn remove_control_group(name: &str) -> anyhow::Result<()> {
     for group in control_groups(name) {
         let until = Instant::now() + GONE_TIMEOUT;
         while group.is_dir() && !remove_tree(&group) {
-            ensure!(Instant::now() < until, "the control group {} does not get empty", group.display());
+            ensure!(Instant::now() < until, "processes remain in cgroup {}", group.display());
             std::thread::sleep(Duration::from_millis(10));
         }
     }

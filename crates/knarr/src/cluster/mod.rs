@@ -33,7 +33,7 @@ const LOCK: &str = "/run/knarr/clusters.lock";
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Where clusters are kept.
+    /// Directory of all clusters.
     #[arg(long, global = true, env = "KNARR_CLUSTER_DIR", default_value = "/var/lib/knarr/clusters")]
     dir: PathBuf,
     #[command(subcommand)]
@@ -42,45 +42,45 @@ pub struct Flags {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Make a cluster and wait until its nodes are ready.
+    /// Create a cluster and wait until its nodes are ready.
     Create(Create),
-    /// Show the clusters there are.
+    /// List clusters.
     List,
-    /// End all processes of a cluster; everything it holds is kept.
+    /// Stop all processes of a cluster, keeping its data.
     Stop {
         #[arg(value_parser = check_name)]
         name: String,
-        /// How many seconds containers have to end.
+        /// Seconds that containers have to stop.
         #[arg(long, default_value_t = 5)]
         grace_period: u64,
     },
-    /// Bring a cluster back that was stopped.
+    /// Start a stopped cluster.
     Start {
         #[arg(value_parser = check_name)]
         name: String,
     },
-    /// Take a cluster away with everything it holds.
+    /// Delete a cluster with all its data.
     Delete {
         #[arg(value_parser = check_name)]
         name: String,
     },
-    /// Print the administrator's kubeconfig of a cluster.
+    /// Print the admin kubeconfig of a cluster.
     Kubeconfig {
         #[arg(value_parser = check_name)]
         name: String,
-        /// The server that it leads to, such as node-2.
+        /// Server to connect to, such as node-2.
         #[arg(long, default_value = "node-1")]
         server: String,
     },
-    /// Bring images to every node: archives, or what this machine, docker, podman or a registry has.
+    /// Load images onto every node: from archives, this machine, docker, podman or a registry.
     Load(load::Load),
-    /// Run a command inside a node: its network, mounts and processes, with this terminal.
+    /// Run a command inside a node, in its network, mounts and processes, with this terminal.
     Exec(exec::Exec),
-    /// Add a node to a cluster that runs, and wait until it is ready.
+    /// Add a node to a running cluster and wait until it is ready.
     AddNode(nodes::Add),
-    /// Move a node's pods away, and take the node out of the cluster with everything it holds.
+    /// Drain a node and remove it from the cluster with all its data.
     RemoveNode(nodes::Remove),
-    /// Do to a node what happens to real ones.
+    /// Inject a fault into a node.
     #[command(subcommand)]
     Fault(faults::Fault),
 }
@@ -89,23 +89,23 @@ enum Command {
 struct Create {
     #[arg(value_parser = check_name)]
     name: String,
-    /// How many nodes, the servers among them.
+    /// Number of nodes, including servers.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=NODES_MAX as i64))]
     nodes: u8,
-    /// How many of the nodes are servers. Several run etcd, which must be installed.
+    /// Number of nodes that are servers. More than one need etcd, which must be installed.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=9))]
     servers: u8,
-    /// Let packets of the nodes leave this machine, with its address. Allows forwarding on this machine.
+    /// Let nodes reach other networks with the address of this machine. Enables IP forwarding on this machine.
     #[arg(long)]
     uplink: bool,
-    /// Let a port of this machine lead to a port of a node: HOST:NODE, such as 8080:80, for node-1; HOST:NODE@node-2 for
-    /// another. Only this machine reaches it, unless an address is given: 0.0.0.0:8080:80.
+    /// Forward a port of this machine to a port of a node: HOST:NODE, such as 8080:80, for node-1; HOST:NODE@node-2 for
+    /// another. It listens on loopback unless an address is given: 0.0.0.0:8080:80.
     #[arg(long = "port", value_name = "HOST:NODE", value_parser = ports::parse)]
     ports: Vec<Port>,
-    /// One more argument of every `knarr server`, such as --server-arg=--disable=ingress.
+    /// Add an argument to every `knarr server`, such as --server-arg=--disable=ingress.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     server_arg: Vec<String>,
-    /// One more argument of every `knarr agent`.
+    /// Add an argument to every `knarr agent`.
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     agent_arg: Vec<String>,
 }
@@ -113,7 +113,7 @@ struct Create {
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     let dir = std::path::absolute(&flags.dir).with_context(|| format!("find {}", flags.dir.display()))?;
     if !rustix::process::geteuid().is_root() {
-        bail!("only root can make machines of namespaces: run it with sudo");
+        bail!("only root can create nodes in namespaces: use sudo");
     }
     if let Command::Exec(flags) = flags.command {
         std::process::exit(exec::run(&dir, flags)?);
@@ -137,16 +137,16 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
 }
 
 async fn create(dir: &Path, flags: Create) -> anyhow::Result<()> {
-    ensure!(flags.servers <= flags.nodes, "servers are nodes, too: --nodes must be {} or more", flags.servers);
+    ensure!(flags.servers <= flags.nodes, "every server is a node: --nodes must be at least {}", flags.servers);
     let lock = lock()?;
     let folder = dir.join(&flags.name);
     ensure!(
         !folder.exists(),
-        "there is a cluster {0} already: `knarr cluster start {0}` starts it, `knarr cluster delete {0}` takes it away",
+        "cluster {0} already exists: start it with `knarr cluster start {0}` or delete it with `knarr cluster delete {0}`",
         flags.name
     );
     let used = machines::control_group_exists(&format!("knarr-{}-node-1", flags.name));
-    ensure!(!used, "a cluster {} is kept in another folder: give this one another name", flags.name);
+    ensure!(!used, "a cluster {} exists in another folder: choose another name", flags.name);
     let others = Cluster::all(dir)?.into_iter().filter_map(|(_, cluster)| Some(cluster.ok()?.range.into()));
     let taken: Vec<ipnet::IpNet> = links::taken().await?.into_iter().chain(others).collect();
     let range = state::free_range(&folder, &taken)?;
@@ -156,7 +156,7 @@ async fn create(dir: &Path, flags: Create) -> anyhow::Result<()> {
     cluster.ports = flags.ports;
     cluster.save()?;
     if let Err(error) = interruptible(bring_up(&mut cluster, lock)).await {
-        take_away(&cluster).await.context("take the half-made cluster away")?;
+        take_away(&cluster).await.context("delete incomplete cluster")?;
         return Err(error);
     }
     Ok(())
@@ -166,14 +166,14 @@ async fn start(dir: &Path, name: &str) -> anyhow::Result<()> {
     let lock = lock()?;
     let mut cluster = Cluster::load(dir, name)?;
     if running(&cluster)? == cluster.nodes.len() {
-        println!("cluster {name} runs already");
+        println!("cluster {name} is already running");
         return Ok(());
     }
     // Some of its machines may be left, of a start that was killed.
     take_down(&cluster).await?;
     state::check_range(cluster.range, &links::taken().await?)?;
     if let Err(error) = interruptible(bring_up(&mut cluster, lock)).await {
-        take_down(&cluster).await.context("stop the half-started cluster")?;
+        take_down(&cluster).await.context("stop partly started cluster")?;
         return Err(error);
     }
     Ok(())
@@ -194,7 +194,7 @@ async fn bring_up(cluster: &mut Cluster, lock: File) -> anyhow::Result<()> {
         cluster.kubeconfig().display()
     );
     for port in &cluster.ports {
-        println!("{} leads to port {} of {}", port.host, port.port, port.node);
+        println!("{} forwards to port {} of {}", port.host, port.port, port.node);
     }
     Ok(())
 }
@@ -250,7 +250,7 @@ async fn stop(dir: &Path, name: &str, grace_period: u64) -> anyhow::Result<()> {
                 None => Ok(()),
             });
             if let Err(error) = ended.await? {
-                eprintln!("{name} did not end in order: {error:#}");
+                eprintln!("{name} did not stop cleanly: {error:#}");
             }
             progress.step(&format!("{name} has ended"));
             anyhow::Ok(())
@@ -259,7 +259,7 @@ async fn stop(dir: &Path, name: &str, grace_period: u64) -> anyhow::Result<()> {
     futures::future::try_join_all(ending).await?;
     progress.end();
     take_down(&cluster).await?;
-    println!("cluster {name} is stopped; `knarr cluster start {name}` brings it back");
+    println!("cluster {name} is stopped; start it again with `knarr cluster start {name}`");
     Ok(())
 }
 

@@ -26,7 +26,7 @@ const GRACE_SECONDS: u64 = 5;
 pub struct Add {
     #[arg(value_parser = check_name)]
     name: String,
-    /// Make it a server, too. The cluster must have been made with several.
+    /// Make the node a server. The cluster must have been created with more than one.
     #[arg(long)]
     server: bool,
 }
@@ -35,9 +35,9 @@ pub struct Add {
 pub struct Remove {
     #[arg(value_parser = check_name)]
     name: String,
-    /// The node, such as node-2.
+    /// Name of the node, such as node-2.
     node: String,
-    /// Take it away with its pods, without moving them first.
+    /// Remove the node without draining it first.
     #[arg(long)]
     force: bool,
 }
@@ -46,10 +46,10 @@ pub async fn add(dir: &Path, flags: Add) -> anyhow::Result<()> {
     // Two at a time would choose the same name.
     let _lock = lock()?;
     let mut cluster = Cluster::load(dir, &flags.name)?;
-    ensure!(cluster.complete, "cluster {0} was never complete: delete it and make it again", cluster.name);
+    ensure!(cluster.complete, "cluster {0} is incomplete: delete and create it again", cluster.name);
     if flags.server && !cluster.has_etcd() {
         bail!(
-            "cluster {} has one server, which keeps its data without etcd: make a cluster with --servers 2 or more to add servers",
+            "cluster {} has one server, with the embedded store: only a cluster created with --servers 2 or more can add servers",
             cluster.name
         );
     }
@@ -60,7 +60,7 @@ pub async fn add(dir: &Path, flags: Add) -> anyhow::Result<()> {
     let progress = Progress::new(3);
     if let Err(error) = interruptible(up::add(&cluster, &node, &progress)).await {
         progress.end();
-        take_away(&mut cluster, &node).context("take the half-made node away")?;
+        take_away(&mut cluster, &node).context("delete incomplete node")?;
         return Err(error);
     }
     progress.end();
@@ -96,25 +96,25 @@ fn check(cluster: &Cluster, node: &Node) -> anyhow::Result<()> {
     let first = cluster.servers().next().is_some_and(|first| first.name == node.name);
     ensure!(
         !first,
-        "{0} is the server that all others join by: `knarr cluster delete {1}` takes all away",
+        "{0} is the server that the others join: delete the whole cluster with `knarr cluster delete {1}`",
         node.name,
         cluster.name
     );
     if let Some(port) = cluster.ports.iter().find(|port| port.node == node.name) {
-        bail!("{} leads to {}: only a cluster without that --port can lose this node", port.host, node.name);
+        bail!("{} forwards to {}: a node with a --port cannot be removed", port.host, node.name);
     }
     Ok(())
 }
 
 /// By the same program's kubectl, which says what it does.
 fn drain(cluster: &Cluster, node: &Node) -> anyhow::Result<()> {
-    let program = std::env::current_exe().context("find this program")?;
+    let program = std::env::current_exe().context("find own executable")?;
     let mut command = Command::new(program);
     command.args(["kubectl", "drain", &node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force"]);
     command.arg(format!("--timeout={}s", DRAIN_TIMEOUT.as_secs())).arg("--kubeconfig").arg(cluster.kubeconfig());
     // What it prints is progress, not the result.
     let drained = command.stdin(Stdio::null()).stdout(std::io::stderr()).status().context("run kubectl drain")?;
-    ensure!(drained.success(), "the pods of {} could not be moved away: --force takes it away with them", node.name);
+    ensure!(drained.success(), "cannot drain {}: --force removes it with its pods", node.name);
     Ok(())
 }
 
@@ -125,7 +125,7 @@ async fn power_off(cluster: &Cluster, node: &Node) -> anyhow::Result<()> {
         None => Ok(()),
     });
     if let Err(error) = ended.await? {
-        eprintln!("{} did not end in order: {error:#}", node.name);
+        eprintln!("{} did not stop cleanly: {error:#}", node.name);
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ async fn power_off(cluster: &Cluster, node: &Node) -> anyhow::Result<()> {
 async fn until_guarded(nodes: &Api<NodeObject>, node: &Node) -> anyhow::Result<()> {
     let guarded = async {
         loop {
-            let found = nodes.get_opt(&node.name).await.with_context(|| format!("get the node {}", node.name))?;
+            let found = nodes.get_opt(&node.name).await.with_context(|| format!("get node {}", node.name))?;
             match found {
                 Some(found) if !found.finalizers().iter().any(|one| one == FINALIZER) => {}
                 Some(_) | None => return Ok(()),
@@ -143,7 +143,7 @@ async fn until_guarded(nodes: &Api<NodeObject>, node: &Node) -> anyhow::Result<(
         }
     };
     let guarded = tokio::time::timeout(GONE_TIMEOUT, guarded).await;
-    guarded.map_err(|_| anyhow!("the etcd member of {} is not looked after: try again later", node.name))?
+    guarded.map_err(|_| anyhow!("no server manages the etcd member of {}: try again later", node.name))?
 }
 
 /// Deletes the node's object and waits until it is gone; none is fine.
@@ -153,12 +153,12 @@ async fn delete(nodes: &Api<NodeObject>, node: &Node) -> anyhow::Result<()> {
             match nodes.delete(&node.name, &Default::default()).await {
                 Ok(_) => tokio::time::sleep(GONE_INTERVAL).await,
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => return Err(error).with_context(|| format!("delete the node {}", node.name)),
+                Err(error) => return Err(error).with_context(|| format!("delete node {}", node.name)),
             }
         }
     };
     let gone = tokio::time::timeout(GONE_TIMEOUT, gone).await;
-    gone.map_err(|_| anyhow!("the node {} is not gone after {} s: see its events", node.name, GONE_TIMEOUT.as_secs()))?
+    gone.map_err(|_| anyhow!("node {} still exists after {} s: see its events", node.name, GONE_TIMEOUT.as_secs()))?
 }
 
 /// Everything of it on this machine; its cable goes with its network.

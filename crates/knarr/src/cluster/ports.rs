@@ -32,10 +32,13 @@ pub struct Port {
 /// `[ADDRESS:]HOST:NODE[@NAME]`
 pub fn parse(text: &str) -> anyhow::Result<Port> {
     if let Some((_, protocol)) = text.rsplit_once('/') {
-        bail!("only TCP is forwarded: leave \"/{protocol}\" out");
+        bail!("only TCP can be forwarded: remove \"/{protocol}\"");
     }
-    let form =
-        || format!("{text:?} is no port: write HOST:NODE, such as 8080:80, or ADDRESS:HOST:NODE, or HOST:NODE@node-2");
+    let form = || {
+        format!(
+            "{text:?} is not a port mapping: write HOST:NODE, such as 8080:80, or ADDRESS:HOST:NODE, or HOST:NODE@node-2"
+        )
+    };
     let (ports, node) = text.split_once('@').unwrap_or((text, DEFAULT_NODE));
     let (host, port) = ports.rsplit_once(':').with_context(form)?;
     let number = |text: &str| text.parse::<u16>().ok().filter(|number| *number > 0);

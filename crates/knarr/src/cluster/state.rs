@@ -1,4 +1,4 @@
-//! What is known of a cluster while no process of it runs: a folder with one file, and a folder for each node.
+//! State of a local cluster on disk: a folder with one file, and a folder for each node.
 //!
 //! ```text
 //! <dir>/<name>/cluster.json      this
@@ -76,7 +76,7 @@ pub fn check_name(name: &str) -> Result<String, String> {
     match fits {
         true => Ok(name.to_owned()),
         false => Err(format!(
-            "a name has at most {NAME_LENGTH_MAX} small letters, digits and dashes, and neither begins nor ends with a dash"
+            "a name must consist of at most {NAME_LENGTH_MAX} lower case letters, digits and dashes, and must not start or end with a dash"
         )),
     }
 }
@@ -107,7 +107,7 @@ impl Cluster {
         let file = folder.join(FILE);
         let text = match std::fs::read_to_string(&file) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                bail!("there is no cluster {name}: `knarr cluster list` shows those that are there")
+                bail!("cluster {name} not found: `knarr cluster list` shows all clusters")
             }
             other => other.with_context(|| format!("read {}", file.display()))?,
         };
@@ -118,7 +118,7 @@ impl Cluster {
     /// What can be known of a cluster whose file is not there or cannot be read: enough to take it away.
     pub fn remains(dir: &Path, name: &str) -> anyhow::Result<Cluster> {
         let mut cluster = Cluster::new(dir, name, 0, 0, false, RANGES);
-        let entries = std::fs::read_dir(&cluster.folder).with_context(|| format!("there is no cluster {name}"))?;
+        let entries = std::fs::read_dir(&cluster.folder).with_context(|| format!("cluster {name} not found"))?;
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let nodes = names.filter(|name| name.starts_with("node-"));
         cluster.nodes = nodes.map(|name| Node { name, address: Ipv4Addr::UNSPECIFIED, is_server: false }).collect();
@@ -149,7 +149,7 @@ impl Cluster {
     pub fn new_node(&self, is_server: bool) -> anyhow::Result<Node> {
         let nodes = (1..=NODES_MAX).map(|number| Node::new(self.range, number, is_server));
         let free = nodes.into_iter().find(|node| self.nodes.iter().all(|other| other.name != node.name));
-        free.with_context(|| format!("cluster {} has {NODES_MAX} nodes, which is as many as it can have", self.name))
+        free.with_context(|| format!("cluster {} already has the maximum of {NODES_MAX} nodes", self.name))
     }
 
     /// Only where servers run etcd more of them can join. Files of older versions do not say it.
@@ -220,7 +220,7 @@ pub fn free_range(folder: &Path, taken: &[ipnet::IpNet]) -> anyhow::Result<Ipv4N
         !taken.iter().any(|other| other.contains(&range) || range.contains(other))
     };
     let found = ranges[first..].iter().chain(&ranges[..first]).find(is_free).copied();
-    found.with_context(|| format!("every range of {RANGES} is in use on this machine"))
+    found.with_context(|| format!("every subnet of {RANGES} is in use on this machine"))
 }
 
 /// Who else uses the addresses of a cluster that was stopped for a while.
@@ -229,7 +229,7 @@ pub fn check_range(range: Ipv4Net, taken: &[ipnet::IpNet]) -> anyhow::Result<()>
     let other = taken.iter().find(|other| other.contains(&range) || range.contains(*other));
     ensure!(
         other.is_none(),
-        "the cluster's addresses {range} are used by something else meanwhile: see `ip route`, and stop that first"
+        "subnet {range} of the cluster is now used by something else: see `ip route`, and stop that first"
     );
     Ok(())
 }

@@ -36,7 +36,7 @@ pub async fn up(cluster: &Cluster, lock: File, progress: &Progress) -> anyhow::R
     progress.step("the machines are connected");
 
     let (servers, agents): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|(node, _)| node.is_server);
-    let first = servers.first().context("a cluster has a server")?.0;
+    let first = servers.first().context("cluster has no server")?.0;
     if cluster.complete {
         // None of the servers gets far without the others.
         start_all(cluster, &servers, progress).await?;
@@ -44,7 +44,7 @@ pub async fn up(cluster: &Cluster, lock: File, progress: &Progress) -> anyhow::R
     } else {
         start_all(cluster, &servers[..1], progress).await?;
         let token = std::fs::read_to_string(cluster.node_folder(first).join("data/server/node-token"));
-        let token = token.context("read the token of nodes")?;
+        let token = token.context("read node token")?;
         agents.iter().try_for_each(|(node, _)| write_token(cluster, node, &token))?;
         let joining = async {
             // One at a time: etcd takes the next member when it is sure of the last.
@@ -75,13 +75,13 @@ async fn machines(cluster: &Cluster) -> anyhow::Result<(Machine, Vec<(&Node, Mac
     let starting = starting.into_iter();
     let starting = starting.map(|(folder, setup)| tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)));
     let started = future::try_join_all(starting).await?.into_iter().collect::<anyhow::Result<Vec<Machine>>>()?;
-    let [hub, nodes @ ..] = &started[..] else { bail!("a cluster has a hub") };
+    let [hub, nodes @ ..] = &started[..] else { bail!("cluster has no hub") };
     Ok((*hub, cluster.nodes.iter().zip(nodes.iter().copied()).collect()))
 }
 
 fn setup(cluster: &Cluster, node: &Node) -> anyhow::Result<Setup> {
-    let program = std::env::current_exe().context("find this program")?;
-    let program = program.to_str().context("the path of this program is no text")?;
+    let program = std::env::current_exe().context("find own executable")?;
+    let program = program.to_str().context("the path of this program is not UTF-8")?;
     let line = [program.to_owned()].into_iter().chain(arguments(cluster, node)).collect();
     Ok(Setup { host_name: node.name.clone(), line, forwards: Vec::new() })
 }
@@ -97,7 +97,7 @@ fn forwards(cluster: &Cluster) -> anyhow::Result<Vec<Forward>> {
 /// One node more, in a cluster that runs.
 pub async fn add(cluster: &Cluster, node: &Node, progress: &Progress) -> anyhow::Result<()> {
     let hub = Machine::find(&cluster.hub_folder())?.with_context(|| not_running(cluster))?;
-    let first = cluster.servers().next().context("a cluster has a server")?;
+    let first = cluster.servers().next().context("cluster has no server")?;
     let data = cluster.node_folder(first).join("data");
     let file = data.join(if node.is_server { TOKEN_FILE } else { "server/node-token" });
     let token = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
@@ -106,13 +106,13 @@ pub async fn add(cluster: &Cluster, node: &Node, progress: &Progress) -> anyhow:
     let (folder, setup) = (cluster.node_folder(node), setup(cluster, node)?);
     let machine = tokio::task::spawn_blocking(move || Machine::start(&folder, &setup)).await??;
     links::connect_node(cluster, hub, machine, node).await?;
-    progress.step(&format!("{} is connected", node.name));
+    progress.step(&format!("connected {}", node.name));
     start_all(cluster, &[(node, machine)], progress).await?;
     wait_ready(cluster, std::slice::from_ref(node), progress).await
 }
 
 pub fn not_running(cluster: &Cluster) -> String {
-    format!("the cluster does not run: `knarr cluster start {}` starts it", cluster.name)
+    format!("the cluster is not running: start it with `knarr cluster start {}`", cluster.name)
 }
 
 /// What knarr is told on a node; the same at every start.
@@ -166,7 +166,7 @@ async fn start_all(cluster: &Cluster, nodes: &[(&Node, Machine)], progress: &Pro
 pub fn kubeconfig(cluster: &Cluster, server: &Node) -> anyhow::Result<String> {
     let file = cluster.node_folder(server).join("data/admin.kubeconfig");
     let text = std::fs::read_to_string(&file)
-        .with_context(|| format!("{} is no server of {}: read {}", server.name, cluster.name, file.display()))?;
+        .with_context(|| format!("{} is not a server of {}: read {}", server.name, cluster.name, file.display()))?;
     Ok(from_outside(&text, &server.url(), &format!("knarr-{}", cluster.name)))
 }
 
@@ -185,16 +185,16 @@ fn from_outside(text: &str, url: &str, name: &str) -> String {
 
 /// An administrator of the cluster, from the host.
 pub async fn client(cluster: &Cluster) -> anyhow::Result<kube::Client> {
-    let config = Kubeconfig::read_from(cluster.kubeconfig()).context("read the cluster's kubeconfig")?;
+    let config = Kubeconfig::read_from(cluster.kubeconfig()).context("read kubeconfig of the cluster")?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
     // A proxy for elsewhere is none for here.
     config.proxy_url = None;
-    kube::Client::try_from(config).context("make a client")
+    kube::Client::try_from(config).context("create client")
 }
 
 async fn wait_ready(cluster: &Cluster, nodes: &[Node], progress: &Progress) -> anyhow::Result<()> {
     let ready = tokio::time::timeout(READY_TIMEOUT, all_ready(cluster, nodes, progress)).await;
-    ready.map_err(|_| anyhow!("the nodes did not get ready within {} s", READY_TIMEOUT.as_secs()))?
+    ready.map_err(|_| anyhow!("nodes were not ready within {} s", READY_TIMEOUT.as_secs()))?
 }
 
 /// Waits until the API says of these nodes that they are ready.
@@ -212,7 +212,7 @@ async fn all_ready(cluster: &Cluster, nodes: &[Node], progress: &Progress) -> an
     while let Some(seen) = watching.next().await {
         match seen {
             Seen::Listed(node) | Seen::Put(node) if note(&node) => break,
-            Seen::Failed(error) => bail!("ask for the nodes: {error}"),
+            Seen::Failed(error) => bail!("list nodes: {error}"),
             _ => {}
         }
     }

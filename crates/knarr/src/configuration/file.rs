@@ -1,4 +1,4 @@
-//! What files say: keys and their values, later files over earlier ones. Pure.
+//! Reads configuration files: keys and values, later files over earlier ones. Pure.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn texts(value: &Value) -> anyhow::Result<Vec<String>> {
     let text = |value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
         Value::Number(_) | Value::Bool(_) => Ok(value.to_string()),
-        _ => bail!("{value} is neither a text nor a number, a boolean, or a list of these"),
+        _ => bail!("{value} is not a string, number, boolean, or a list of these"),
     };
     match value {
         Value::Null => Ok(Vec::new()),

@@ -152,7 +152,7 @@ pub fn flags(command: &str) -> Vec<Arg> {
             .value_name("FLAG=VALUE")
             .action(ArgAction::Append)
             .allow_hyphen_values(true)
-            .help(format!("A flag of the {} by the name upstream's has, such as {}", part.name, example(part)))
+            .help(format!("Set a flag of upstream's {}, such as {}", part.name, example(part)))
     };
     parts(command).map(flag).collect()
 }
@@ -189,7 +189,7 @@ fn translated(part: &Part, text: &str) -> anyhow::Result<String> {
     let Some((_, ours)) = part.known.iter().find(|(known, _)| *known == name) else {
         let known: Vec<&str> = part.known.iter().map(|(known, _)| *known).collect();
         bail!(
-            "--{}: the {} of knarr has no flag {name:?}{}; it has {}",
+            "--{}: {} of knarr has no flag {name:?}{}; it has {}",
             part.flag,
             part.name,
             nearest(name, &known),

@@ -20,11 +20,11 @@ pub fn arguments<'a>(
         let Some(flag) = find(flags, key) else {
             match elsewhere(key) {
                 Some(other) => bail!("{file}: {key} is a setting of `knarr {other}`"),
-                None => bail!("{file}: there is no setting {key:?}{}", nearest(key, &names(flags))),
+                None => bail!("{file}: unknown setting {key:?}{}", nearest(key, &names(flags))),
             }
         };
         if flag.get_id() == CONFIG {
-            bail!("{file}: a file cannot name another; put it beside this one, into {file}.d");
+            bail!("{file}: a file cannot include another; put it into {file}.d");
         }
         let gives_way = |other: &Arg| is_given(given, other) && exclude_each_other(flags, flag, other);
         if is_given(given, flag) || flags.get_arguments().any(gives_way) {
@@ -71,7 +71,7 @@ fn is_given(given: &ArgMatches, flag: &Arg) -> bool {
 fn written(flag: &Arg, key: &str, setting: &Setting) -> anyhow::Result<Vec<String>> {
     let is_list = matches!(flag.get_action(), ArgAction::Append);
     if !is_list && setting.values.len() > 1 {
-        bail!("{}: {key} has one value, not {}", setting.file.display(), setting.values.len());
+        bail!("{}: {key} takes one value, not {}", setting.file.display(), setting.values.len());
     }
     let long = flag.get_long().unwrap_or(key);
     Ok(setting.values.iter().map(|value| format!("--{long}={value}")).collect())

@@ -1,4 +1,4 @@
-//! Where settings come from: flags, the environment, and files, in this order of strength; each under the same name.
+//! Sources of settings: flags, the environment, and files, in this order of strength; each under the same name.
 //!
 //! A file becomes arguments before they are parsed, so that flags are described once, and a file can say what a flag can.
 
@@ -54,8 +54,8 @@ fn file_flag() -> Arg {
         .value_name("FILE")
         .env(CONFIG_VARIABLE)
         .value_parser(clap::value_parser!(PathBuf))
-        .help("Flags in a file; more of them in FILE.d/*.yaml")
-        .long_help(format!("Flags in a file; more of them in FILE.d/*.yaml. {DEFAULT_FILE} is read where there is one"))
+        .help("Read flags from this file and from FILE.d/*.yaml")
+        .long_help(format!("Read flags from this file and from FILE.d/*.yaml (default: {DEFAULT_FILE}, if it exists)"))
 }
 
 /// What the program was told, by whichever way. Ends the program with a sentence where that cannot be used.

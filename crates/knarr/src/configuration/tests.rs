@@ -57,12 +57,12 @@ fn what_parts_are_handed_becomes_our_flags() {
 #[test]
 fn what_cannot_be_used_is_said_with_its_place() {
     for (line, text, expected) in [
-        ("server", "https-prt: 1", "config.yaml: there is no setting \"https-prt\"; did you mean \"https-port\"?"),
+        ("server", "https-prt: 1", "config.yaml: unknown setting \"https-prt\"; did you mean \"https-port\"?"),
         ("server", "https-port: many", "config.yaml: https-port: invalid value 'many'"),
         ("server", "disable-agent: perhaps", "config.yaml: disable-agent: invalid value 'perhaps'"),
-        ("server", "data-dir: [a, b]", "config.yaml: data-dir has one value, not 2"),
+        ("server", "data-dir: [a, b]", "config.yaml: data-dir takes one value, not 2"),
         ("server", "service-cidr: 10.0.0.0", "config.yaml: service-cidr: invalid value"),
-        ("server", "config: x", "a file cannot name another"),
+        ("server", "config: x", "a file cannot include another"),
         ("server", "token: a\ntoken-file: b", "cannot be used with"),
         ("agent", "cluster-init: true", "config.yaml: cluster-init is a setting of `knarr server`"),
         (

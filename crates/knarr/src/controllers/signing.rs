@@ -9,33 +9,33 @@ use kube_controller_manager::{PrivateKey, SigningAuthorities, SigningAuthority};
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
 pub struct Flags {
-    /// The authority that signs certificate requests.
+    /// CA to sign certificate signing requests.
     #[arg(long)]
     cluster_signing_cert_file: Option<PathBuf>,
-    /// The key of the authority that signs certificate requests.
+    /// Private key of the CA that signs certificate signing requests.
     #[arg(long)]
     cluster_signing_key_file: Option<PathBuf>,
-    /// The authority that signs certificates of kubelets' servers.
+    /// CA to sign kubelet serving certificates.
     #[arg(long)]
     cluster_signing_kubelet_serving_cert_file: Option<PathBuf>,
     #[arg(long)]
     cluster_signing_kubelet_serving_key_file: Option<PathBuf>,
-    /// The authority that signs certificates with which kubelets ask.
+    /// CA to sign kubelet client certificates.
     #[arg(long)]
     cluster_signing_kubelet_client_cert_file: Option<PathBuf>,
     #[arg(long)]
     cluster_signing_kubelet_client_key_file: Option<PathBuf>,
-    /// The authority that signs certificates with which others ask the API server.
+    /// CA to sign client certificates for the API server.
     #[arg(long)]
     cluster_signing_kube_apiserver_client_cert_file: Option<PathBuf>,
     #[arg(long)]
     cluster_signing_kube_apiserver_client_key_file: Option<PathBuf>,
-    /// The authority that signs for kubernetes.io/legacy-unknown.
+    /// CA of the signer kubernetes.io/legacy-unknown.
     #[arg(long)]
     cluster_signing_legacy_unknown_cert_file: Option<PathBuf>,
     #[arg(long)]
     cluster_signing_legacy_unknown_key_file: Option<PathBuf>,
-    /// The longest that a signed certificate lasts.
+    /// Maximum lifetime of signed certificates.
     #[arg(long, value_parser = crate::leader::duration, default_value = "8760h")]
     pub cluster_signing_duration: Duration,
 }

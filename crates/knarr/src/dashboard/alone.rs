@@ -32,7 +32,7 @@ const CONNECTIONS_MAX: usize = 512;
 pub struct Flags {
     #[command(flatten)]
     cluster: crate::alone::Flags,
-    /// Where the page is served, without TLS: an address of this machine alone.
+    /// Loopback address to serve the dashboard on, without TLS.
     #[arg(long, default_value = "127.0.0.1:6480")]
     address: SocketAddr,
 }
@@ -41,7 +41,7 @@ pub struct Flags {
 pub fn run(flags: Flags) -> anyhow::Result<()> {
     anyhow::ensure!(
         flags.address.ip().is_loopback(),
-        "--address {}: without TLS the dashboard is served to this machine alone; choose an address such as 127.0.0.1:6480",
+        "--address {}: without TLS the dashboard must listen on loopback, for example 127.0.0.1:6480",
         flags.address
     );
     crate::alone::run(async move |shutdown| serve(flags, shutdown).await)
@@ -51,13 +51,13 @@ async fn serve(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     let config = flags.cluster.config().await?;
     let access = Arc::new(Remote::new(config)?);
     let user = access.identify(&Credential::Kubeconfig).await;
-    let user = user.map_err(|status| anyhow::anyhow!("ask the cluster who this kubeconfig is: {}", status.message))?;
+    let user = user.map_err(|status| anyhow::anyhow!("get the user of this kubeconfig: {}", status.message))?;
     let listener = tokio::net::TcpListener::bind(flags.address).await;
     let listener = listener.with_context(|| format!("listen on {}", flags.address))?;
     let address = listener.local_addr()?;
     let mut secret = [0; 32];
     // Sessions end with this process: nobody else can take over its port and be given a cookie that means something.
-    ring::rand::SystemRandom::new().fill(&mut secret).ok().context("the system gives no random numbers")?;
+    ring::rand::SystemRandom::new().fill(&mut secret).ok().context("get random numbers from the system")?;
     let page = dashboard::Config {
         scheme: http::uri::Scheme::HTTP,
         hosts: Vec::new(),
@@ -73,8 +73,8 @@ async fn serve(flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     };
     let page = Dashboard::new(page, access, shutdown.clone());
     let code = page.new_code(&user.name, Credential::Kubeconfig, None);
-    let code = code.map_err(|status| anyhow::anyhow!("make a code: {}", status.message))?;
-    println!("the dashboard of {} as {}: http://{address}/dashboard/signin#code={code}", page.name(), user.name);
+    let code = code.map_err(|status| anyhow::anyhow!("create sign-in code: {}", status.message))?;
+    println!("dashboard of {} as {}: http://{address}/dashboard/signin#code={code}", page.name(), user.name);
     accept(listener, page, shutdown).await;
     Ok(())
 }
@@ -193,7 +193,7 @@ async fn ask_who(client: &kube::Client) -> Result<User, Status> {
         .map_err(|error| Status::internal(error.to_string()))?;
     let review: Value = client.request(request).await.map_err(|error| match error {
         kube::Error::Api(said) if said.code == 401 => Status::unauthorized(),
-        error => Status::unavailable(format!("ask the Kubernetes API who this is: {error}")),
+        error => Status::unavailable(format!("authenticate with the Kubernetes API: {error}")),
     })?;
     let info = &review["status"]["userInfo"];
     let name = info["username"].as_str().unwrap_or_default().to_string();

@@ -47,7 +47,7 @@ pub struct Config<'a> {
 pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> anyhow::Result<()> {
     for object in permissions() {
         let made = kube_apiserver::bootstrap::ensure(app, object).await;
-        made.map_err(|status| anyhow::anyhow!("make the role of the dashboard: {}", status.message))?;
+        made.map_err(|status| anyhow::anyhow!("create role of the dashboard: {}", status.message))?;
     }
     let service = format!("kubernetes.default.svc.{}", config.cluster_domain);
     let fixed = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", &service, &config.name];
@@ -77,7 +77,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
             match answer {
                 Ok(answer) => outgoing(answer).await,
                 Err(_) => {
-                    tracing::error!("a request to the dashboard panicked");
+                    tracing::error!("dashboard request panicked");
                     mount::text(500, "This request caused the dashboard to panic; the server goes on\n")
                 }
             }

@@ -18,7 +18,7 @@ pub struct Flags {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Print an address of a server's dashboard that signs you in once, and open it where there is a desktop.
+    /// Print a one-time sign-in address for a server's dashboard, and open it in a browser.
     Open(open::Flags),
 }
 

@@ -13,13 +13,13 @@ const READ_WITHIN: Duration = Duration::from_secs(5);
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Flags {
-    /// Where the server keeps everything.
+    /// Data directory of the server.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
-    /// How to reach the cluster; the server's own <data-dir>/admin.kubeconfig unless told otherwise.
+    /// Kubeconfig of the cluster (default: <data-dir>/admin.kubeconfig of the server).
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Only print the address.
+    /// Print the address without opening a browser.
     #[arg(long)]
     print: bool,
 }
@@ -67,10 +67,10 @@ async fn address(flags: &Flags) -> anyhow::Result<String> {
     let request = http::Request::post("/dashboard/api/codes").body(Vec::new())?;
     let answer: Value = client.request(request).await.map_err(|error| match error {
         kube::Error::Api(said) if said.code == 404 => {
-            anyhow::anyhow!("{server} serves no dashboard: it was started with --disable dashboard, or is no knarr")
+            anyhow::anyhow!("{server} serves no dashboard: it was started with --disable dashboard, or is not knarr")
         }
         error => anyhow::Error::from(error).context(format!("ask {server} for a code")),
     })?;
-    let code = answer["code"].as_str().context("the server answered without a code")?;
+    let code = answer["code"].as_str().context("the response has no sign-in code")?;
     Ok(format!("{}/dashboard/signin#code={code}", server.trim_end_matches('/')))
 }

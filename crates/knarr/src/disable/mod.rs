@@ -74,7 +74,7 @@ pub fn read(names: &[String], is_agent: bool, manifests: &[String]) -> anyhow::R
             None => {
                 let names: Vec<&str> = known().flat_map(|part| [&[part.name], part.others].concat()).collect();
                 let or = if is_agent { "" } else { "; or a file of <data-dir>/server/manifests, without its ending" };
-                bail!("--disable: there is no part {name:?}; there are {}{or}", names.join(", "));
+                bail!("--disable: unknown component {name:?}; known components: {}{or}", names.join(", "));
             }
         }
     }

@@ -18,14 +18,14 @@ pub async fn remove(client: &kube::Client, parts: &[String]) {
             let (kind, name) = (object["kind"].to_string(), object["metadata"]["name"].to_string());
             match remove_one(client, &object).await {
                 Ok(false) => {}
-                Ok(true) => tracing::info!(part, kind, name, "removed, because its part is disabled"),
-                Err(error) => tracing::warn!(part, kind, name, %error, "not removed, though its part is disabled"),
+                Ok(true) => tracing::info!(part, kind, name, "deleted object of disabled component"),
+                Err(error) => tracing::warn!(part, kind, name, %error, "cannot delete object of disabled component"),
             }
         }
         if part == CLOUD
             && let Err(error) = release(client).await
         {
-            tracing::warn!(%error, "Services keep what the load balancer gave them");
+            tracing::warn!(%error, "cannot remove load balancer addresses from Services");
         }
     }
 }

@@ -7,16 +7,16 @@ use anyhow::Context;
 #[derive(clap::Args, Clone, Default)]
 #[group(skip)]
 pub struct Access {
-    /// Keep objects in this etcd cluster rather than on the local disk.
+    /// Store objects in this etcd cluster instead of on the local disk.
     #[arg(id = "etcd_servers", long = "etcd-servers", env = "KNARR_ETCD_SERVERS", value_delimiter = ',')]
     pub servers: Vec<String>,
-    /// The authority of the etcd members' certificates.
+    /// CA of etcd serving certificates.
     #[arg(long, env = "KNARR_ETCD_CAFILE")]
     etcd_cafile: Option<PathBuf>,
-    /// Our certificate for etcd.
+    /// Client certificate for etcd.
     #[arg(long, env = "KNARR_ETCD_CERTFILE", requires = "etcd_keyfile")]
     etcd_certfile: Option<PathBuf>,
-    /// The key of our certificate for etcd.
+    /// Private key of the client certificate for etcd.
     #[arg(long, env = "KNARR_ETCD_KEYFILE", requires = "etcd_certfile")]
     etcd_keyfile: Option<PathBuf>,
 }

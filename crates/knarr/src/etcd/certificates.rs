@@ -60,7 +60,7 @@ pub fn ensure(config: &Config) -> anyhow::Result<Files> {
 /// Those that a member of this folder has.
 pub fn kept(data_dir: &Path) -> anyhow::Result<Files> {
     let folder = data_dir.join("tls");
-    let missing = || format!("there is no member of etcd in {}", data_dir.display());
+    let missing = || format!("no etcd member in {}", data_dir.display());
     let authority = std::fs::read_to_string(folder.join(format!("{AUTHORITY}.crt"))).with_context(missing)?;
     Ok(Files { authority, pair: Pair::read(&folder, MEMBER).with_context(missing)? })
 }
@@ -72,7 +72,7 @@ pub async fn keep(config: Config, shutdown: Shutdown) {
             () = shutdown.cancelled() => return,
         }
         if let Err(error) = ensure(&config) {
-            tracing::error!(%error, "the certificate of this member of etcd is not renewed");
+            tracing::error!(%error, "cannot renew certificate of etcd member");
         }
     }
 }

@@ -10,26 +10,26 @@ use super::{CLIENT_PORT, follow, removal, url};
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Folder {
-    /// The data of this machine's server.
+    /// Data directory of the server on this machine.
     #[arg(long, env = "KNARR_DATA_DIR", default_value = "/var/lib/knarr")]
     data_dir: PathBuf,
 }
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the members of the servers' etcd.
+    /// List the etcd members of the servers.
     List {
         #[command(flatten)]
         folder: Folder,
     },
-    /// Take a server's member out, as `kubectl delete node` does.
+    /// Remove the etcd member of a server, as `kubectl delete node` does.
     Remove {
-        /// The name of the member, which is that of its node, or its id.
+        /// Name of the member (the name of its node) or its id.
         name: String,
         #[command(flatten)]
         folder: Folder,
     },
-    /// Take this machine's own member out, because this server goes for good. The server may be running; it ends then.
+    /// Remove the etcd member of this machine, to retire this server. If the server is running, it stops.
     Leave {
         #[command(flatten)]
         folder: Folder,
@@ -72,13 +72,13 @@ pub fn access(data_dir: &Path) -> anyhow::Result<store::etcd::Config> {
 
 async fn look(data_dir: &Path) -> anyhow::Result<(Vec<removal::View>, Files)> {
     let files = certificates::kept(data_dir)?;
-    let members = removal::look(&endpoints(data_dir), &files).await.context("no member of etcd answers")?;
+    let members = removal::look(&endpoints(data_dir), &files).await.context("no etcd member answers")?;
     Ok((members, files))
 }
 
 async fn list(data_dir: &Path) -> anyhow::Result<()> {
     let (members, _) = look(data_dir).await?;
-    println!("{:<24}{:<18}{:<15}{:<9}PEERS REACH IT AT", "NAME", "ID", "ROLE", "ANSWERS");
+    println!("{:<24}{:<18}{:<15}{:<9}PEER URLS", "NAME", "ID", "ROLE", "ANSWERS");
     for member in members {
         let id = format!("{:x}", member.id);
         let answers = if member.answers { "yes" } else { "no" };
@@ -93,6 +93,6 @@ async fn remove(data_dir: &Path, name: &str) -> anyhow::Result<()> {
         bail!("etcd has no member {name:?}; `knarr etcd list` shows them");
     };
     removal::remove(&members, leaving.id, &files).await?;
-    println!("{name} is no member of etcd any more");
+    println!("removed etcd member {name}");
     Ok(())
 }

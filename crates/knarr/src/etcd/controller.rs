@@ -71,7 +71,7 @@ impl Controller {
                 Ok(true) => LOOK_AGAIN,
                 Ok(false) => TRY_AGAIN,
                 Err(error) => {
-                    tracing::debug!(error = format!("{error:#}"), "the members of etcd are not looked after");
+                    tracing::debug!(error = format!("{error:#}"), "cannot reconcile etcd members");
                     LOOK_AGAIN
                 }
             };

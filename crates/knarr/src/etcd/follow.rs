@@ -1,4 +1,4 @@
-//! Which members there are, learned from etcd itself and kept for a start at which this machine's own does not serve.
+//! The list of etcd endpoints, read from etcd itself and saved for a start at which this machine's own does not serve.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ fn keep(data_dir: &Path, endpoints: &[String]) {
         return;
     }
     if let Err(error) = linux::file::write(&file(data_dir), endpoints.join("\n"), 0o600) {
-        tracing::warn!(%error, "the list of etcd's members is not kept");
+        tracing::warn!(%error, "cannot save list of etcd endpoints");
     }
 }
 
@@ -44,7 +44,7 @@ pub async fn known(config: &Config, files: &certificates::Files) -> Vec<String> 
             endpoints
         }
         Err(error) => {
-            tracing::warn!(error = format!("{error:#}"), "the members of etcd do not say who they are");
+            tracing::warn!(error = format!("{error:#}"), "cannot list etcd members; using last known endpoints");
             let mut endpoints = asked;
             endpoints.extend(kept(&config.data_dir));
             let mut seen = std::collections::BTreeSet::new();
@@ -65,7 +65,7 @@ pub async fn run(mut config: Config, store: Arc<store::etcd::EtcdStore>, shutdow
         config.others = kept(&config.data_dir);
         let endpoints = known(&config, &files).await;
         if let Err(error) = store.set_endpoints(&endpoints).await {
-            tracing::warn!(%error, "the members of etcd are not used as they are");
+            tracing::warn!(%error, "cannot update etcd endpoints of the store");
         }
     }
 }

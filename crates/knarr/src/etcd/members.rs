@@ -1,4 +1,4 @@
-//! Who belongs to the etcd cluster. A further member first listens, and votes once it has caught up: adding one never makes
+//! Adds etcd members. A new member joins as a learner, and votes once it has caught up: adding one never makes
 //! the cluster lose its majority.
 
 use std::time::Duration;
@@ -55,7 +55,7 @@ pub async fn add(config: &Config, files: &Files) -> anyhow::Result<Place> {
             Ok(members) => return Ok(Place::among(named(&members), &config.name, &peer_url)),
             Err(error) if tokio::time::Instant::now() > until => return Err(error),
             Err(error) => {
-                tracing::info!(error = format!("{error:#}"), "etcd takes this member a little later");
+                tracing::info!(error = format!("{error:#}"), "cannot join etcd cluster yet; retrying");
                 tokio::time::sleep(TRY_AGAIN).await;
             }
         }
@@ -71,10 +71,10 @@ async fn try_add(config: &Config, files: &Files, peer_url: &str) -> anyhow::Resu
             return Ok(members);
         }
         // It has lost its data since, and with them what it promised the others; it cannot go on as the same.
-        client.remove_member(known.id).await.context("remove the member that this machine was")?;
-        tracing::warn!(member = config.name, "removed the member that this machine was before its data were lost");
+        client.remove_member(known.id).await.context("remove old etcd member of this machine")?;
+        tracing::warn!(member = config.name, "removed etcd member of this machine whose data were lost");
     }
-    client.add_learner(peer_url).await.context("add this member")
+    client.add_learner(peer_url).await.context("add etcd member")
 }
 
 /// Who belongs to it, as the first of these that answers says.
@@ -95,13 +95,13 @@ async fn serving(endpoints: &[String], files: &Files) -> anyhow::Result<(Client,
                 anyhow::Ok((client, members))
             };
             match tokio::time::timeout(LIST_TIMEOUT, listed).await {
-                Ok(listed) => listed.with_context(|| format!("ask {endpoint} who the members are")),
-                Err(_) => Err(anyhow::anyhow!("{endpoint} does not say who the members are")),
+                Ok(listed) => listed.with_context(|| format!("list etcd members at {endpoint}")),
+                Err(_) => Err(anyhow::anyhow!("no answer from {endpoint} to list etcd members")),
             }
         }
     };
     let mut asking: FuturesUnordered<_> = (0..).zip(endpoints).map(asked).collect();
-    let mut last = anyhow::anyhow!("no member of etcd is known");
+    let mut last = anyhow::anyhow!("no etcd endpoint is known");
     while let Some(answer) = asking.next().await {
         match answer {
             Ok(found) => return Ok(found),
@@ -148,7 +148,7 @@ async fn until_promoted(config: &Config, asked: &[String], files: &Files) {
         match promote(config, asked, files).await {
             Ok(true) => return,
             Ok(false) => {}
-            Err(error) => tracing::debug!(error = format!("{error:#}"), "this member of etcd does not vote yet"),
+            Err(error) => tracing::debug!(error = format!("{error:#}"), "cannot promote etcd learner yet"),
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
@@ -158,14 +158,14 @@ async fn promote(config: &Config, asked: &[String], files: &Files) -> anyhow::Re
     let (mut client, members) = serving(asked, files).await?;
     let peer_url = config.peer_url();
     let Some(own) = members.iter().find(|member| member.peer_urls.contains(&peer_url)) else {
-        bail!("this machine is no member");
+        bail!("this machine is not an etcd member");
     };
     if own.name.is_empty() {
         return Ok(false);
     }
     if own.is_learner {
         client.promote_member(own.id).await?;
-        tracing::info!(member = config.name, "this member of etcd votes from now on");
+        tracing::info!(member = config.name, "promoted etcd learner to voting member");
     }
     Ok(true)
 }
@@ -179,7 +179,7 @@ pub fn connect(endpoints: &[String], files: &Files) -> anyhow::Result<Client> {
         timeout: Some(REQUEST_TIMEOUT),
         ..Options::default()
     };
-    Client::new(endpoints, &options).with_context(|| format!("reach etcd at {}", endpoints.join(", ")))
+    Client::new(endpoints, &options).with_context(|| format!("connect to etcd at {}", endpoints.join(", ")))
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub async fn migrate(folder: &Path, target: &dyn Store) -> anyhow::Result<()> {
     }
     let config = store::embedded::Config::new(folder.to_owned());
     let source = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;
-    let source = source.context("open the store on this disk")?;
+    let source = source.context("open embedded store")?;
     let all = source.range(RangeRequest { prefix: "/".into(), after: None, limit: 0, at: None }).await?;
     let kept: Vec<Entry> = all.entries.into_iter().filter(|entry| !entry.key.starts_with(EVENTS)).collect();
     let count = kept.len();
@@ -28,8 +28,8 @@ pub async fn migrate(folder: &Path, target: &dyn Store) -> anyhow::Result<()> {
         .await?;
     drop(source);
     let aside = folder.with_extension("migrated");
-    std::fs::rename(folder, &aside).with_context(|| format!("put {} aside", folder.display()))?;
-    tracing::info!(objects = count, old = %aside.display(), "moved all objects to etcd");
+    std::fs::rename(folder, &aside).with_context(|| format!("rename {}", folder.display()))?;
+    tracing::info!(objects = count, old = %aside.display(), "migrated all objects to etcd");
     Ok(())
 }
 
@@ -39,7 +39,7 @@ async fn copy(target: &dyn Store, entry: Entry) -> anyhow::Result<()> {
         Written::Done(_) => Ok(()),
         // An interrupted start wrote it.
         Written::Conflict(Some(there)) if there.value == entry.value => Ok(()),
-        Written::Conflict(_) => bail!("{} is in etcd already, with another content", entry.key),
+        Written::Conflict(_) => bail!("{} already exists in etcd, with another value", entry.key),
     }
 }
 

@@ -57,7 +57,7 @@ impl Config {
         Ok(Config {
             data_dir: data_dir.to_owned(),
             name: pair.common_name().to_owned(),
-            address: address.context("the certificate of this member of etcd names no address")?,
+            address: address.context("the certificate of this etcd member names no address")?,
             others: Vec::new(),
         })
     }
@@ -78,7 +78,7 @@ impl Config {
     /// What to do with a server that the others have removed.
     pub fn removed_message(&self) -> String {
         format!(
-            "this server is no member of the cluster's etcd any more: its Node was deleted, its member was removed, or the cluster was \
+            "this server is no longer a member of the cluster's etcd: its Node was deleted, its member was removed, or the cluster was \
              reset without it. To let it join again, remove {} and start it with --server=https://ANOTHER-SERVER:6443 and --token. To make \
              a cluster of its own from what it has, start it once with --cluster-reset",
             self.folder().display()
@@ -112,12 +112,12 @@ fn lock(folder: &Path) -> anyhow::Result<Option<std::fs::File>> {
     let file = match linux::file::append(&folder.join("lock"), 0o600) {
         Ok(file) => file,
         Err(error) => {
-            tracing::warn!(%error, "this folder is not locked");
+            tracing::warn!(%error, "cannot lock etcd data directory");
             return Ok(None);
         }
     };
     if rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err() {
-        bail!("a server with the etcd in {} is running already; stop it first", folder.display());
+        bail!("another server is already running etcd in {}; stop it first", folder.display());
     }
     Ok(Some(file))
 }
@@ -140,10 +140,10 @@ impl Etcd {
     pub async fn start(mut config: Config, shutdown: Shutdown) -> anyhow::Result<Etcd> {
         if let Err(error) = std::process::Command::new("etcd").arg("--version").output() {
             bail!(
-                "--cluster-init runs the `etcd` of this host, which does not start ({error}); on Debian: apt install etcd-server"
+                "--cluster-init needs the program `etcd`, which cannot be started ({error}); on Debian: apt install etcd-server"
             );
         }
-        linux::file::make_private_folder(&config.folder()).context("create the folder of etcd")?;
+        linux::file::make_private_folder(&config.folder()).context("create etcd data directory")?;
         let lock = lock(&config.folder())?;
         let files = certificates::ensure(&config)?;
         if config.has_data() {
@@ -153,9 +153,7 @@ impl Etcd {
         let (own, joins) = (config.client_url(), !config.others.is_empty());
         config.others.retain(|other| *other != own);
         if joins && config.others.is_empty() && !config.has_data() {
-            bail!(
-                "the cluster that this server shall join names no other member of its etcd; start another server first"
-            );
+            bail!("no other etcd member of the cluster to join is known; start another server first");
         }
         if config.has_data() && members::was_removed(&config, &files).await {
             bail!(config.removed_message());
@@ -163,7 +161,7 @@ impl Etcd {
         let place = match (config.has_data(), config.others.is_empty()) {
             // What was written at the first start counts; these flags are then ignored.
             (true, _) | (false, true) => Place::first(&config.name, &config.peer_url()),
-            (false, false) => members::add(&config, &files).await.context("become a member of the servers' etcd")?,
+            (false, false) => members::add(&config, &files).await.context("join etcd cluster")?,
         };
         let mut store = store::etcd::Config {
             endpoints: vec![config.client_url()],
@@ -178,7 +176,7 @@ impl Etcd {
         let ready = tokio::time::timeout(READY_TIMEOUT, members::until_member(&config, &files)).await;
         if ready.is_err() {
             let log = config.folder().join("log");
-            bail!("etcd does not answer; see {}", log.display());
+            bail!("etcd is not ready; see {}", log.display());
         }
         store.endpoints = follow::known(&config, &files).await;
         Ok(Etcd { store, config, removed, ended: running, _lock: lock })

@@ -31,7 +31,7 @@ pub fn supervise(
 ) -> anyhow::Result<tokio::task::JoinHandle<()>> {
     let mut running = match left_behind(&config) {
         Some(running) => {
-            tracing::info!("etcd is running already");
+            tracing::info!("etcd is already running");
             Some(running)
         }
         // The others go on without this one; it would only fail, perhaps after they have made it their leader.
@@ -50,7 +50,7 @@ pub fn supervise(
                 if began.elapsed() > BACKOFF_MAX {
                     backoff = BACKOFF_MIN;
                 }
-                tracing::error!(log = %config.folder().join("log").display(), again_ms = backoff.as_millis(), "etcd has ended");
+                tracing::error!(log = %config.folder().join("log").display(), again_ms = backoff.as_millis(), "etcd exited; restarting");
                 if is_removed(&config).await {
                     return removed.cancel();
                 }
@@ -62,7 +62,7 @@ pub fn supervise(
             backoff = (backoff * 2).min(BACKOFF_MAX);
             match start(&config, &place) {
                 Ok(started) => running = Some(started),
-                Err(error) => tracing::error!(error = format!("{error:#}"), "etcd does not start"),
+                Err(error) => tracing::error!(error = format!("{error:#}"), "cannot start etcd"),
             }
         }
     }))
@@ -74,11 +74,11 @@ async fn until_room(config: &Config) {
         return;
     }
     let (folder, room_mib) = (config.folder(), ROOM_BYTES_MIN >> 20);
-    tracing::error!(folder = %folder.display(), room_mib, "the disk is full: etcd waits until there is room again; the other members go on without this one");
+    tracing::error!(folder = %folder.display(), room_mib, "disk full: etcd stopped until there is space; the other members go on");
     while !has_room(config) {
         tokio::time::sleep(LOOK_FOR_ROOM).await;
     }
-    tracing::info!("there is room again, etcd goes on");
+    tracing::info!("disk has space again; starting etcd");
 }
 
 /// etcd ends when it hears that it was removed; the others know for sure.
@@ -103,7 +103,7 @@ pub struct Running {
 
 impl Running {
     fn new(pid: Pid, child: Option<std::process::Child>) -> anyhow::Result<Running> {
-        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).context("watch etcd")?;
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).context("watch etcd process")?;
         let (tell, ended) = tokio::sync::oneshot::channel();
         // A thread of its own: knarr's end does not wait for it.
         std::thread::Builder::new().name("etcd".into()).spawn(move || {
@@ -124,7 +124,7 @@ impl Running {
     pub async fn stop(mut self) {
         let _ = rustix::process::kill_process(self.pid, Signal::TERM);
         if tokio::time::timeout(STOP_TIMEOUT, self.ended()).await.is_err() {
-            tracing::warn!("etcd does not stop; it is left to itself");
+            tracing::warn!("etcd did not stop in time; leaving it running");
         }
     }
 }
@@ -164,11 +164,7 @@ pub async fn make_alone(config: &Config, until_alone: impl Future<Output = ()>) 
         () = tokio::time::sleep(super::READY_TIMEOUT) => false,
     };
     running.stop().await;
-    anyhow::ensure!(
-        alone,
-        "etcd does not start as a cluster of its own; see {}",
-        config.folder().join("log").display()
-    );
+    anyhow::ensure!(alone, "cannot start etcd as a new cluster; see {}", config.folder().join("log").display());
     Ok(())
 }
 
@@ -207,7 +203,7 @@ fn start_with(config: &Config, place: &Place, more: &[&str]) -> anyhow::Result<R
         Ok(log) => _ = command.stdout(log.try_clone()?).stderr(log),
         // A disk that is full takes no log, but may take what etcd has to write in room that it has already.
         Err(error) => {
-            tracing::warn!(error = format!("{error:#}"), "etcd runs without its log");
+            tracing::warn!(error = format!("{error:#}"), "cannot open etcd log file; running etcd without it");
             command.stdout(Stdio::null()).stderr(Stdio::null());
         }
     }
@@ -222,7 +218,7 @@ fn start_with(config: &Config, place: &Place, more: &[&str]) -> anyhow::Result<R
 
 fn log(path: &Path) -> anyhow::Result<File> {
     if std::fs::metadata(path).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
-        std::fs::rename(path, path.with_extension("old")).context("put the old log of etcd aside")?;
+        std::fs::rename(path, path.with_extension("old")).context("rename old etcd log")?;
     }
     File::options().create(true).append(true).open(path).with_context(|| format!("open {}", path.display()))
 }

@@ -81,10 +81,7 @@ pub fn may_remove(members: &[View], id: u64) -> Result<(), String> {
     }
     let (needed, answer) = (left.len() / 2 + 1, left.iter().filter(|member| member.answers).count());
     if answer < needed {
-        return Err(format!(
-            "of the {} other members of etcd {answer} answer, and they would need {needed} for a majority",
-            left.len()
-        ));
+        return Err(format!("{answer} of the {} other etcd members answer, but a quorum needs {needed}", left.len()));
     }
     Ok(())
 }
@@ -92,7 +89,7 @@ pub fn may_remove(members: &[View], id: u64) -> Result<(), String> {
 /// Takes a member out. One that leads hands over first.
 pub async fn remove(members: &[View], id: u64, files: &Files) -> anyhow::Result<()> {
     if let Err(why) = may_remove(members, id) {
-        bail!("the member stays: {why}");
+        bail!("cannot remove etcd member: {why}");
     }
     let Some(leaving) = members.iter().find(|member| member.id == id) else { return Ok(()) };
     let others: Vec<&View> =
@@ -100,20 +97,20 @@ pub async fn remove(members: &[View], id: u64, files: &Files) -> anyhow::Result<
     if let (true, Some(next)) = (leaving.leads, others.first()) {
         let mut client = members::connect(&leaving.client_urls, files)?;
         let moved = tokio::time::timeout(HANDOVER_TIMEOUT, client.move_leader(next.id)).await;
-        moved.context("etcd's leader does not hand over")?.context("let another member of etcd lead")?;
+        moved.context("etcd leader transfer timed out")?.context("transfer etcd leadership")?;
     }
-    let asked = others.first().context("no other member answers")?;
+    let asked = others.first().context("no other etcd member answers")?;
     let mut client = members::connect(&asked.client_urls, files)?;
     let until = tokio::time::Instant::now() + SETTLE_TIMEOUT;
     while let Err(error) = client.remove_member(id).await {
         // etcd wants to have been in touch with all for some seconds, which after a change it has not.
         let is_unsettled = error.to_string().contains("unhealthy cluster");
         if !is_unsettled || tokio::time::Instant::now() > until {
-            return Err(error).context("remove the member");
+            return Err(error).context("remove etcd member");
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
-    tracing::info!(member = leaving.name, id = format!("{id:x}"), "removed a member of etcd");
+    tracing::info!(member = leaving.name, id = format!("{id:x}"), "removed etcd member");
     Ok(())
 }
 
@@ -166,7 +163,7 @@ mod tests {
             assert_eq!(may_remove(&members(text), leaving).is_ok(), may, "{text} without {leaving}");
         }
         let why = may_remove(&members("VVv"), 0).unwrap_err();
-        assert_eq!(why, "of the 2 other members of etcd 1 answer, and they would need 2 for a majority");
+        assert_eq!(why, "1 of the 2 other etcd members answer, but a quorum needs 2");
     }
 
     #[test]

@@ -18,7 +18,7 @@ const REVISIONS_SKIPPED: &str = "1000000000";
 pub async fn alone(config: &Config) -> anyhow::Result<()> {
     if !config.has_data() {
         bail!(
-            "there is no etcd in {} to reset; a snapshot is restored with --cluster-reset-restore-path",
+            "no etcd data in {} to reset; to restore a snapshot, set --cluster-reset-restore-path",
             config.folder().display()
         );
     }
@@ -41,9 +41,9 @@ pub async fn alone(config: &Config) -> anyhow::Result<()> {
 /// From a snapshot. What was there is kept beside it.
 pub async fn restore(config: &Config, file: &Path) -> anyhow::Result<()> {
     if !file.is_file() {
-        bail!("there is no snapshot {}", file.display());
+        bail!("snapshot {} not found", file.display());
     }
-    std::fs::create_dir_all(config.folder()).context("create the folder of etcd")?;
+    std::fs::create_dir_all(config.folder()).context("create etcd data directory")?;
     let _lock = super::lock(&config.folder())?;
     process::stop_left_behind(config).await;
     certificates::ensure(config)?;
@@ -52,7 +52,7 @@ pub async fn restore(config: &Config, file: &Path) -> anyhow::Result<()> {
     if let Err(error) = unpack(config, file, &data) {
         let _ = std::fs::remove_dir_all(&data);
         if let Some(aside) = aside {
-            std::fs::rename(&aside, &data).with_context(|| format!("put {} back", aside.display()))?;
+            std::fs::rename(&aside, &data).with_context(|| format!("restore {}", aside.display()))?;
         }
         return Err(error);
     }
@@ -66,8 +66,8 @@ pub fn put_aside(folder: &Path) -> anyhow::Result<Option<PathBuf>> {
         return Ok(None);
     }
     let aside = folder.with_extension(format!("before-{}", Timestamp::now().as_second()));
-    std::fs::rename(folder, &aside).with_context(|| format!("put {} aside", folder.display()))?;
-    println!("what was in {} is now in {}", folder.display(), aside.display());
+    std::fs::rename(folder, &aside).with_context(|| format!("rename {}", folder.display()))?;
+    println!("moved {} to {}", folder.display(), aside.display());
     Ok(Some(aside))
 }
 
@@ -91,11 +91,11 @@ fn unpack(config: &Config, file: &Path, data: &Path) -> anyhow::Result<()> {
         let output = command.output().with_context(|| format!("run {program}"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            bail!("{} is no snapshot of etcd, or cannot be restored: {}", file.display(), said.trim());
+            bail!("cannot restore {} as an etcd snapshot: {}", file.display(), said.trim());
         }
         return Ok(());
     }
-    bail!("restoring a snapshot of etcd needs `etcdutl` or `etcdctl`; on Debian: apt install etcd-client")
+    bail!("restoring an etcd snapshot needs `etcdutl` or `etcdctl`; on Debian: apt install etcd-client")
 }
 
 /// What is said when it is done.

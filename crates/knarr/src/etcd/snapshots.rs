@@ -17,19 +17,19 @@ use tokio::io::AsyncWriteExt;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// Save no snapshots on a schedule.
+    /// Disable scheduled snapshots.
     #[arg(long, env = "KNARR_ETCD_DISABLE_SNAPSHOTS")]
     etcd_disable_snapshots: bool,
-    /// When a snapshot of the store is saved, as cron writes it, in the time of this machine.
+    /// Schedule of snapshots in cron format, in local time.
     #[arg(long, env = "KNARR_ETCD_SNAPSHOT_SCHEDULE_CRON", default_value = "0 */12 * * *", value_parser = schedule)]
     etcd_snapshot_schedule_cron: Schedule,
-    /// How many snapshots that were saved on the schedule are kept.
+    /// Number of scheduled snapshots to keep.
     #[arg(long, env = "KNARR_ETCD_SNAPSHOT_RETENTION", default_value_t = 5)]
     etcd_snapshot_retention: usize,
-    /// Where they are saved; <data-dir>/server/snapshots unless told otherwise.
+    /// Directory of snapshots (default: <data-dir>/server/snapshots).
     #[arg(long, env = "KNARR_ETCD_SNAPSHOT_DIR")]
     etcd_snapshot_dir: Option<PathBuf>,
-    /// How their names begin; that of the node and the second follow.
+    /// Prefix of snapshot names, followed by the node name and the time.
     #[arg(long, env = "KNARR_ETCD_SNAPSHOT_NAME", default_value = "etcd-snapshot")]
     etcd_snapshot_name: String,
 }
@@ -63,12 +63,12 @@ impl Source {
 }
 
 async fn save(config: &store::etcd::Config, file: &Path) -> anyhow::Result<u64> {
-    let mut last = anyhow::anyhow!("no etcd is known");
+    let mut last = anyhow::anyhow!("no etcd endpoint is known");
     // A snapshot is that of one member; the nearest that answers will do.
     for endpoint in &config.endpoints {
         match save_from(config, endpoint, file).await {
             Ok(bytes) => return Ok(bytes),
-            Err(error) => last = error.context(format!("save a snapshot of {endpoint}")),
+            Err(error) => last = error.context(format!("save snapshot of {endpoint}")),
         }
     }
     Err(last)
@@ -87,15 +87,15 @@ async fn save_from(config: &store::etcd::Config, endpoint: &str, file: &Path) ->
     };
     let mut output = options.open(&partial).await.with_context(|| format!("create {}", partial.display()))?;
     let written = async {
-        let mut stream = client.snapshot().await.context("ask etcd for a snapshot")?;
+        let mut stream = client.snapshot().await.context("request etcd snapshot")?;
         let (mut bytes, mut last) = (0, None);
-        while let Some(part) = stream.message().await.context("read the snapshot")? {
+        while let Some(part) = stream.message().await.context("read snapshot")? {
             output.write_all(&part.blob).await?;
             bytes += part.blob.len() as u64;
             last = Some(part.remaining_bytes);
         }
         if last != Some(0) {
-            bail!("etcd's snapshot is not complete");
+            bail!("etcd snapshot is incomplete");
         }
         output.sync_all().await?;
         tokio::fs::rename(&partial, file).await.with_context(|| format!("write {}", file.display()))?;
@@ -116,7 +116,7 @@ fn client(config: &store::etcd::Config, endpoint: &str) -> anyhow::Result<Client
         connect_timeout: Some(config.connect_timeout),
         ..Options::default()
     };
-    Client::new(&[endpoint], &options).context("reach etcd")
+    Client::new(&[endpoint], &options).context("connect to etcd")
 }
 
 /// Saves them on the schedule, and removes the oldest.
@@ -137,11 +137,11 @@ pub async fn keep(flags: Flags, source: Source, data_dir: PathBuf, node_name: St
         let saved = async {
             let file = file_in(&folder, &prefix)?;
             let bytes = source.save(&file).await?;
-            tracing::info!(file = %file.display(), bytes, "saved a snapshot");
+            tracing::info!(file = %file.display(), bytes, "saved snapshot");
             remove_old(&folder, &prefix, flags.etcd_snapshot_retention)
         };
         if let Err(error) = saved.await {
-            tracing::error!(error = format!("{error:#}"), "no snapshot is saved");
+            tracing::error!(error = format!("{error:#}"), "cannot save snapshot");
         }
     }
 }

@@ -55,7 +55,7 @@ impl Line {
         }
         let raw = matches.and_then(|matches| matches.get_raw(argument.get_id().as_str())).into_iter().flatten();
         for value in raw {
-            let value = value.to_str().with_context(|| format!("--{long}: {value:?} is no text"))?;
+            let value = value.to_str().with_context(|| format!("--{long}: {value:?} is not UTF-8"))?;
             if SECRETS.contains(&long) {
                 self.environment.push((variable.to_owned(), value.to_owned()));
                 continue;

@@ -24,13 +24,13 @@ pub use uninstall::{Flags as UninstallFlags, run as uninstall};
 #[derive(clap::Args)]
 #[command(subcommand_value_name = "ROLE", subcommand_help_heading = "Roles")]
 pub struct Flags {
-    /// Write everything, but do not start the service now.
+    /// Install the service without starting it.
     #[arg(long, global = true)]
     no_start: bool,
-    /// Make no link by the name kubectl, also where there is no other kubectl.
+    /// Do not install the link kubectl.
     #[arg(long, global = true)]
     no_kubectl: bool,
-    /// The file system to install into, such as that of an image that is being made. Nothing is started then.
+    /// Install into this root file system, such as that of a machine image. Nothing is started.
     #[arg(long, global = true, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     #[command(subcommand)]
@@ -39,9 +39,9 @@ pub struct Flags {
 
 #[derive(clap::Subcommand)]
 enum Role {
-    /// A server, which is a node as well; this is what is installed when nothing is said.
+    /// Install a server, which is a node as well (default).
     Server(Box<crate::server::Flags>),
-    /// A node of a cluster whose servers are elsewhere.
+    /// Install a node of an existing cluster.
     Agent(Box<crate::agent::Flags>),
 }
 
@@ -56,12 +56,12 @@ pub fn run(flags: Flags, matches: &ArgMatches) -> anyhow::Result<()> {
     let command = line::command_of(role);
     let line = Line::read(role, &command, matches.subcommand_matches(role), |name| std::env::var(name).ok())?;
     if role == "agent" && !line.is_told("KNARR_URL", "--server") && !place.has_joined(&line) {
-        bail!("an agent must know a server: `knarr token create` on a server prints the whole line");
+        bail!("an agent needs --server and --token: `knarr token create` on a server prints the whole command");
     }
     let other = place.unit(other_role(role));
     ensure!(
         !other.exists(),
-        "this machine is a {} already ({}): `knarr uninstall --keep-data` first",
+        "this machine is already a {} ({}): run `knarr uninstall --keep-data` first",
         other_role(role),
         other.display()
     );
@@ -74,7 +74,7 @@ pub fn run(flags: Flags, matches: &ArgMatches) -> anyhow::Result<()> {
     put_texts(&place)?;
     println!("installed {} and {}", place.program().display(), place.unit(role).display());
     if linked {
-        println!("kubectl is knarr itself: {}", place.kubectl().display());
+        println!("installed kubectl (knarr itself): {}", place.kubectl().display());
     }
     start(&flags, &place, role, &line)
 }
@@ -86,7 +86,7 @@ fn start(flags: &Flags, place: &Place, role: &str, line: &Line) -> anyhow::Resul
         return Ok(());
     }
     if !systemd::is_running() {
-        println!("there is no systemd here; this is what to run at every start of the machine:");
+        println!("systemd not found; run this at every start of the machine:");
         println!("  {} {}", place.program_inside().display(), line.words().join(" "));
         return Ok(());
     }
@@ -98,8 +98,8 @@ fn start(flags: &Flags, place: &Place, role: &str, line: &Line) -> anyhow::Resul
     }
     // A service that runs is not started by `start`, and must run the new program.
     let started = systemd::call(&["restart", &name]);
-    started.with_context(|| format!("{name} did not start; `journalctl -u {name} -e` says why"))?;
-    println!("{name} runs; `journalctl -u {name} -f` shows its log");
+    started.with_context(|| format!("{name} did not start; see `journalctl -u {name} -e`"))?;
+    println!("{name} is running; see its log with `journalctl -u {name} -f`");
     match role {
         "agent" => println!("on a server, `kubectl get nodes` shows this machine in a moment"),
         _ => {
@@ -124,7 +124,7 @@ pub(crate) fn require_root(what: &str) -> anyhow::Result<()> {
 
 /// This program, at its place. One that runs there is replaced, not written into.
 fn put_program(place: &Place) -> anyhow::Result<()> {
-    let own = std::env::current_exe().context("find this program")?;
+    let own = std::env::current_exe().context("find own executable")?;
     let target = place.program();
     let same = |path: &Path| std::fs::canonicalize(path).ok();
     if same(&own).is_some() && same(&own) == same(&target) {

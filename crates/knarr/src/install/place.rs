@@ -1,4 +1,4 @@
-//! Where things are put, below the root of a file system.
+//! Paths of installed files, below the root of a file system.
 
 use std::path::{Path, PathBuf};
 

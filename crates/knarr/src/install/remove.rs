@@ -32,15 +32,15 @@ pub async fn node(node: &Node) -> anyhow::Result<()> {
     let state_dir = crate::node::state_dir(&node.data_dir);
     let mut pods = pods_of(&node.data_dir);
     if state_dir.exists() || node.data_dir.join("runtime").exists() {
-        pods.extend(end_pods(node, &pods).await.context("end the pods")?);
+        pods.extend(end_pods(node, &pods).await.context("stop pods")?);
     }
-    cni::remove(&cni::Config::new(state_dir.join("network"))).await.context("take the pods' network away")?;
-    kube_proxy::remove().await.context("take the rules of Services away")?;
+    cni::remove(&cni::Config::new(state_dir.join("network"))).await.context("remove pod network")?;
+    kube_proxy::remove().await.context("remove Service rules")?;
     for folder in ["kubelet", "runtime"] {
         unmount_below(&node.data_dir.join(folder))?;
     }
-    crate::node::usual_root::remove(&node.data_dir).context("remove the link at the kubelet's usual path")?;
-    remove_groups(&node.flags.cgroup_root, &pods).context("remove the control groups")?;
+    crate::node::usual_root::remove(&node.data_dir).context("remove link at the kubelet's default path")?;
+    remove_groups(&node.flags.cgroup_root, &pods).context("remove cgroups")?;
     remove_logs(&pods)?;
     remove_state(&state_dir)
 }
@@ -53,7 +53,7 @@ fn remove_state(state_dir: &Path) -> anyhow::Result<()> {
     let (others, own): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| is_others(name));
     if others.is_empty() {
         // Containers of other servers run under it, too.
-        container_runtime::apparmor::unload().context("unload the AppArmor profile")?;
+        container_runtime::apparmor::unload().context("unload AppArmor profile")?;
         unmount_below(state_dir)?;
         return linux::tree::remove_tree(state_dir).with_context(|| format!("remove {}", state_dir.display()));
     }
@@ -77,7 +77,7 @@ async fn wait_for_end(node: &Node) -> anyhow::Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    ensure!(false, "knarr runs on {}: stop it first", node.data_dir.display());
+    ensure!(false, "knarr is running with {}: stop it first", node.data_dir.display());
     Ok(())
 }
 
@@ -144,7 +144,7 @@ fn remove_groups(cgroup_root: &str, pods: &BTreeSet<String>) -> anyhow::Result<(
 
 /// Volumes, roots of containers, memory file systems; the last that was mounted goes first.
 fn unmount_below(folder: &Path) -> anyhow::Result<()> {
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("read the mounts")?;
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").context("read mounts")?;
     for mount in mounts_below(&mounts, folder).into_iter().rev() {
         linux::mount::unmount(&mount).with_context(|| format!("unmount {}", mount.display()))?;
     }

@@ -12,16 +12,16 @@ use super::{remove, require_root, systemd, unit};
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
-    /// Keep the data folder: objects, images, volumes, certificates.
+    /// Keep the data directory: objects, images, volumes, certificates.
     #[arg(long)]
     keep_data: bool,
-    /// Everything knarr keeps on disk, where no installed service says it.
+    /// Data directory of knarr, if no installed service names it.
     #[arg(long, env = "KNARR_DATA_DIR")]
     data_dir: Option<PathBuf>,
-    /// The file system it was installed into. Nothing is stopped then.
+    /// Uninstall from this root file system. Nothing is stopped.
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
 }
@@ -47,7 +47,7 @@ pub fn run(flags: Flags) -> anyhow::Result<()> {
     if !flags.keep_data && place.is_here() {
         let removed = linux::tree::remove_tree(&node.data_dir);
         removed.context(
-            "the data folder is left, because something is mounted in it: unmount that, and call this again",
+            "cannot remove the data directory, because something is mounted in it: unmount it and run this again",
         )?;
     }
     println!("knarr is uninstalled");
@@ -81,11 +81,11 @@ fn node(place: &Place, flags: &Flags) -> anyhow::Result<remove::Node> {
         words.push(format!("--data-dir={}", folder.display()));
     }
     let parsed = crate::Arguments::try_parse_from(&words);
-    let parsed = parsed.map_err(|error| anyhow::anyhow!("the service's command is not understood: {error}"))?;
+    let parsed = parsed.map_err(|error| anyhow::anyhow!("cannot parse the command of the service: {error}"))?;
     match parsed.command {
         crate::Command::Server(flags) => Ok(flags.installed()),
         crate::Command::Agent(flags) => Ok(flags.installed()),
-        _ => bail!("the service's command is no server and no agent"),
+        _ => bail!("the command of the service is neither server nor agent"),
     }
 }
 
@@ -100,14 +100,17 @@ fn check_clusters(flags: &Flags, node: &remove::Node) -> anyhow::Result<()> {
         .collect();
     ensure!(
         flags.keep_data || names.is_empty(),
-        "there are clusters on this machine ({}): `knarr cluster delete NAME` first, or --keep-data",
+        "clusters exist on this machine ({}): delete them with `knarr cluster delete NAME`, or set --keep-data",
         names.join(", ")
     );
     Ok(())
 }
 
 fn confirm(flags: &Flags, node: &remove::Node) -> anyhow::Result<()> {
-    ensure!(std::io::stdin().is_terminal(), "this ends all pods of this machine: say --yes where nobody can be asked");
+    ensure!(
+        std::io::stdin().is_terminal(),
+        "this stops all pods of this machine: set --yes to confirm without a terminal"
+    );
     let data = match flags.keep_data {
         true => format!("{} is kept", node.data_dir.display()),
         false => format!("{} with all objects and volumes is removed", node.data_dir.display()),
@@ -116,7 +119,7 @@ fn confirm(flags: &Flags, node: &remove::Node) -> anyhow::Result<()> {
     std::io::stdout().flush()?;
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
-    ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "nothing is changed");
+    ensure!(matches!(answer.trim(), "y" | "Y" | "yes"), "cancelled; nothing was changed");
     Ok(())
 }
 

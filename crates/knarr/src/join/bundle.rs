@@ -1,4 +1,4 @@
-//! What a further server must have of the first: the keys of the cluster. They are kept in a Secret, sealed with a key that only
+//! The keys of the cluster that all servers share. They are kept in a Secret, encrypted with a key that only
 //! the token of servers leads to. That token is in no Secret, so that neither who reads the store nor who may read Secrets has them.
 
 use std::collections::BTreeMap;
@@ -72,11 +72,11 @@ impl Bundle {
 
     pub fn seal(&self, key: &Stretched) -> anyhow::Result<Vec<u8>> {
         let mut nonce = [0; NONCE_LEN];
-        SystemRandom::new().fill(&mut nonce).ok().context("the system gives no random numbers")?;
+        SystemRandom::new().fill(&mut nonce).ok().context("get random numbers from the system")?;
         let mut text = serde_json::to_vec(&self.0)?;
         let sealed =
             key.seal()?.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(PURPOSE), &mut text);
-        sealed.ok().context("seal the cluster's keys")?;
+        sealed.ok().context("encrypt the cluster's keys")?;
         Ok([&nonce[..], &text].concat())
     }
 
@@ -87,24 +87,24 @@ impl Bundle {
     /// What a snapshot of an older knarr holds: sealed with the token itself.
     pub fn open_legacy(sealed: &[u8], token: &Token) -> anyhow::Result<Bundle> {
         let Some((salt, rest)) = sealed.split_at_checked(LEGACY_SALT) else {
-            bail!("the keys that the servers share are damaged");
+            bail!("the shared cluster keys are damaged");
         };
         let (id, secret) = legacy_parts(token);
         let extracted = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret.as_bytes());
-        let material = extracted.expand(&[PURPOSE], &AES_256_GCM).ok().context("derive a key")?;
+        let material = extracted.expand(&[PURPOSE], &AES_256_GCM).ok().context("derive key")?;
         unsealed(rest, &LessSafeKey::new(UnboundKey::from(material)), id.as_bytes())
     }
 }
 
 fn unsealed(sealed: &[u8], key: &LessSafeKey, purpose: &[u8]) -> anyhow::Result<Bundle> {
     let Some((nonce, text)) = sealed.split_at_checked(NONCE_LEN) else {
-        bail!("the keys that the servers share are damaged");
+        bail!("the shared cluster keys are damaged");
     };
-    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("a nonce")?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok().context("build nonce")?;
     let mut text = text.to_vec();
     let opened = key.open_in_place(nonce, Aad::from(purpose), &mut text);
-    let opened = opened.ok().context("the keys that the servers share were sealed with another token")?;
-    Ok(Bundle(serde_json::from_slice(opened).context("read the keys that the servers share")?))
+    let opened = opened.ok().context("the shared cluster keys were encrypted with another token")?;
+    Ok(Bundle(serde_json::from_slice(opened).context("decode shared cluster keys")?))
 }
 
 /// The id and secret that a text was before it was stretched. Kept to open and to end what older versions made, never to make anew.

@@ -46,8 +46,11 @@ pub fn subject(node_name: &str) -> String {
 
 /// Makes a key, asks for a certificate and waits until it is issued.
 pub async fn obtain(client: &kube::Client, request: &Request<'_>) -> anyhow::Result<Pair> {
-    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).context("make a key")?;
-    let text = params(request)?.serialize_request(&key).and_then(|request| request.pem()).context("make a request")?;
+    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).context("create key")?;
+    let text = params(request)?
+        .serialize_request(&key)
+        .and_then(|request| request.pem())
+        .context("create certificate signing request")?;
     let (signer, usage) = match request.kind {
         Kind::Client => ("kubernetes.io/kube-apiserver-client-kubelet", "client auth"),
         Kind::Serving => ("kubernetes.io/kubelet-serving", "server auth"),
@@ -67,12 +70,12 @@ pub async fn obtain(client: &kube::Client, request: &Request<'_>) -> anyhow::Res
         status: None,
     };
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    let made = requests.create(&PostParams::default(), &object).await.context("ask for a certificate")?;
+    let made = requests.create(&PostParams::default(), &object).await.context("create CertificateSigningRequest")?;
     let name = made.metadata.name.unwrap_or_default();
     let certificate = tokio::time::timeout(WAIT, issued(client, &name)).await.with_context(|| {
-        format!("the request {name} was not approved in time; an administrator can do it with `kubectl certificate approve {name}`")
+        format!("CertificateSigningRequest {name} was not approved in time; approve it with `kubectl certificate approve {name}`")
     })??;
-    Pair::from_pem(certificate, key.serialize_pem()).context("use the certificate")
+    Pair::from_pem(certificate, key.serialize_pem()).context("load certificate")
 }
 
 /// The addresses that requests to those servers leave from: the others cannot be proven.
@@ -97,7 +100,7 @@ pub async fn obtain_serving(client: &kube::Client, node_name: &str, addresses: &
             Ok(obtained) => return obtained,
             Err(_) => tracing::warn!(
                 ?addresses,
-                "the cluster does not see that these addresses are this node's; asking for a certificate for its name alone"
+                "cluster cannot verify addresses of this node; requesting a certificate for its name only"
             ),
         }
     }
@@ -112,17 +115,20 @@ async fn issued(client: &kube::Client, name: &str) -> anyhow::Result<String> {
             Seen::Listed(request) | Seen::Put(request) => request,
             Seen::Listing | Seen::Complete => continue,
             Seen::Gone(_) => break,
-            Seen::Failed(error) => bail!("follow the request {name}: {error}"),
+            Seen::Failed(error) => bail!("watch CertificateSigningRequest {name}: {error}"),
         };
         let status = request.status.unwrap_or_default();
         if let Some(refused) = status.conditions.iter().flatten().find(|condition| condition.type_ != "Approved") {
-            bail!("the request {name} was refused: {}", refused.message.as_deref().unwrap_or(&refused.type_));
+            bail!(
+                "CertificateSigningRequest {name} was denied: {}",
+                refused.message.as_deref().unwrap_or(&refused.type_)
+            );
         }
         if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
-            return String::from_utf8(certificate.0).context("read the certificate");
+            return String::from_utf8(certificate.0).context("read certificate");
         }
     }
-    bail!("the request {name} is gone")
+    bail!("CertificateSigningRequest {name} was deleted")
 }
 
 fn params(request: &Request<'_>) -> anyhow::Result<CertificateParams> {
@@ -132,7 +138,7 @@ fn params(request: &Request<'_>) -> anyhow::Result<CertificateParams> {
     params.distinguished_name.push(DnType::CommonName, subject(request.node_name));
     if request.kind == Kind::Serving {
         let name =
-            request.node_name.try_into().with_context(|| format!("{:?} is no name of a host", request.node_name))?;
+            request.node_name.try_into().with_context(|| format!("{:?} is not a host name", request.node_name))?;
         params.subject_alt_names.push(SanType::DnsName(name));
         params.subject_alt_names.extend(request.addresses.iter().copied().map(SanType::IpAddress));
     }
@@ -165,10 +171,10 @@ pub async fn keep<O, F>(
         match obtain().await.and_then(|pair| renewed(&pair).map(|()| pair)) {
             Ok(pair) => {
                 renew_at = pair.renew_at();
-                tracing::info!(until = %pair.not_after, "a certificate was renewed");
+                tracing::info!(until = %pair.not_after, "renewed certificate");
             }
             Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "a certificate is not renewed");
+                tracing::error!(error = format!("{error:#}"), "cannot renew certificate; retrying");
                 renew_at = Timestamp::now();
             }
         }

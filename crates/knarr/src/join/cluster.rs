@@ -1,4 +1,4 @@
-//! What the cluster says of itself to machines that join, and what it lets them do.
+//! Settings that the cluster publishes to joining machines, and their RBAC rules.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -70,21 +70,21 @@ pub async fn settings(client: &kube::Client, dir: &Path) -> anyhow::Result<Setti
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-system");
     let text = match maps.get(SETTINGS).await {
         Ok(map) => {
-            let text = map.data.unwrap_or_default().remove(FIELD).context("the cluster has no settings")?;
+            let text = map.data.unwrap_or_default().remove(FIELD).context("ConfigMap of cluster settings is empty")?;
             if let Err(error) = linux::file::write(&file, &text, 0o600) {
-                tracing::warn!(file = %file.display(), %error, "the cluster's settings are not kept");
+                tracing::warn!(file = %file.display(), %error, "cannot save cluster settings");
             }
             text
         }
         Err(error) => {
             let Ok(kept) = std::fs::read_to_string(&file) else {
-                return Err(error).context("read the cluster's settings");
+                return Err(error).context("read cluster settings");
             };
-            tracing::warn!(%error, "no server answers; the node goes on with what it knows");
+            tracing::warn!(%error, "cannot reach any API server; running pods from cached state");
             kept
         }
     };
-    serde_json::from_str(&text).context("read the cluster's settings")
+    serde_json::from_str(&text).context("read cluster settings")
 }
 
 /// What was said last.
@@ -116,7 +116,7 @@ pub async fn publish(app: &Arc<App>, publication: Publication<'_>) -> anyhow::Re
     for object in objects {
         let name = format!("{} {}", object["kind"], object["metadata"]["name"]);
         let made = kube_apiserver::bootstrap::ensure(app, object).await;
-        made.map_err(|status| anyhow::anyhow!("make {name}: {}", status.message))?;
+        made.map_err(|status| anyhow::anyhow!("create {name}: {}", status.message))?;
     }
     let client = kube::Client::new(Loopback::administrator(app.clone(), AGENT), "default");
     forget_old_role(&client).await?;

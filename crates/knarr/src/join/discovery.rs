@@ -1,4 +1,4 @@
-//! Who is that server? Its answer is believed only where the token proves it: by the hash of the authority, by the signature of
+//! Verifies the server to join. It is trusted only if the token proves it: by the hash of the CA, by the signature of
 //! a random token, or, for a text, by a proof that the server shows to those alone who know the text.
 
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub async fn enter(server: &str, token: &Token, roles: &[Role]) -> anyhow::Resul
     let shown = Shown::ask(server).await?;
     if token.authority.as_ref().is_some_and(|expected| *expected != token::hash(&shown.authority)) {
         bail!(
-            "{server} is not the cluster that the token is for: its authority is another. Check the address, or make a new token with `knarr token create`"
+            "{server} is not the cluster of this token: its CA is different. Check the address, or create a new token with `knarr token create`"
         );
     }
     // Only nodes join with a token that is sent as it is.
@@ -47,7 +47,7 @@ pub async fn enter(server: &str, token: &Token, roles: &[Role]) -> anyhow::Resul
         }
     }
     let Some(salt) = shown.salt else {
-        bail!("{server} does not know tokens of this form: it runs an older version; upgrade it first");
+        bail!("{server} does not support tokens of this form: it runs an older version; upgrade it first");
     };
     let key = Stretched::beside(token.secret(), salt).await?;
     for role in roles {
@@ -65,7 +65,7 @@ pub async fn enter(server: &str, token: &Token, roles: &[Role]) -> anyhow::Resul
         [Role::Servers] => "the token must be that of servers, in <data-dir>/server/token there",
         _ => "it is another cluster's, or it has ended; `knarr token create` on a server prints a new one",
     };
-    bail!("{server} refuses the token (Unauthorized): {hint}")
+    bail!("{server} rejected the token (Unauthorized): {hint}")
 }
 
 /// Whether the server knows who asks.
@@ -73,7 +73,7 @@ async fn is_let_in(client: &Client) -> anyhow::Result<bool> {
     let reviews: Api<SelfSubjectReview> = Api::all(client.clone());
     match reviews.create(&PostParams::default(), &SelfSubjectReview::default()).await {
         Err(kube::Error::Api(status)) if status.code == 401 => Ok(false),
-        Err(error) => Err(error).context("ask the server whether it knows the token"),
+        Err(error) => Err(error).context("authenticate with the token"),
         Ok(_) => Ok(true),
     }
 }
@@ -85,11 +85,10 @@ async fn check_proof(server: &str, client: &Client, role: Role, expected: &[u8])
         Role::Agents => tokens::OF_AGENTS,
     };
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
-    let secret =
-        secrets.get(name).await.with_context(|| format!("ask {server} for the proof that it knows the token"))?;
+    let secret = secrets.get(name).await.with_context(|| format!("get proof of the token from {server}"))?;
     match tokens::is_proof(&secret.data.unwrap_or_default(), expected) {
         true => Ok(()),
-        false => bail!("{server} could not show that it knows the token: it is another cluster"),
+        false => bail!("{server} did not prove that it knows the token: it is another cluster"),
     }
 }
 
@@ -104,51 +103,49 @@ struct Shown {
 impl Shown {
     async fn ask(server: &str) -> anyhow::Result<Shown> {
         let mut config =
-            kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+            kube::Config::new(server.parse().with_context(|| format!("{server:?} is not a server address"))?);
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // Nothing secret is sent on this connection, and what comes back is checked afterwards.
         config.accept_invalid_certs = true;
-        let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).context("make a client")?, "kube-public");
-        let info = maps.get("cluster-info").await.with_context(|| format!("ask {server} which cluster it is"))?;
+        let maps: Api<ConfigMap> = Api::namespaced(Client::try_from(config).context("create client")?, "kube-public");
+        let info = maps.get("cluster-info").await.with_context(|| format!("get cluster-info of {server}"))?;
         let mut signatures = info.data.unwrap_or_default();
-        let kubeconfig = signatures.remove("kubeconfig").context("the server's cluster-info holds no kubeconfig")?;
+        let kubeconfig = signatures.remove("kubeconfig").context("cluster-info of the server has no kubeconfig")?;
         let salt = match maps.get(tokens::SALT).await {
             Ok(map) => Some(tokens::salt_in(&map)?),
             Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => None,
-            Err(error) => return Err(error).with_context(|| format!("ask {server} for its salt")),
+            Err(error) => return Err(error).with_context(|| format!("get token salt from {server}")),
         };
         Ok(Shown { authority: read(&kubeconfig)?.authority, kubeconfig, signatures, salt })
     }
 
     fn check_signature(&self, server: &str, id: &str, secret: &str) -> anyhow::Result<()> {
         let signature = self.signatures.get(&format!("jws-kubeconfig-{id}"));
-        let signature =
-            signature.with_context(|| format!("{server} does not know the token {id}; it may have expired"))?;
+        let signature = signature.with_context(|| format!("token {id} is unknown to {server}; it may have expired"))?;
         match is_signed(&self.kubeconfig, signature, secret) {
             true => Ok(()),
-            false => bail!(
-                "{server} could not show that it knows the token {id}: it is another cluster, or the token is wrong"
-            ),
+            false => {
+                bail!("{server} did not prove that it knows token {id}: it is another cluster, or the token is wrong")
+            }
         }
     }
 }
 
 /// Asks as whoever holds the token.
 fn client_with_bearer(server: &str, authority: &str, bearer: &str) -> anyhow::Result<Client> {
-    let mut config =
-        kube::Config::new(server.parse().with_context(|| format!("{server:?} is no address of a server"))?);
+    let mut config = kube::Config::new(server.parse().with_context(|| format!("{server:?} is not a server address"))?);
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.root_cert = Some(vec![der(authority)?]);
     // The server's certificate names the service, whatever address it is reached by.
     config.tls_server_name = Some(super::servers::SERVER_NAME.into());
     config.auth_info.token = Some(bearer.to_owned().into());
-    Client::try_from(config).context("make a client")
+    Client::try_from(config).context("create client")
 }
 
 fn der(pem: &str) -> anyhow::Result<Vec<u8>> {
     use rustls::pki_types::CertificateDer;
     use rustls::pki_types::pem::PemObject;
-    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok().context("the authority is no certificate")?;
+    let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).ok().context("the CA is not a certificate")?;
     Ok(certificate.to_vec())
 }
 
@@ -159,14 +156,14 @@ pub struct ClusterInfo {
 }
 
 pub fn read(kubeconfig: &str) -> anyhow::Result<ClusterInfo> {
-    let config = kube::config::Kubeconfig::from_yaml(kubeconfig).context("read the server's cluster-info")?;
+    let config = kube::config::Kubeconfig::from_yaml(kubeconfig).context("decode cluster-info of the server")?;
     let cluster = config.clusters.into_iter().find_map(|cluster| cluster.cluster);
-    let cluster = cluster.context("the server's cluster-info names no cluster")?;
-    let data = cluster.certificate_authority_data.context("the server's cluster-info names no authority")?;
-    let authority = STANDARD.decode(data).context("read the server's authority")?;
+    let cluster = cluster.context("cluster-info of the server names no cluster")?;
+    let data = cluster.certificate_authority_data.context("cluster-info of the server names no CA")?;
+    let authority = STANDARD.decode(data).context("decode CA of the server")?;
     Ok(ClusterInfo {
         server: cluster.server.unwrap_or_default(),
-        authority: String::from_utf8(authority).context("read the server's authority")?,
+        authority: String::from_utf8(authority).context("decode CA of the server")?,
     })
 }
 

@@ -1,4 +1,4 @@
-//! How a machine becomes a node of a cluster, and stays one.
+//! Joins a machine to a cluster as a node, and keeps its credentials valid.
 //!
 //! The cluster says in public who it is (`cluster-info`). A new machine checks that with the token it was given, asks for a
 //! certificate with it, and is itself from then on: `system:node:<name>`. The name is bound to a key of that machine, so that
@@ -82,7 +82,7 @@ async fn first_time(
 ) -> anyhow::Result<(String, Pair)> {
     let (Some(server), Some(token)) = (server, token) else {
         bail!(
-            "this machine is no node of a cluster yet: give --server and --token, which `knarr token create` prints on a server"
+            "this machine has not joined a cluster yet: set --server and --token, which `knarr token create` prints on a server"
         );
     };
     let token: Token = token.parse()?;
@@ -90,11 +90,11 @@ async fn first_time(
         discovery::enter(server, &token, &[Role::Agents, Role::Servers]).await?;
     let key = NodeKey::of(dir)?;
     let request = certificates::Request { kind: Kind::Client, node_name, addresses: &[], key: Some(&key) };
-    let pair = certificates::obtain(&client, &request).await.context("get this node's certificate")?;
+    let pair = certificates::obtain(&client, &request).await.context("get client certificate of the node")?;
     // The authority last: without it nothing counts as kept.
     pair.write(dir, CLIENT)?;
-    linux::file::write(&dir.join(AUTHORITY), &authority, 0o600).context("keep the cluster's authority")?;
-    tracing::info!(server, node = node_name, "joined");
+    linux::file::write(&dir.join(AUTHORITY), &authority, 0o600).context("save CA of the cluster")?;
+    tracing::info!(server, node = node_name, "joined the cluster");
     Ok((authority, pair))
 }
 

@@ -25,14 +25,14 @@ impl NodeKey {
             Ok(text) => STANDARD.decode(text.trim()).with_context(|| format!("read {}", file.display()))?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let made = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
-                let der = made.ok().context("the system gives no random numbers")?.as_ref().to_vec();
+                let der = made.ok().context("get random numbers from the system")?.as_ref().to_vec();
                 linux::file::make_private_folder(dir).with_context(|| format!("create {}", dir.display()))?;
                 kube_apiserver::pki::write_private_file(&file, &STANDARD.encode(&der))?;
                 der
             }
             Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
         };
-        let pair = Ed25519KeyPair::from_pkcs8(&der).ok().with_context(|| format!("{} is no key", file.display()))?;
+        let pair = Ed25519KeyPair::from_pkcs8(&der).ok().with_context(|| format!("{} is not a key", file.display()))?;
         Ok(NodeKey(pair))
     }
 

@@ -18,7 +18,7 @@ pub async fn join(server: &str, token: Option<&str>, data_dir: &Path) -> anyhow:
     let token = match token {
         Some(text) => text.parse::<Token>()?,
         None => tokens::kept_token(tokens::SERVER_TOKEN, data_dir)?
-            .context("give --token: what <data-dir>/server/token holds on another server")?,
+            .context("set --token to the content of <data-dir>/server/token of another server")?,
     };
     let dir = data_dir.join("server");
     linux::file::make_private_folder(&dir).with_context(|| format!("create {}", dir.display()))?;
@@ -32,21 +32,19 @@ pub async fn join(server: &str, token: Option<&str>, data_dir: &Path) -> anyhow:
         };
     }
     let known = discovery::enter(server, &token, &[Role::Servers]).await?;
-    let key = known.key.context("a token of servers is stretched")?;
+    let key = known.key.context("a server token has a stretched key")?;
     let secrets: Api<Secret> = Api::namespaced(known.client.clone(), "kube-system");
     let secret = secrets.get(bundle::SECRET).await.with_context(|| format!("get the cluster's keys from {server}"))?;
-    let sealed = secret.data.unwrap_or_default().remove(bundle::FIELD).context("the cluster's keys are not there")?;
+    let sealed = secret.data.unwrap_or_default().remove(bundle::FIELD).context("the cluster's keys are missing")?;
     let bundle = Bundle::open(&sealed.0, &key)?;
     // What was sealed proves who the server is, whatever it showed before.
     if bundle.authority() != Some(known.authority.as_str()) {
-        bail!(
-            "{server} shows another authority than that of the cluster's keys: it is not the cluster that the token is for"
-        );
+        bail!("{server} has another CA than the cluster's keys: it is not the cluster of this token");
     }
     let settings = cluster::settings(&known.client, &dir).await?;
     tokens::keep_token(tokens::SERVER_TOKEN, Role::Servers, &token.with_authority(&known.authority), data_dir)?;
     bundle.write(&tls)?;
-    tracing::info!(server, "joined as a further server");
+    tracing::info!(server, "joined the cluster as another server");
     Ok(settings)
 }
 
@@ -62,7 +60,7 @@ pub async fn recover(store: &dyn store::Store, token: &str, data_dir: &Path) -> 
     };
     let Ok(secret) = serde_json::from_slice::<Secret>(&entry.value) else {
         tracing::warn!(
-            "the cluster's keys in the store cannot be read; copy the folder tls of an old server to this one"
+            "cannot decode the cluster's keys in the store; copy the folder tls of an old server to this one"
         );
         return Ok(());
     };
@@ -71,15 +69,15 @@ pub async fn recover(store: &dyn store::Store, token: &str, data_dir: &Path) -> 
     let bundle = match (data.remove(bundle::FIELD), data.remove(bundle::LEGACY_FIELD)) {
         (Some(sealed), _) => {
             let entry = store.get(&format!("/registry/configmaps/kube-public/{}", tokens::SALT)).await?;
-            let entry = entry.context("the store does not hold the salt of the cluster")?;
-            let map: ConfigMap = serde_json::from_slice(&entry.value).context("read the salt of the cluster")?;
+            let entry = entry.context("the store has no token salt")?;
+            let map: ConfigMap = serde_json::from_slice(&entry.value).context("read token salt")?;
             Bundle::open(&sealed.0, &Stretched::beside(token.secret(), tokens::salt_in(&map)?).await?)?
         }
         (None, Some(sealed)) => Bundle::open_legacy(&sealed.0, &token)?,
-        (None, None) => bail!("the cluster's keys are not there"),
+        (None, None) => bail!("the cluster's keys are missing"),
     };
     bundle.write_missing(&tls)?;
-    tracing::info!("took the cluster's keys from the store");
+    tracing::info!("restored the cluster's keys from the store");
     Ok(())
 }
 

@@ -48,9 +48,9 @@ impl Servers {
         let given = given.map(host_and_port).transpose()?;
         let kept = std::fs::read_to_string(&file).unwrap_or_default();
         let list: Vec<String> = merge(given.as_deref(), kept.lines().map(str::to_owned));
-        anyhow::ensure!(!list.is_empty(), "no server is known; give one with --server");
+        anyhow::ensure!(!list.is_empty(), "no API server is known; set --server");
         if let Err(error) = linux::file::write(&file, list.join("\n"), 0o600) {
-            tracing::warn!(file = %file.display(), %error, "the list of servers is not kept");
+            tracing::warn!(file = %file.display(), %error, "cannot save list of API servers");
         }
         Ok(Servers {
             list: ArcSwap::from_pointee(list),
@@ -71,9 +71,9 @@ impl Servers {
         if list == **self.list.load() {
             return;
         }
-        tracing::info!(servers = list.join(","), "the servers of the cluster");
+        tracing::info!(servers = list.join(","), "API servers of the cluster changed");
         if let Err(error) = linux::file::write(&self.file, list.join("\n"), 0o600) {
-            tracing::warn!(%error, "the list of servers is not kept");
+            tracing::warn!(%error, "cannot save list of API servers");
         }
         self.list.store(Arc::new(list));
     }
@@ -89,7 +89,7 @@ impl Servers {
     async fn connect(&self) -> io::Result<Stream> {
         let list = self.list.load_full();
         let first = self.preferred.load(Ordering::Relaxed);
-        let mut last = io::Error::other("no server is known");
+        let mut last = io::Error::other("no API server is known");
         for index in (0..list.len()).map(|step| (first + step) % list.len()) {
             match tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(&list[index])).await {
                 Ok(Ok(stream)) => {
@@ -126,8 +126,8 @@ fn merge(given: Option<&str>, found: impl Iterator<Item = String>) -> Vec<String
 }
 
 fn host_and_port(url: &str) -> anyhow::Result<String> {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is no address of a server"))?;
-    let host = uri.host().with_context(|| format!("{url:?} names no host"))?;
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a server address"))?;
+    let host = uri.host().with_context(|| format!("{url:?} has no host"))?;
     Ok(format!("{host}:{}", uri.port_u16().unwrap_or(443)))
 }
 
@@ -139,7 +139,7 @@ pub async fn follow(client: kube::Client, servers: Arc<Servers>, shutdown: recon
         match seen {
             Seen::Listed(slice) | Seen::Put(slice) => servers.learn(addresses(&slice)),
             Seen::Listing | Seen::Complete | Seen::Gone(_) => {}
-            Seen::Failed(error) => tracing::debug!(error, "which servers there are cannot be learned just now"),
+            Seen::Failed(error) => tracing::debug!(error, "watch of API servers failed; retrying"),
         }
     }
 }
@@ -198,8 +198,8 @@ pub fn client(
     identity: Arc<ClientIdentity>,
     agent: &'static str,
 ) -> anyhow::Result<kube::Client> {
-    let trusted = trust::bundle(authority.as_bytes()).context("read the cluster's authority")?;
-    let mut tls = trust::client(trusted).context("use the cluster's authority")?.with_client_cert_resolver(identity);
+    let trusted = trust::bundle(authority.as_bytes()).context("read CA of the cluster")?;
+    let mut tls = trust::client(trusted).context("load CA of the cluster")?.with_client_cert_resolver(identity);
     tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let connector = hyper_rustls::HttpsConnector::from((Connector(servers), tls));
     let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())

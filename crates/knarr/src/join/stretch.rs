@@ -37,7 +37,7 @@ impl Stretched {
 
     /// The same beside other work.
     pub async fn beside(text: String, salt: Vec<u8>) -> anyhow::Result<Stretched> {
-        tokio::task::spawn_blocking(move || Stretched::new(&text, &salt)).await.context("stretch the token")?
+        tokio::task::spawn_blocking(move || Stretched::new(&text, &salt)).await.context("derive key from token")?
     }
 
     /// The secret of the bootstrap token with which that role asks a cluster of that authority.
@@ -54,7 +54,7 @@ impl Stretched {
     /// What seals the keys of the cluster.
     pub fn seal(&self) -> anyhow::Result<LessSafeKey> {
         let key = self.expand("seal", Role::Servers, "")?;
-        Ok(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).ok().context("make a key")?))
+        Ok(LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &key).ok().context("create key")?))
     }
 
     fn expand(&self, purpose: &str, role: Role, context: &str) -> anyhow::Result<[u8; KEY_LENGTH]> {
@@ -62,19 +62,19 @@ impl Stretched {
         let prk = hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &self.0);
         let mut out = [0; KEY_LENGTH];
         let filled = prk.expand(&info, hkdf::HKDF_SHA256).and_then(|material| material.fill(&mut out));
-        filled.ok().context("derive a key")?;
+        filled.ok().context("derive key")?;
         Ok(out)
     }
 }
 
 fn failed(error: argon2::Error) -> anyhow::Error {
-    anyhow::anyhow!("stretch the token: {error}")
+    anyhow::anyhow!("derive key from token: {error}")
 }
 
 /// A salt for a new cluster.
 pub fn new_salt() -> anyhow::Result<[u8; SALT_LENGTH]> {
     let mut salt = [0; SALT_LENGTH];
-    SystemRandom::new().fill(&mut salt).ok().context("the system gives no random numbers")?;
+    SystemRandom::new().fill(&mut salt).ok().context("get random numbers from the system")?;
     Ok(salt)
 }
 

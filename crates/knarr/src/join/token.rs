@@ -1,4 +1,4 @@
-//! What one types on the next machine: `K10<hash of the authority>::server:<secret>`, as k3s writes it, `<id>.<secret>` with or
+//! Join tokens: `K10<hash of the authority>::server:<secret>`, as k3s writes it, `<id>.<secret>` with or
 //! without the hash before it, as kubeadm does, or any text of one's own that is long enough.
 //!
 //! A bootstrap token (`<id>.<secret>`) is random and is sent as it is. Anything else is never sent: see `stretch`.
@@ -127,7 +127,7 @@ impl FromStr for Token {
         };
         if authority.as_ref().is_some_and(|hash| hash.len() != 64 || !hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
         {
-            bail!("the part of the token before :: is not the hash of an authority; was it cut?");
+            bail!("the part of the token before :: is not the hash of a CA; was it cut?");
         }
         let parts =
             rest.split_once('.').filter(|(id, secret)| is_word(id, ID_LENGTH) && is_word(secret, SECRET_LENGTH));
@@ -143,7 +143,7 @@ impl FromStr for Token {
                 Ok(Token { authority, form: Form::Text(checked(rest)?) })
             }
             _ => bail!(
-                "the token has not the form K10<hash>::<id>.<secret>; `knarr token create` on a server prints one"
+                "the token does not have the form K10<hash>::<id>.<secret>; `knarr token create` on a server prints one"
             ),
         }
     }
@@ -168,7 +168,7 @@ fn word(length: usize) -> anyhow::Result<String> {
     let mut bytes = vec![0; length];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bytes)
         .ok()
-        .context("the system gives no random numbers")?;
+        .context("get random numbers from the system")?;
     Ok(bytes.iter().map(|byte| char::from(LETTERS[usize::from(byte % 32)])).collect())
 }
 

@@ -65,7 +65,7 @@ pub async fn publish(client: &Client, publication: &Publication<'_>) -> anyhow::
 /// The salt of the cluster, made by the first server.
 async fn ensure_salt(client: &Client) -> anyhow::Result<Vec<u8>> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
-    if let Some(map) = maps.get_opt(SALT).await.context("read the salt of the cluster")? {
+    if let Some(map) = maps.get_opt(SALT).await.context("read token salt")? {
         return salt_in(&map);
     }
     let text = STANDARD.encode(stretch::new_salt()?);
@@ -76,14 +76,14 @@ async fn ensure_salt(client: &Client) -> anyhow::Result<Vec<u8>> {
     match maps.create(&PostParams::default(), &machinery::codec::typed(&map)?).await {
         Ok(map) => salt_in(&map),
         Err(kube::Error::Api(status)) if status.code == 409 => salt_in(&maps.get(SALT).await?),
-        Err(error) => Err(error).context("keep the salt of the cluster"),
+        Err(error) => Err(error).context("save token salt"),
     }
 }
 
 pub fn salt_in(map: &ConfigMap) -> anyhow::Result<Vec<u8>> {
-    let text = map.data.as_ref().and_then(|data| data.get(SALT_FIELD)).context("the cluster says no salt")?;
-    let salt = STANDARD.decode(text).context("read the salt of the cluster")?;
-    anyhow::ensure!(salt.len() >= stretch::SALT_LENGTH, "the salt of the cluster is too short");
+    let text = map.data.as_ref().and_then(|data| data.get(SALT_FIELD)).context("the cluster has no token salt")?;
+    let salt = STANDARD.decode(text).context("read token salt")?;
+    anyhow::ensure!(salt.len() >= stretch::SALT_LENGTH, "the token salt is too short");
     Ok(salt)
 }
 
@@ -96,12 +96,12 @@ async fn publish_servers(
 ) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     let bundle = Bundle::read(&publication.data_dir.join("tls"))?;
-    let there = secrets.get_opt(bundle::SECRET).await.context("read the sealed keys")?;
+    let there = secrets.get_opt(bundle::SECRET).await.context("read encrypted cluster keys")?;
     let sealed = there.and_then(|secret| secret.data?.remove(bundle::FIELD));
     match sealed.map(|sealed| Bundle::open(&sealed.0, key)) {
         Some(Ok(opened)) if opened == bundle || !bundle.covers(&opened) => {}
         Some(Err(_)) if !replaced => tracing::warn!(
-            "the token in <data-dir>/server/token is not that of the other servers: they have changed it, and so must this one"
+            "the token in <data-dir>/server/token differs from the other servers' token: it was rotated; update it on this server"
         ),
         _ => {
             let fields = [
@@ -163,7 +163,7 @@ pub async fn keep_node_token(
             () = shutdown.cancelled() => return,
         }
         if let Err(error) = renew_node_token(&client, &authority, &data_dir, Timestamp::now()).await {
-            tracing::warn!(error = format!("{error:#}"), "cannot renew the token of nodes");
+            tracing::warn!(error = format!("{error:#}"), "cannot renew node join token");
         }
     }
 }
@@ -174,7 +174,7 @@ async fn renew_node_token(client: &Client, authority: &str, data_dir: &Path, now
     let description = "The token of this cluster's nodes.";
     let kept = kept_token(NODE_TOKEN, data_dir)?;
     if let Some(Form::Bootstrap { id, secret }) = kept.as_ref().map(|kept| &kept.form) {
-        let there = secrets.get_opt(&format!("bootstrap-token-{id}")).await.context("read the token of nodes")?;
+        let there = secrets.get_opt(&format!("bootstrap-token-{id}")).await.context("read node token")?;
         match there.as_ref().map(expiration) {
             Some(Some(until)) if until.duration_since(now) >= NODE_TOKEN_LEFT_MIN => return Ok(()),
             // It had no end when an older version made it.
@@ -187,7 +187,7 @@ async fn renew_node_token(client: &Client, authority: &str, data_dir: &Path, now
         }
     }
     let token = Token::generate(authority)?;
-    let Form::Bootstrap { id, secret } = &token.form else { bail!("a new token of nodes is a bootstrap token") };
+    let Form::Bootstrap { id, secret } = &token.form else { bail!("a new node token must be a bootstrap token") };
     let made = BootstrapToken { id, secret, description, group: None, signs: true, expiration: Some(end) };
     put(&secrets, machinery::codec::typed(&bootstrap_secret(&made))?).await?;
     keep_token(NODE_TOKEN, Role::Agents, &token, data_dir)
@@ -234,7 +234,7 @@ pub fn is_proof(data: &std::collections::BTreeMap<String, ByteString>, expected:
 pub async fn put(secrets: &Api<Secret>, mut wanted: Secret) -> anyhow::Result<()> {
     let name = wanted.metadata.name.clone().unwrap_or_default();
     for _ in 0..ATTEMPTS_MAX {
-        let written = match secrets.get_opt(&name).await.with_context(|| format!("read the Secret {name}"))? {
+        let written = match secrets.get_opt(&name).await.with_context(|| format!("get Secret {name}"))? {
             Some(there) if there.data == wanted.data => return Ok(()),
             Some(there) => {
                 wanted.metadata.resource_version = there.metadata.resource_version;
@@ -249,10 +249,10 @@ pub async fn put(secrets: &Api<Secret>, mut wanted: Secret) -> anyhow::Result<()
             Ok(_) => return Ok(()),
             // Another server was faster.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
-            Err(error) => return Err(error).with_context(|| format!("write the Secret {name}")),
+            Err(error) => return Err(error).with_context(|| format!("update Secret {name}")),
         }
     }
-    bail!("cannot write the Secret {name}: others keep changing it")
+    bail!("cannot update Secret {name}: too many conflicts")
 }
 
 /// Ends the bootstrap token of that id. It is looked for in a list: an id that follows from a text must get into no log.
@@ -260,17 +260,20 @@ async fn end(client: &Client, id: &str) -> anyhow::Result<()> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
     let tokens = secrets.list(&ListParams::default().fields("type=bootstrap.kubernetes.io/token")).await;
     let name = format!("bootstrap-token-{id}");
-    let found =
-        tokens.context("list the tokens")?.items.into_iter().any(|secret| secret.metadata.name.as_ref() == Some(&name));
+    let found = tokens
+        .context("list bootstrap tokens")?
+        .items
+        .into_iter()
+        .any(|secret| secret.metadata.name.as_ref() == Some(&name));
     if !found {
         return Ok(());
     }
     match secrets.delete(&name, &DeleteParams::default()).await {
         // Another server was faster.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error).with_context(|| format!("end the token {id}")),
+        Err(error) => Err(error).with_context(|| format!("delete token {id}")),
         Ok(_) => {
-            tracing::info!(id, "ended a token of this cluster that another has replaced");
+            tracing::info!(id, "deleted rotated join token");
             Ok(())
         }
     }
@@ -284,7 +287,7 @@ pub fn kept_token(name: &str, data_dir: &Path) -> anyhow::Result<Option<Token>> 
 
 pub fn keep_token(name: &str, role: Role, token: &Token, data_dir: &Path) -> anyhow::Result<()> {
     let dir = data_dir.join("server");
-    linux::file::make_private_folder(&dir).context("create the folder of the token")?;
+    linux::file::make_private_folder(&dir).context("create directory of the token")?;
     Ok(kube_apiserver::pki::write_private_file(&dir.join(name), &format!("{}\n", token.line(role)))?)
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel shall remember of connections: by flags of upstream's names, or by the file's `conntrack`.
+//! Conntrack settings: by flags of upstream's names, or by the file's `conntrack`.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::leader::duration;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// Room for connections, for each processor; 0 leaves it as it is.
+    /// Maximum number of conntrack entries per CPU; 0 leaves the kernel's setting.
     #[arg(long, value_name = "COUNT")]
     conntrack_max_per_core: Option<u32>,
-    /// Room for connections at least, whatever the processors are.
+    /// Minimum number of conntrack entries, regardless of CPUs.
     #[arg(long, value_name = "COUNT")]
     conntrack_min: Option<u32>,
-    /// How long TCP connections are remembered on which nothing happens; 0 leaves it as it is.
+    /// Conntrack timeout of established TCP connections; 0 leaves the kernel's setting.
     #[arg(long, value_parser = duration, default_value = "24h")]
     conntrack_tcp_timeout_established: Duration,
-    /// How long TCP connections are remembered that one side has closed; 0 leaves it as it is.
+    /// Conntrack timeout of TCP connections in CLOSE_WAIT; 0 leaves the kernel's setting.
     #[arg(long, value_parser = duration, default_value = "1h")]
     conntrack_tcp_timeout_close_wait: Duration,
-    /// Take TCP packets that are outside of their connection's window.
+    /// Accept TCP packets outside of the connection's window (conntrack liberal mode).
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     conntrack_tcp_be_liberal: bool,
-    /// How long datagrams are remembered that were not answered; 0 leaves it as it is.
+    /// Conntrack timeout of unanswered UDP; 0 leaves the kernel's setting.
     #[arg(long, value_parser = duration, default_value = "0s")]
     conntrack_udp_timeout: Duration,
-    /// How long datagrams are remembered that were answered; 0 leaves it as it is.
+    /// Conntrack timeout of answered UDP streams; 0 leaves the kernel's setting.
     #[arg(long, value_parser = duration, default_value = "0s")]
     conntrack_udp_timeout_stream: Duration,
 }

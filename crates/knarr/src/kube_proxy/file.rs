@@ -71,7 +71,7 @@ impl File {
     fn of(mut fields: Map<String, Value>) -> anyhow::Result<File> {
         let own: Map<String, Value> = OWN.iter().filter_map(|name| fields.remove_entry(*name)).collect();
         component_config::refuse_rest(&fields, KNOWN)?;
-        serde_json::from_value(own.into()).context("read its fields")
+        serde_json::from_value(own.into()).context("decode fields")
     }
 
     /// Puts what the file says in the place of what the flags say.

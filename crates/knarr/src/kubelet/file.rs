@@ -169,7 +169,7 @@ impl File {
             !component_config::says_nothing(value)
                 || (!value.is_null() && matches!(name.as_str(), "resolvConf" | "healthzPort" | "evictionHard"))
         });
-        let file: File = serde_json::from_value(own.into()).context("read its fields")?;
+        let file: File = serde_json::from_value(own.into()).context("decode fields")?;
         file.check()?;
         Ok(file)
     }
@@ -226,7 +226,7 @@ impl File {
         match said(&self.shutdown_grace_period) {
             None => standard,
             Some(all) => {
-                tracing::warn!("pods end before the machine does when its shutdown calls `knarr power-off`");
+                tracing::warn!("graceful node shutdown needs the machine's shutdown to call `knarr power-off`");
                 let critical = said(&self.shutdown_grace_period_critical_pods).unwrap_or_default();
                 crate::power_off::Periods { all, critical }
             }

@@ -1,4 +1,4 @@
-//! How the kubelet proves which node it is: by the certificate of its kubeconfig, or one that it asks for with a bootstrap
+//! The kubelet's client certificate: that of its kubeconfig, or one that it asks for with a bootstrap
 //! kubeconfig the first time. It asks again before the certificate ends, and is itself without a pause.
 
 use std::path::{Path, PathBuf};
@@ -99,7 +99,7 @@ async fn bootstrap(files: &Files, name: &str) -> anyhow::Result<Pair> {
     let path = files.bootstrap_kubeconfig.as_deref().map(std::path::absolute).transpose()?;
     let Some(path) = &path else {
         bail!(
-            "{} is not there or of no use any more: give --bootstrap-kubeconfig, with which the node can ask for a certificate",
+            "{} is missing or has expired: set --bootstrap-kubeconfig to request a new certificate",
             files.kubeconfig.display()
         );
     };
@@ -108,7 +108,7 @@ async fn bootstrap(files: &Files, name: &str) -> anyhow::Result<Pair> {
         match ask(&client, name).await {
             Ok(pair) => break pair,
             Err(error) => {
-                tracing::warn!(error = format!("{error:#}"), "the node has no certificate yet; it asks again")
+                tracing::warn!(error = format!("{error:#}"), "cannot get client certificate of the node yet; retrying")
             }
         }
         tokio::time::sleep(AGAIN).await;
@@ -120,7 +120,7 @@ async fn bootstrap(files: &Files, name: &str) -> anyhow::Result<Pair> {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
     write_private_file(&files.kubeconfig, &machinery::codec::to_yaml(&kubeconfig))?;
-    tracing::info!(node = name, until = %pair.not_after, "the node has its certificate");
+    tracing::info!(node = name, until = %pair.not_after, "got client certificate of the node");
     Ok(pair)
 }
 
@@ -175,7 +175,7 @@ fn beside(kubeconfig: &Path, file: &str) -> PathBuf {
 fn named<'a>(config: &'a Value, list: &str, name: &Value, what: &str) -> anyhow::Result<&'a Value> {
     let mut entries = config[list].as_array().into_iter().flatten();
     let found = entries.find(|entry| entry["name"] == *name).map(|entry| &entry[what]);
-    found.with_context(|| format!("it has no {what} {name}"))
+    found.with_context(|| format!("kubeconfig has no {what} {name}"))
 }
 
 /// Certificate and key of one file.

@@ -22,34 +22,34 @@ const AGENT: &str = concat!("kubelet/v", env!("CARGO_PKG_VERSION"), " (knarr)");
 
 #[derive(clap::Args)]
 pub struct Flags {
-    /// How to reach the cluster, as the node. Written after the node has got its certificate with --bootstrap-kubeconfig.
+    /// Kubeconfig of the node. Written after the node got its certificate with --bootstrap-kubeconfig.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// How to reach the cluster for the first time: with it the node asks for its certificate.
+    /// Kubeconfig to request the node's first client certificate with.
     #[arg(long)]
     bootstrap_kubeconfig: Option<PathBuf>,
-    /// A KubeletConfiguration.
+    /// KubeletConfiguration file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where certificates are kept.
+    /// Directory of certificates.
     #[arg(long, default_value = "/var/lib/kubelet/pki")]
     cert_dir: PathBuf,
-    /// Where pods' folders are, and everything else that is kept.
+    /// Directory of pod volumes and all other state.
     #[arg(long, default_value = "/var/lib/kubelet")]
     root_dir: PathBuf,
-    /// The node's name; this host's name unless told otherwise.
+    /// Name of the node (default: the host name).
     #[arg(long)]
     hostname_override: Option<String>,
-    /// The addresses of this node.
+    /// Addresses of this node.
     #[arg(long, value_delimiter = ',')]
     node_ip: Vec<IpAddr>,
-    /// Labels the node registers with, as key=value.
+    /// Labels to register the node with, as key=value.
     #[arg(long, value_delimiter = ',')]
     node_labels: Vec<String>,
-    /// Taints the node registers with, as key=value:effect.
+    /// Taints to register the node with, as key=value:effect.
     #[arg(long, value_delimiter = ',')]
     register_with_taints: Vec<String>,
-    /// A CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of our own runtime.
+    /// Use this CRI endpoint, such as unix:///run/containerd/containerd.sock, instead of the built-in runtime.
     #[arg(long)]
     container_runtime_endpoint: Option<String>,
     #[command(flatten)]
@@ -62,54 +62,54 @@ pub struct Flags {
 #[derive(clap::Args)]
 #[group(skip)]
 struct Fields {
-    /// Where pods ask for names.
+    /// Addresses of the cluster's DNS.
     #[arg(long, value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
-    /// The domain of the cluster's names.
+    /// DNS domain of the cluster.
     #[arg(long)]
     cluster_domain: Option<String>,
-    /// How many pods the node takes.
+    /// Maximum number of pods on the node.
     #[arg(long)]
     max_pods: Option<u32>,
-    /// Manifests of static pods.
+    /// Directory of static pod manifests.
     #[arg(long)]
     pod_manifest_path: Option<PathBuf>,
-    /// Whose client certificates are believed.
+    /// CA of client certificates.
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
-    /// Ask for a new certificate before the old one ends.
+    /// Renew the client certificate before it expires.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     rotate_certificates: Option<bool>,
-    /// The certificate to show; one of its own making unless told otherwise.
+    /// Serving certificate (default: self-signed).
     #[arg(long)]
     tls_cert_file: Option<PathBuf>,
     #[arg(long)]
     tls_private_key_file: Option<PathBuf>,
-    /// The address of the kubelet's server.
+    /// Address of the kubelet's server.
     #[arg(long)]
     address: Option<IpAddr>,
-    /// The port of the kubelet's server.
+    /// Port of the kubelet's server.
     #[arg(long)]
     port: Option<u16>,
-    /// The port of /healthz, without TLS; 0 is none.
+    /// Port of /healthz without TLS; 0 disables it.
     #[arg(long)]
     healthz_port: Option<u16>,
-    /// The address of /healthz.
+    /// Address of /healthz.
     #[arg(long)]
     healthz_bind_address: Option<IpAddr>,
-    /// Addresses of this node's pods, where nobody gives it a range.
+    /// Pod CIDR of this node if none is allocated.
     #[arg(long)]
     pod_cidr: Option<String>,
-    /// The control group that holds all pods' groups.
+    /// Parent cgroup of all pods.
     #[arg(long)]
     cgroup_root: Option<String>,
-    /// The file that pods with `dnsPolicy: Default` inherit from.
+    /// resolv.conf that pods with `dnsPolicy: Default` inherit from.
     #[arg(long)]
     resolv_conf: Option<String>,
-    /// Evict pods when less than this is left, as signal<quantity.
+    /// Hard eviction thresholds, as signal<quantity.
     #[arg(long, value_delimiter = ',')]
     eviction_hard: Vec<String>,
-    /// Any field, as name=JSON: what upstream's other flags stand for.
+    /// Set any field of the KubeletConfiguration, as name=JSON.
     #[arg(long, hide = true)]
     field: Vec<String>,
 }
@@ -118,17 +118,17 @@ struct Fields {
 #[derive(clap::Args)]
 #[group(skip)]
 struct OwnRuntime {
-    /// Addresses of pods, in the whole cluster.
+    /// CIDR of all pods of the cluster.
     #[arg(long, default_value = "10.42.0.0/16")]
     cluster_cidr: ipnet::IpNet,
-    /// Addresses of Services.
+    /// CIDR of Service addresses.
     #[arg(long, default_value = "10.43.0.0/16")]
     service_cluster_ip_range: ipnet::IpNet,
-    /// As whom the built-in network asks about other nodes and network policies, which a node itself may not see. Without
-    /// it pods reach those of other nodes only where something else makes the routes, and policies are not enforced.
+    /// Kubeconfig with which the built-in network reads other nodes and NetworkPolicies, which a node itself may not
+    /// read. Without it, knarr adds no routes to other nodes and does not enforce NetworkPolicies.
     #[arg(long)]
     network_kubeconfig: Option<PathBuf>,
-    /// Mirrors, credentials and authorities of image registries.
+    /// File with mirrors, credentials and CAs of image registries.
     #[arg(long, default_value = "/etc/knarr/registries.yaml")]
     private_registry: PathBuf,
     #[command(flatten)]
@@ -154,7 +154,7 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
         crate::health::serve(address, Arc::new(String::new)).await?;
     }
     let Some(kubeconfig) = flags.kubeconfig.clone() else {
-        bail!("knarr kubelet runs the pods of a cluster: give --kubeconfig, and --bootstrap-kubeconfig the first time");
+        bail!("set --kubeconfig, and --bootstrap-kubeconfig for the first start");
     };
     let files = identity::Files {
         kubeconfig: std::path::absolute(kubeconfig).context("--kubeconfig")?,
@@ -192,7 +192,7 @@ async fn serve(mut flags: Flags, shutdown: Shutdown) -> anyhow::Result<()> {
     let runtime = crate::node::runtime(&node, &flags.root_dir, &membership, &shutdown).await?;
     tasks::spawn(crate::power_off::listen(&flags.root_dir, config.power_off.clone(), file.power_off_periods())?);
     let caches = Caches::new(client.clone(), shutdown.clone());
-    tracing::info!(node = name, "the kubelet runs");
+    tracing::info!(node = name, "started kubelet");
     Ok(kubelet::run(config, Cluster::with_client(client, caches), runtime, shutdown).await?)
 }
 
@@ -238,7 +238,7 @@ impl Fields {
             }
         };
         for text in &self.field {
-            let (name, value) = text.split_once('=').with_context(|| format!("--field={text}: it has no value"))?;
+            let (name, value) = text.split_once('=').with_context(|| format!("--field={text}: value is missing"))?;
             put(name, Some(serde_json::from_str(value).with_context(|| format!("--field={text}"))?));
         }
         put("clusterDNS", (!self.cluster_dns.is_empty()).then(|| json!(self.cluster_dns)));
@@ -261,7 +261,7 @@ impl Fields {
         }
         if let Some(path) = &self.client_ca_file {
             let authentication = fields.entry("authentication").or_insert_with(|| json!({}));
-            ensure!(authentication.is_object(), "authentication: it is no map");
+            ensure!(authentication.is_object(), "authentication: must be an object");
             if authentication["x509"].is_null() {
                 authentication["x509"] = json!({});
             }

@@ -72,7 +72,10 @@ pub fn certificate(
                 match obtain().await.and_then(|pair| renewed(&pair).map(|()| pair)) {
                     Ok(pair) => break pair.renew_at(),
                     Err(error) => {
-                        tracing::warn!(error = format!("{error:#}"), "the kubelet's server has no certificate yet")
+                        tracing::warn!(
+                            error = format!("{error:#}"),
+                            "cannot get serving certificate of the kubelet yet; retrying"
+                        )
                     }
                 }
                 tokio::select! {

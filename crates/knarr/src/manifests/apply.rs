@@ -88,7 +88,7 @@ impl Cluster {
         let api = self.api(&resource, reference);
         let Some(found) = api.get_opt(&reference.name).await? else { return Ok(()) };
         if found.metadata.annotations.as_ref().and_then(|all| all.get(OWNER)).is_none_or(|value| value != owner) {
-            tracing::info!(object = %reference, "an object that left its manifest belongs to another now and stays");
+            tracing::info!(object = %reference, "keeping object that left its manifest: another owner manages it");
             return Ok(());
         }
         let parameters = DeleteParams {
@@ -98,7 +98,7 @@ impl Cluster {
                 .map(|uid| kube::api::Preconditions { uid: Some(uid), ..Default::default() }),
             ..DeleteParams::background()
         };
-        tracing::info!(object = %reference, "deleted, because its manifest does not have it any more");
+        tracing::info!(object = %reference, "deleted object that left its manifest");
         match api.delete(&reference.name, &parameters).await {
             Err(kube::Error::Api(status)) if status.code != 404 => Err(kube::Error::Api(status)),
             _ => Ok(()),

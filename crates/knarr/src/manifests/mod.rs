@@ -65,7 +65,7 @@ pub fn start(config: Config, client: kube::Client, shutdown: Shutdown) -> tokio:
         tokio::select! {
             () = shutdown.cancelled() => {}
             result = follow(config, client) => if let Err(error) = result {
-                tracing::error!(folder = %folder.display(), error = format!("{error:#}"), "manifests are not followed any more");
+                tracing::error!(folder = %folder.display(), error = format!("{error:#}"), "cannot watch manifests any more");
             }
         }
     })
@@ -136,7 +136,7 @@ impl Deployer {
         let records = loop {
             match cluster.records(&config.server).await {
                 Ok(records) => break records,
-                Err(error) => tracing::warn!(%error, "what manifests have made cannot be read"),
+                Err(error) => tracing::warn!(%error, "cannot read records of applied manifests; retrying"),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
@@ -203,7 +203,7 @@ impl Deployer {
             is_new |= record.add(reference);
         }
         if is_new || (record.uid.is_none() && !record.objects.is_empty()) {
-            self.cluster.write(record).await.map_err(|error| Trouble::of("remember what is made", error))?;
+            self.cluster.write(record).await.map_err(|error| Trouble::of("save record of created objects", error))?;
         }
         let owner = owner(&self.config.server, &file.path);
         let (mut made, mut trouble) = (Vec::new(), None::<Trouble>);
@@ -233,7 +233,7 @@ impl Deployer {
         }
         if record.objects != made {
             record.objects = made;
-            self.cluster.write(record).await.map_err(|error| Trouble::of("remember what is there", error))?;
+            self.cluster.write(record).await.map_err(|error| Trouble::of("save record of applied objects", error))?;
         }
         Ok(())
     }
@@ -247,8 +247,8 @@ impl Deployer {
                 "DeletedManifest",
                 format!("Deleted what {:?} had made, because it is disabled", file.path),
             );
-            tracing::info!(file = file.path, "the objects of a disabled manifest are deleted");
-            self.cluster.forget(&record).await.map_err(|error| Trouble::of("forget the manifest", error))?;
+            tracing::info!(file = file.path, "deleting objects of disabled manifest");
+            self.cluster.forget(&record).await.map_err(|error| Trouble::of("delete record of the manifest", error))?;
         }
         Ok(())
     }
@@ -265,10 +265,10 @@ impl Deployer {
                 record.text = text;
                 let message = format!("Applied manifest at {:?}", file.path);
                 self.events.event(&record.reference(), EventType::Normal, "AppliedManifest", message);
-                tracing::info!(file = file.path, "a manifest is applied");
+                tracing::info!(file = file.path, "applied manifest");
                 // Only the event would come again after a restart.
                 if let Err(error) = self.cluster.write(record).await {
-                    tracing::debug!(%error, "it is not remembered which text was applied");
+                    tracing::debug!(%error, "cannot update record of applied manifest");
                 }
             }
             return;
@@ -280,14 +280,14 @@ impl Deployer {
         if trouble.may_pass && attempts < QUIET_ATTEMPTS {
             return;
         }
-        tracing::error!(file = file.path, error = trouble.message, "a manifest is not applied");
+        tracing::error!(file = file.path, error = trouble.message, "cannot apply manifest");
         let record = self.records.entry(file.path.clone());
         let record = record.or_insert_with(|| Record::new(&self.config.server, &file.path));
         // An event is about an object; where nothing was made yet, that is the record.
         if record.uid.is_none()
             && let Err(error) = self.cluster.write(record).await
         {
-            tracing::warn!(%error, "what a manifest makes cannot be remembered");
+            tracing::warn!(%error, "cannot create record of applied manifest");
         }
         let message = format!("Applying manifest at {:?} failed: {}", file.path, trouble.message);
         self.events.event(&record.reference(), EventType::Warning, "ApplyManifestFailed", message);

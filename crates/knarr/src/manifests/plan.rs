@@ -1,4 +1,4 @@
-//! Which files count, and which objects must go. Pure.
+//! Decides which manifest files to apply and which objects to delete. Pure.
 
 use std::fmt::{Display, Formatter};
 

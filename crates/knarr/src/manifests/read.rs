@@ -4,12 +4,12 @@ use serde_json::Value;
 
 /// The objects of a text, in their order.
 pub fn objects(text: &[u8]) -> Result<Vec<Value>, String> {
-    let text = std::str::from_utf8(text).map_err(|_| "the file is no text in UTF-8".to_owned())?;
+    let text = std::str::from_utf8(text).map_err(|_| "the file is not UTF-8".to_owned())?;
     let mut objects = Vec::new();
     for (line, document) in documents(text) {
         let decoded = machinery::codec::decode_yaml(document.as_bytes());
-        let value = decoded.map_err(|error| format!("the document at line {line}: {error}"))?.value;
-        flatten(value, &mut objects).map_err(|error| format!("the document at line {line}: {error}"))?;
+        let value = decoded.map_err(|error| format!("document at line {line}: {error}"))?.value;
+        flatten(value, &mut objects).map_err(|error| format!("document at line {line}: {error}"))?;
     }
     Ok(objects)
 }
@@ -53,7 +53,7 @@ fn flatten(value: Value, objects: &mut Vec<Value>) -> Result<(), String> {
         return items.iter().try_for_each(|item| flatten(item.clone(), objects));
     }
     if value["metadata"]["name"].as_str().unwrap_or("").is_empty() {
-        return Err(format!("the {kind} has no name"));
+        return Err(format!("{kind} has no name"));
     }
     objects.push(value);
     Ok(())

@@ -1,4 +1,4 @@
-//! What a file has made, kept in a ConfigMap of kube-system: one for each file of each server. Pure.
+//! Record of the objects that a manifest file created, in a ConfigMap of kube-system: one for each file of each server. Pure.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use serde_json::{Value, json};

@@ -33,7 +33,7 @@ pub fn own_certificate(
         };
         authority.issue(&request, Timestamp::now())
     };
-    let first = issue().context("issue the kubelet's certificate")?;
+    let first = issue().context("issue kubelet certificate")?;
     let serving = Arc::new(ServingCertificate::new(&first)?);
     let (renewed, mut renew_at) = (serving.clone(), first.renew_at());
     tasks::spawn(async move {
@@ -46,7 +46,9 @@ pub fn own_certificate(
             }
             match issue().map(|pair| renewed.replace(&pair).map(|()| pair.renew_at())) {
                 Ok(Ok(next)) => renew_at = next,
-                Ok(Err(error)) | Err(error) => tracing::error!(%error, "the kubelet's certificate is not renewed"),
+                Ok(Err(error)) | Err(error) => {
+                    tracing::error!(%error, "cannot renew serving certificate of the kubelet")
+                }
             }
         }
     });

@@ -28,12 +28,12 @@ pub(super) async fn import_demo(images: &Images, data_dir: &Path) -> anyhow::Res
 /// Takes in every archive that someone put there, so that a node needs no registry.
 pub(super) async fn import_folder(images: Arc<Images>, folder: PathBuf) {
     match images.import_folder(&folder).await {
-        Err(error) => tracing::warn!(folder = %folder.display(), %error, "archives of images cannot be read"),
+        Err(error) => tracing::warn!(folder = %folder.display(), %error, "cannot read folder of image archives"),
         Ok(imported) => {
             for (archive, outcome) in imported {
                 match outcome {
-                    Ok(names) => tracing::info!(archive = %archive.display(), ?names, "imported"),
-                    Err(error) => tracing::warn!(archive = %archive.display(), %error, "an archive is not imported"),
+                    Ok(names) => tracing::info!(archive = %archive.display(), ?names, "imported image archive"),
+                    Err(error) => tracing::warn!(archive = %archive.display(), %error, "cannot import image archive"),
                 }
             }
         }

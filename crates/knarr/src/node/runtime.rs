@@ -28,7 +28,7 @@ pub async fn runtime(
 ) -> anyhow::Result<Arc<dyn cri::Runtime>> {
     if let Some(endpoint) = &flags.container_runtime_endpoint {
         let remote = cri::remote::Remote::connect(endpoint).await;
-        return Ok(Arc::new(remote.with_context(|| format!("reach the container runtime at {endpoint}"))?));
+        return Ok(Arc::new(remote.with_context(|| format!("connect to container runtime at {endpoint}"))?));
     }
     // The roots of pods with users of their own pass through both.
     for folder in [Path::new(RUN_DIR), &state_dir(data_dir)] {
@@ -47,13 +47,13 @@ pub async fn runtime(
         built_in: built_in_images(),
     })
     .await
-    .context("open the images")?;
+    .context("open image store")?;
     // A disk too full for it is no reason to leave the pods alone that run already.
     if let Err(error) = import_demo(&images, data_dir).await {
-        tracing::error!(error = format!("{error:#}"), "the built-in image is not imported");
+        tracing::error!(error = format!("{error:#}"), "cannot import built-in image");
     }
     tasks::spawn(import_folder(images.clone(), data_dir.join("images")));
-    let runtime = ContainerRuntime::with_images(config, images).await.context("start the container runtime")?;
+    let runtime = ContainerRuntime::with_images(config, images).await.context("start container runtime")?;
     Ok(Arc::new(runtime))
 }
 
@@ -66,7 +66,7 @@ pub fn runtime_config(
     Ok(container_runtime::Config {
         root_dir: data_dir.join("runtime"),
         state_dir: state_dir(data_dir),
-        shim_program: std::env::current_exe().context("find this program")?,
+        shim_program: std::env::current_exe().context("find own executable")?,
         network,
         registries: registries(&flags.private_registry)?,
         layer_pulls_max: LAYER_PULLS_MAX,

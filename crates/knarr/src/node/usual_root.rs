@@ -15,11 +15,11 @@ pub(super) fn make(data_dir: &Path, root: &Path) -> PathBuf {
     match link(root, Path::new(USUAL)) {
         Ok(true) => USUAL.into(),
         Ok(false) => {
-            tracing::warn!(path = USUAL, root = %root.display(), "cannot offer the kubelet's folder at its usual path: another owns it; storage drivers must be told the folder itself");
+            tracing::warn!(path = USUAL, root = %root.display(), "cannot link the kubelet folder at its default path: the path is in use; configure CSI drivers with the folder itself");
             root.to_owned()
         }
         Err(error) => {
-            tracing::warn!(%error, path = USUAL, "cannot make the usual path of the kubelet's folder; storage drivers must be told the folder itself");
+            tracing::warn!(%error, path = USUAL, "cannot link the kubelet folder at its default path; configure CSI drivers with the folder itself");
             root.to_owned()
         }
     }

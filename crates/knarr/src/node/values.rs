@@ -20,7 +20,7 @@ pub fn grace_periods(soft: &[String], periods: &[String]) -> anyhow::Result<BTre
     const NAME: &str = "--eviction-soft-grace-period";
     let texts = pairs(periods).context(NAME)?;
     for signal in thresholds(soft).context("--eviction-soft")?.keys() {
-        anyhow::ensure!(texts.contains_key(signal), "{NAME} says nothing of {signal}, which --eviction-soft names");
+        anyhow::ensure!(texts.contains_key(signal), "{NAME} has no value for {signal} of --eviction-soft");
     }
     let period = |(signal, text): (String, String)| {
         seconds(&text).map(|period| (signal, period)).map_err(|error| anyhow::anyhow!("{NAME}: {error}"))
@@ -38,17 +38,17 @@ fn split_all(texts: &[String], separator: char) -> anyhow::Result<BTreeMap<Strin
 
 /// `key=value:effect`, `key:effect`.
 pub fn taint(text: &str) -> anyhow::Result<Taint> {
-    let (rest, effect) = text.rsplit_once(':').with_context(|| format!("{text:?} has no effect"))?;
+    let (rest, effect) = text.rsplit_once(':').with_context(|| format!("{text:?} has no taint effect"))?;
     if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&effect) {
-        bail!("{effect:?} is no effect of a taint");
+        bail!("{effect:?} is not a taint effect");
     }
     let (key, value) = rest.split_once('=').map_or((rest, None), |(key, value)| (key, Some(value.to_owned())));
     Ok(Taint { key: key.to_owned(), value, effect: effect.to_owned(), time_added: None })
 }
 
 pub fn size(text: &str) -> anyhow::Result<u64> {
-    let quantity = Quantity::parse(text).map_err(|_| anyhow::anyhow!("{text:?} is no size"))?;
-    u64::try_from(quantity.value()).context("a size cannot be negative")
+    let quantity = Quantity::parse(text).map_err(|_| anyhow::anyhow!("{text:?} is not a quantity"))?;
+    u64::try_from(quantity.value()).context("a quantity must not be negative")
 }
 
 /// As Go writes times: `90s`, `5m`, `1h30m`.
@@ -63,7 +63,7 @@ pub fn seconds(text: &str) -> Result<Duration, String> {
             Some('s') => 1,
             _ => return Err(format!("{text:?} has no unit: h, m or s")),
         };
-        let number: u64 = number.parse().map_err(|_| format!("{text:?} is no time"))?;
+        let number: u64 = number.parse().map_err(|_| format!("{text:?} is not a duration"))?;
         total += Duration::from_secs(number * unit);
         rest = &after[1..];
     }

@@ -9,22 +9,22 @@ use kube_apiserver::authn::FrontProxy;
 #[derive(clap::Args, Clone)]
 #[group(skip)]
 pub struct Flags {
-    /// Whose certificates proxies show that say who asks; what the cluster says of them unless told otherwise.
+    /// CA of authenticating proxies (default: the cluster's).
     #[arg(long)]
     requestheader_client_ca_file: Option<PathBuf>,
-    /// Common names of these proxies; every certificate of their authority unless told otherwise.
+    /// Common names of authenticating proxies (default: every certificate of their CA).
     #[arg(long, value_delimiter = ',')]
     requestheader_allowed_names: Vec<String>,
-    /// Headers in which they say the user's name.
+    /// Request headers with the user name.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-user")]
     requestheader_username_headers: Vec<String>,
-    /// Headers in which they say the user's uid.
+    /// Request headers with the user's uid.
     #[arg(long, value_delimiter = ',')]
     requestheader_uid_headers: Vec<String>,
-    /// Headers in which they say the user's groups.
+    /// Request headers with the user's groups.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-group")]
     requestheader_group_headers: Vec<String>,
-    /// How headers with anything else begin.
+    /// Prefix of request headers with extra user information.
     #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-")]
     requestheader_extra_headers_prefix: Vec<String>,
 }

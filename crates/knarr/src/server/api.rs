@@ -1,4 +1,4 @@
-//! What a server's own kube-apiserver is told.
+//! Configuration of a server's own kube-apiserver.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What a server's own controllers are told: its keys, its ranges, and what operators change.
+//! Configuration of a server's own controllers: its keys, its ranges, and what operators change.
 
 use anyhow::Context;
 use kube_controller_manager::{Config, LocalStorage, PrivateKey, SigningAuthorities, SigningAuthority};

@@ -1,4 +1,4 @@
-//! What a server tells machines that join it.
+//! Publishes what machines need to join: tokens, cluster-info, settings.
 
 use std::net::SocketAddr;
 

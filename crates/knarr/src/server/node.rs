@@ -31,8 +31,8 @@ pub async fn start(server: &mut Server) -> anyhow::Result<()> {
     };
     tasks::spawn(crate::roles::keep(local.administrator(AGENT), node.name(), flags.runs_etcd, stop.clone()));
     let started = crate::node::start(node, &flags.data_dir, membership, stop.clone());
-    let started = started.await.context("start the node")?;
-    server.progress("the node runs");
+    let started = started.await.context("start kubelet")?;
+    server.progress("started kubelet");
     server.running.push(started);
     Ok(())
 }

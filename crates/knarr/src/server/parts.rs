@@ -145,7 +145,7 @@ impl DisabledBy {
 
 async fn make_storage_class(server: &mut Server) -> anyhow::Result<()> {
     let made = kube_apiserver::bootstrap::ensure(&server.api.app, crate::local_storage::class()).await;
-    made.map_err(|status| anyhow::anyhow!("make the class of local storage: {}", status.message))
+    made.map_err(|status| anyhow::anyhow!("create StorageClass of local storage: {}", status.message))
 }
 
 /// The Service and the roles of the cluster's DNS. Without them it cannot be reached, but everything else works.
@@ -154,7 +154,7 @@ async fn make_dns_objects(server: &mut Server) -> anyhow::Result<()> {
     for object in crate::dns::objects(&flags.node.cluster_dns(&flags.service_cidr)) {
         let kind = object["kind"].clone();
         if let Err(status) = kube_apiserver::bootstrap::ensure(&server.api.app, object).await {
-            tracing::error!(%kind, message = status.message, "an object of the cluster's DNS is not made");
+            tracing::error!(%kind, error = status.message, "cannot create DNS object");
         }
     }
     Ok(())
@@ -176,7 +176,7 @@ async fn start_dashboard(server: &mut Server) -> anyhow::Result<()> {
         profiles: server.scheduling.profiles.clone(),
         caches: server.local.caches(),
     };
-    crate::dashboard::start(&server.api.app, config, server.stop.clone()).await.context("start the dashboard")
+    crate::dashboard::start(&server.api.app, config, server.stop.clone()).await.context("start dashboard")
 }
 
 async fn remove_disabled(server: &mut Server) -> anyhow::Result<()> {
@@ -203,7 +203,7 @@ async fn start_cloud(server: &mut Server) -> anyhow::Result<()> {
 }
 
 async fn publish_settings(server: &mut Server) -> anyhow::Result<()> {
-    join::publish(server).await.context("say how nodes can join")
+    join::publish(server).await.context("publish cluster-info and tokens")
 }
 
 async fn start_node_token(server: &mut Server) -> anyhow::Result<()> {
@@ -223,7 +223,7 @@ async fn start_members(server: &mut Server) -> anyhow::Result<()> {
 async fn start_proxy(server: &mut Server) -> anyhow::Result<()> {
     let (flags, cluster) = (&server.flags, server.local.cluster_of(NodePart::Proxy));
     let started = flags.parts.start_proxy(&flags.node_of_parts(), cluster, server.stop.clone());
-    server.running.extend(started.context("start the parts of the node")?);
+    server.running.extend(started.context("start node components")?);
     Ok(())
 }
 
@@ -236,7 +236,7 @@ async fn start_dns(server: &mut Server) -> anyhow::Result<()> {
 async fn start_ingress(server: &mut Server) -> anyhow::Result<()> {
     for object in crate::ingress::permissions() {
         let made = kube_apiserver::bootstrap::ensure(&server.api.app, object).await;
-        made.map_err(|status| anyhow::anyhow!("make the role of the ingress: {}", status.message))?;
+        made.map_err(|status| anyhow::anyhow!("create role of ingress: {}", status.message))?;
     }
     let (flags, cluster) = (&server.flags, server.local.ingress_cluster());
     let started = crate::ingress::start(&flags.ingress, flags.node.name(), cluster, server.stop.clone());

@@ -1,4 +1,4 @@
-//! Where a server keeps its objects: on its own disk, in an etcd that it runs, or in one that it was told of.
+//! Opens the store of a server: embedded, an etcd that it runs, or an external etcd.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ pub(super) async fn reset(flags: &Flags) -> anyhow::Result<()> {
     {
         anyhow::ensure!(
             !flags.cluster_init && !crate::etcd::is_member(&flags.data_dir),
-            "{} is a snapshot of an embedded store, and this server keeps its objects in etcd",
+            "{} is a snapshot of an embedded store, but this server uses etcd",
             file.display()
         );
         let folder = flags.data_dir.join("store");
         crate::etcd::reset::put_aside(&folder)?;
-        let revision = store::embedded::snapshot::restore(file, &folder).context("restore")?;
+        let revision = store::embedded::snapshot::restore(file, &folder).context("restore snapshot")?;
         println!("restored revision {revision}; start this server without --cluster-reset");
         return Ok(());
     }
@@ -42,7 +42,7 @@ fn etcd_config(flags: &Flags) -> anyhow::Result<crate::etcd::Config> {
         data_dir: flags.data_dir.clone(),
         name: node.name(),
         address: address
-            .context("etcd needs an address that other servers reach: give --advertise-address or --node-ip")?,
+            .context("etcd needs an address that other servers can reach: set --advertise-address or --node-ip")?,
         others: flags.etcd.servers.clone(),
     })
 }
@@ -75,8 +75,10 @@ pub(super) async fn open_store(
     shutdown: &CancellationToken,
 ) -> anyhow::Result<Arc<dyn Store>> {
     if let Some(etcd) = etcd {
-        let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("reach etcd")?;
-        crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened).await.context("move to etcd")?;
+        let opened = store::etcd::EtcdStore::connect(etcd.store.clone()).await.context("connect to etcd")?;
+        crate::etcd::migrate::migrate(&flags.data_dir.join("store"), &opened)
+            .await
+            .context("migrate objects to etcd")?;
         let opened = Arc::new(opened);
         etcd.follow(opened.clone(), shutdown.clone());
         return Ok(opened);
@@ -84,9 +86,9 @@ pub(super) async fn open_store(
     if flags.etcd.servers.is_empty() {
         let config = store::embedded::Config::new(flags.data_dir.join("store"));
         let opened = tokio::task::spawn_blocking(move || store::embedded::EmbeddedStore::open(config)).await?;
-        let opened = opened.context("open the store")?;
+        let opened = opened.context("open store")?;
         for damage in opened.damaged() {
-            tracing::error!(?damage, "a record of the store is damaged");
+            tracing::error!(?damage, "damaged record in the store");
         }
         let control = crate::control::listen(&flags.data_dir, opened.clone())?;
         tasks::spawn(control);
@@ -96,5 +98,5 @@ pub(super) async fn open_store(
         return Ok(opened);
     }
     let config = flags.etcd.config()?;
-    Ok(Arc::new(store::etcd::EtcdStore::connect(config).await.context("reach etcd")?))
+    Ok(Arc::new(store::etcd::EtcdStore::connect(config).await.context("connect to etcd")?))
 }

@@ -5,7 +5,7 @@ use super::Table;
 
 /// Of those that lead and are led, and that show health and metrics by HTTPS.
 pub(super) const LEADERS: Table = &[
-    ("leader-elect-resource-lock", Only(&["leases"], "knarr's leaders hold leases")),
+    ("leader-elect-resource-lock", Only(&["leases"], "only leases is supported")),
     // Who may see the metrics is asked of the API server every time: nothing is kept that could be too old.
     ("authentication-token-webhook-cache-ttl", Taken),
     ("authorization-webhook-cache-authorized-ttl", Taken),

@@ -201,7 +201,7 @@ mod tests {
         check("--allowed-unsafe-sysctls=a,b", "allowedUnsafeSysctls=[\"a\",\"b\"]");
         check("--system-reserved=cpu=1,memory=1Gi", "systemReserved={\"cpu\":\"1\",\"memory\":\"1Gi\"}");
         check("--eviction-soft=memory.available<1Gi", "evictionSoft={\"memory.available\":\"1Gi\"}");
-        assert_eq!(sifted("knarr kubelet --pod-max-pids=x"), Err("--pod-max-pids: \"x\" is no number".into()));
+        assert_eq!(sifted("knarr kubelet --pod-max-pids=x"), Err("--pod-max-pids: \"x\" is not a number".into()));
         assert_eq!(sifted("knarr kubelet --kube-reserved=x"), Err("--kube-reserved: \"x\" has no '='".into()));
     }
 }

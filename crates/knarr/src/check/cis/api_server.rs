@@ -128,7 +128,7 @@ pub(super) const CHECKS: &[Check] = &[
 const ENCRYPTION: &str = "encrypt the disk that has <data-dir>, or give --encryption-provider-config";
 
 pub(super) fn no_server() -> Verdict {
-    Verdict::NotApplicable("this machine is no server: ask there, or give --kubeconfig".into())
+    Verdict::NotApplicable("this machine is not a server: run this on a server, or set --kubeconfig".into())
 }
 
 fn with_flag(state: &State, name: &str, judge: impl Fn(&str) -> Verdict) -> Verdict {

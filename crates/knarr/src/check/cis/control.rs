@@ -88,7 +88,7 @@ pub(super) const CHECKS: &[Check] = &[
         .flag("audit-policy-file")
     {
         None => no_server(),
-        Some("") => Verdict::Bad("there is no policy".into()),
+        Some("") => Verdict::Bad("no audit policy is set".into()),
         Some(file) => Verdict::Unknown(format!("see {file}")),
     }),
 ];

@@ -96,9 +96,9 @@ const FLAGZ: &str = "application/json;as=Flagz;g=config.k8s.io;v=v1beta1";
 
 impl State {
     pub async fn look(place: &Place) -> anyhow::Result<State> {
-        let data_dir = std::path::absolute(&place.data_dir).context("find the data folder")?;
-        ensure!(rustix::process::geteuid().is_root(), "only root sees the files of a cluster: use sudo");
-        ensure!(data_dir.is_dir(), "there is nothing in {}: give --data-dir", data_dir.display());
+        let data_dir = std::path::absolute(&place.data_dir).context("find data directory")?;
+        ensure!(rustix::process::geteuid().is_root(), "only root can read the cluster's files: use sudo");
+        ensure!(data_dir.is_dir(), "{} is not a data directory: set --data-dir", data_dir.display());
         let mut files = Vec::new();
         walk(&data_dir, DEPTH_MAX, &mut files);
         // What the network of a node that runs knows is gone with the machine's power, and lies elsewhere.
@@ -119,7 +119,7 @@ impl State {
         };
         if kubeconfig.is_file() {
             let config = read(&kubeconfig).await?;
-            let client = kube::Client::try_from(config.clone()).context("make a client")?;
+            let client = kube::Client::try_from(config.clone()).context("create client")?;
             let cluster = Cluster::look(&client, &config).await?;
             match Node::look(&client, &cluster, place.node_name.as_deref()).await {
                 Ok(node) => state.node = node,
@@ -127,7 +127,7 @@ impl State {
             }
             state.cluster = Some(cluster);
         } else if place.kubeconfig.is_some() || !state.data_dir.join("agent").is_dir() {
-            bail!("there is no {}: give --data-dir or --kubeconfig", kubeconfig.display());
+            bail!("cannot find {}: set --data-dir or --kubeconfig", kubeconfig.display());
         }
         Ok(state)
     }
@@ -169,7 +169,7 @@ impl Node {
         let found = nodes.iter().find(|node| node["metadata"]["name"] == wanted.as_str());
         let node = match (found, named, nodes) {
             (Some(node), _, _) => node,
-            (None, Some(name), _) => bail!("there is no node {name}"),
+            (None, Some(name), _) => bail!("node {name} not found"),
             (None, None, [node]) => node,
             (None, None, _) => return Ok(None),
         };
@@ -197,14 +197,14 @@ impl Node {
 
 async fn read(path: &Path) -> anyhow::Result<kube::Config> {
     let read = kube::config::Kubeconfig::read_from(path).with_context(|| format!("read {}", path.display()))?;
-    kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("use the kubeconfig")
+    kube::Config::from_custom_kubeconfig(read, &Default::default()).await.context("load kubeconfig")
 }
 
 async fn get(client: &kube::Client, path: &str, accept: &str) -> anyhow::Result<String> {
     let request = http::Request::get(path).header(http::header::ACCEPT, accept).body(Vec::new())?;
     let answered = tokio::time::timeout(ANSWER_TIMEOUT, client.request_text(request)).await;
-    let answered = answered.with_context(|| format!("{path} is not answered: does the server run?"))?;
-    answered.with_context(|| format!("ask the API for {path}: does the server run?"))
+    let answered = answered.with_context(|| format!("no answer to {path}: is the server running?"))?;
+    answered.with_context(|| format!("get {path} from the API server: is it running?"))
 }
 
 fn walk(folder: &Path, depth: usize, seen: &mut Vec<Seen>) {
