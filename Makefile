@@ -44,7 +44,7 @@ build: ## Build the program for speed, as `make bench` measures it; target/bin h
 	@ln -sfn ../../$(PROGRAM) target/bin/knarr
 	@ln -sfn knarr target/bin/kubectl
 
-release: ## Build the static program that is given to others, into target/dist, with its bill of materials and checksums.
+release: ## Build the static release program into target/dist, with its bill of materials and checksums.
 	@scripts/install-tools build
 	@scripts/build-page required
 	@scripts/release
@@ -56,13 +56,13 @@ test: ## Run every test: rules, stores, crashes, real etcd, real kubectl, real c
 	$(CARGO) build --locked --workspace
 	$(CARGO) $(TEST_RUNNER) --locked --workspace $(TESTS)
 
-fresh: ## `make run` and `make test` in a Debian that has nothing but Rust and make; takes hours on two cores.
+fresh: ## Run `make run` and `make test` in a Debian with only Rust and make; takes hours on two cores.
 	@scripts/install-tools test
 	$(CARGO) test --locked -p tests --test fresh -- --ignored --nocapture --test-threads=1
 
-ci: lint test ## What the checks of a change run, nothing more or less.
+ci: lint test ## Run what CI runs, nothing more or less.
 
-lint: fmt-check clippy licences advisories ## Formatting, warnings, licences and known holes of dependencies.
+lint: fmt-check clippy licences advisories ## Check formatting, warnings, licences and advisories of dependencies.
 
 fmt: ## Format the code.
 	$(CARGO) fmt --all
@@ -80,7 +80,7 @@ licences:
 advisories:
 	@scripts/check-advisories
 
-bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, dashboard, node and local cluster, and what they cost idle, beside etcd, nginx, kubectl, containerd and upstream's figures.
+bench: ## Measure store, API server, controllers, scheduler, DNS, proxy, ingress, kubectl, dashboard, node and local cluster, also idle, and compare them with etcd, nginx, kubectl, containerd and upstream's figures.
 	@scripts/install-tools bench
 	@scripts/build-page
 	$(CARGO) build --release --locked -p knarr
@@ -95,21 +95,21 @@ attack: ## Attack clusters as a peer, a pod, a node, a user of the machine and a
 # Overflows are findings, too, so it is the program of the tests, not the fast one.
 fuzz: export FUZZ_SECONDS ?= 600
 fuzz: export FUZZ_SEED ?= $(shell date +%s)
-fuzz: ## Feed made-up input to every parser, each for FUZZ_SECONDS (600) from FUZZ_SEED (the time), which is printed with a finding.
+fuzz: ## Fuzz every parser, each for FUZZ_SECONDS (600) from FUZZ_SEED (the time), which is printed with a finding.
 	$(CARGO) test --locked -p fuzz -- --nocapture
 	$(CARGO) test --locked -p container-runtime -p ingress -p kube-controller-manager --lib -- --nocapture whatever_ name_only_digests was_changed
 
-failover: ## Kill, cut off and fill up servers of a cluster under load, and print what clients saw.
+failover: ## Kill servers of a cluster under load, cut them off and fill their disks; print what clients saw.
 	@scripts/install-tools test
 	$(CARGO) build --locked -p knarr -p demo-image
 	$(CARGO) test --locked -p tests --test failover
 
-machine: ## Virtual machines of Debian packages: service, limits, eviction, joins, reboots, twenty power cuts, upgrade, uninstall, other kernels.
+machine: ## Test in virtual machines of Debian packages: service, limits, eviction, joins, reboots, twenty power cuts, upgrade, uninstall, other kernels.
 	@scripts/install-tools machine
 	$(CARGO) build --locked -p knarr
 	KNARR_MACHINE=all $(CARGO) test --locked -p tests --test machine -- --test-threads=1 --nocapture
 
-soak: ## The crash tests, two hundred rounds each.
+soak: ## Run the crash tests, two hundred rounds each.
 	@scripts/install-tools test
 	$(CARGO) build --locked -p knarr
 	KNARR_SOAK_ROUNDS=200 $(CARGO) test --locked -p store --test crash
