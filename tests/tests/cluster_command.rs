@@ -234,7 +234,7 @@ fn images_commands_ports_and_nodes_of_a_cluster() {
     let said = cluster.run(&["create", name, "--port", "8080:80@node-9"]);
     assert!(String::from_utf8_lossy(&said.stderr).contains("has no node node-9"), "{said:?}");
     let said = cluster.ok(&["create", name, "--nodes", "2", "--port", &format!("{port}:30080@node-2")]);
-    assert!(said.contains(&format!("127.0.0.1:{port} leads to port 30080 of node-2")), "{said}");
+    assert!(said.contains(&format!("127.0.0.1:{port} forwards to port 30080 of node-2")), "{said}");
     let kubectl = cluster.kubectl();
 
     // The command's own output, input and exit code, inside the node asked for.
@@ -297,7 +297,7 @@ fn images_commands_ports_and_nodes_of_a_cluster() {
     assert!(TcpStream::connect(format!("{outside}:{port}")).is_err(), "only this machine itself reaches the port");
 
     // And fewer again: pods go elsewhere, nothing of the node is left. Those that others lead to stay.
-    for (node, why) in [("node-1", "that all others join by"), ("node-2", "leads to node-2")] {
+    for (node, why) in [("node-1", "that the others join"), ("node-2", "forwards to node-2")] {
         let refused = cluster.run(&["remove-node", name, node]);
         assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains(why), "{refused:?}");
     }
@@ -307,7 +307,7 @@ fn images_commands_ports_and_nodes_of_a_cluster() {
     assert!(!cluster.folder().join("node-3").exists() && machines(&cluster.folder().join("node-3")).is_empty());
     assert_eq!(word_of("node-1").nlink(), 2);
     let refused = cluster.run(&["add-node", name, "--server"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("without etcd"), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("with the embedded store"), "{refused:?}");
 
     // The same name again is another node; what is stopped listens nowhere, and starts with all of it.
     cluster.ok(&["add-node", name]);

@@ -425,7 +425,7 @@ fn drivers_that_misbehave_hurt_only_their_own_pods() {
     // What it publishes leads elsewhere, or is not there.
     bad.break_call("NodePublishVolume", Fault::Climb);
     node.pod("climbs", spec("bad"));
-    node.until_event("climbs", "Warning FailedMount MountVolume.SetUp failed for volume \"bad\" : driver bad.test has published something that is no directory");
+    node.until_event("climbs", "Warning FailedMount MountVolume.SetUp failed for volume \"bad\" : driver bad.test has published something that is not a directory");
     remove(&node, "climbs");
     bad.break_call("NodePublishVolume", Fault::Lie);
     node.pod("lies", spec("bad"));

@@ -281,7 +281,7 @@ async fn another_user_of_the_machine_gets_nothing() {
         .arg(server.kubeconfig())
         .output()
         .unwrap();
-    assert!(!world.status.success() && String::from_utf8_lossy(&world.stderr).contains("to this machine alone"));
+    assert!(!world.status.success() && String::from_utf8_lossy(&world.stderr).contains("must listen on loopback"));
 }
 
 /// `knarr dashboard`, beside a cluster that is asked with its administrator's kubeconfig. Ended when dropped.

@@ -69,11 +69,11 @@ fn a_wrong_token_or_server_is_refused_with_a_reason() {
     };
     let right = std::fs::read_to_string(cluster.server.data_dir().join("server/node-token")).unwrap();
     let foreign = std::fs::read_to_string(other.data_dir().join("server/node-token")).unwrap();
-    assert!(attempt(foreign.trim()).contains("is not the cluster that the token is for"));
+    assert!(attempt(foreign.trim()).contains("is not the cluster of this token"));
     let (pin, _) = right.split_once("::").unwrap();
     let refused = attempt(&format!("{pin}::abcdef.0123456789abcdef"));
     assert!(refused.contains("Unauthorized"), "{refused}");
-    assert!(attempt("abcdef.0123456789abcdef").contains("does not know the token"));
+    assert!(attempt("abcdef.0123456789abcdef").contains("is unknown to"));
     assert!(attempt("no.token").contains("`knarr token create`"));
     assert_eq!(readiness(&cluster.server).split('=').next(), Some("node-1"));
 }

@@ -73,9 +73,7 @@ fn what_breaks_is_repaired() {
         cluster.machine(2).shell(taken).unwrap();
         let took = eventually(&format!("{taken}: said in the log"), || {
             let log = cluster.agents[0].log();
-            log[before..].contains("is back")
-                || log[before..].contains("are back")
-                || log[before..].contains("put right")
+            ["restored ", "restoring "].iter().any(|word| log[before..].contains(word))
         });
         println!("{taken}: repaired after {took:?}");
         eventually(taken, || seen(&kubectl, "a1", &c2, 8080).as_ref() == Some(&a1));

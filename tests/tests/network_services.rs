@@ -315,7 +315,7 @@ fn every_kind_of_service_is_reached_from_everywhere() {
     let took = eventually("the rules are back", || ask(&hub, &address).is_ok());
     println!("rules repaired after {took:?}");
     eventually("a pod finds Services again", || ask(&s2, &to("cluster")).is_ok());
-    let said = "someone changed the rules of Services; they are repaired";
+    let said = "repaired Service rules that another program changed";
     eventually("it is said", || cluster.agents[0].log()[before..].contains(said));
 
     // A node is lost: after a while nothing is sent there any more. It comes back, and takes its share again.

@@ -232,7 +232,7 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     while !cluster
         .log()
         .lines()
-        .any(|line| line.contains("are taken over") && line.contains("tables=0 chains=0 elements=0"))
+        .any(|line| line.contains("installed Service rules") && line.contains("tables=0 chains=0 elements=0"))
     {
         assert!(Instant::now() < deadline, "the rules were not taken over as they were\n{}", cluster.log());
         std::thread::sleep(Duration::from_millis(50));
@@ -241,7 +241,7 @@ fn packets_flow_while_the_server_restarts_and_damage_is_repaired() {
     cluster.server.machine().shell("nft flush table ip knarr-proxy").unwrap();
     cluster.until_answered(|| cluster.asked_by_node(&address));
     assert!(began.elapsed() < Duration::from_secs(20), "repaired after {:?}", began.elapsed());
-    assert!(cluster.log().contains("someone changed the rules of Services; they are repaired"));
+    assert!(cluster.log().contains("repaired Service rules that another program changed"));
     ask_kept();
 }
 
