@@ -19,7 +19,7 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 pub struct Config {
     pub socket: PathBuf,
-    /// What the runtime manages control groups with; a kubelet asks for it.
+    /// What the runtime manages cgroups with; a kubelet asks for it.
     pub cgroup_driver: v1::CgroupDriver,
     /// Where clients find the streams of a runtime that has them in this process. Not needed for one that answers with
     /// addresses itself.

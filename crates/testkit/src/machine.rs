@@ -119,7 +119,7 @@ impl Machine {
         self.plug.as_ref().context("the machine is on no hub")?.hub.set_connected(self.pid, true)
     }
 
-    /// A name no other machine has; its control groups are below the one of this name.
+    /// A name no other machine has; its cgroups are below the one of this name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -250,7 +250,7 @@ pub(crate) fn only_child(parent: u32) -> anyhow::Result<u32> {
     bail!("process {parent} has no child")
 }
 
-/// Takes the control groups of a machine away, the deepest first. They are empty once its processes are gone, which may
+/// Takes the cgroups of a machine away, the deepest first. They are empty once its processes are gone, which may
 /// take the kernel a moment.
 fn remove_cgroups(name: &str) {
     let roots = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|entry| entry.path());

@@ -128,7 +128,7 @@ impl Node {
         let roots =
             ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(|root| Path::new(root).join(self.server.machine().name()));
         let group = roots.iter().find_map(|root| find_folder(root, container));
-        let group = group.unwrap_or_else(|| panic!("{container} has no control group"));
+        let group = group.unwrap_or_else(|| panic!("{container} has no cgroup"));
         let text = std::fs::read_to_string(group.join("cgroup.procs")).expect("processes of a group can be read");
         text.lines().filter_map(|line| line.parse().ok()).map(|pid: u32| (pid, started(pid))).collect()
     }

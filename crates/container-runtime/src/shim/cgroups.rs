@@ -1,4 +1,4 @@
-//! The control groups of a container, seen from the shim: joining them, counting OOM kills, ending all that is in them.
+//! The cgroups of a container, seen from the shim: joining them, counting OOM kills, ending all that is in them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -112,7 +112,7 @@ fn folders(name: &Path, mounts: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The mount point, if this line of `mountinfo` is one of control groups.
+/// The mount point, if this line of `mountinfo` is one of cgroups.
 fn hierarchy(line: &str) -> Option<&Path> {
     let (left, right) = line.split_once(" - ")?;
     let kind = right.split(' ').next()?;

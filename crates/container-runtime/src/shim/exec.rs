@@ -1,4 +1,4 @@
-//! A command beside a container's own process: a child joins the container's namespaces and control groups, and gives up
+//! A command beside a container's own process: a child joins the container's namespaces and cgroups, and gives up
 //! what the container's first process had to give up.
 
 use std::ffi::CString;

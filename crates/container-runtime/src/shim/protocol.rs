@@ -171,7 +171,7 @@ pub struct Process {
     pub apparmor: Option<String>,
     pub oom_score_adj: Option<i32>,
     pub limits: Vec<Limit>,
-    /// The name of its control group.
+    /// The name of its cgroup.
     pub cgroup: PathBuf,
 }
 

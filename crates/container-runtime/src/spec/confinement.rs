@@ -22,7 +22,7 @@ pub struct Confinement {
     pub filter: Option<Program>,
     pub no_new_privileges: bool,
     pub capabilities: Option<Sets>,
-    /// Which devices its control group may use.
+    /// Which devices its cgroup may use.
     pub devices: Vec<DeviceRule>,
     /// Mounts that must not be as the root's propagation made them.
     pub mounts: Vec<(PathBuf, Propagation)>,

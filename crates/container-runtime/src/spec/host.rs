@@ -11,7 +11,7 @@ use super::devices;
 #[derive(Clone, Debug)]
 pub struct Host {
     pub cgroup: linux::cgroup::Hierarchy,
-    /// Names and places of the trees of control groups, on v1: `memory` at `/sys/fs/cgroup/memory`.
+    /// Names and places of the trees of cgroups, on v1: `memory` at `/sys/fs/cgroup/memory`.
     pub cgroup_mounts: Vec<(String, PathBuf)>,
     pub apparmor: bool,
     /// Profiles that the kernel has loaded.

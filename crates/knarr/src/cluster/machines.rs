@@ -112,7 +112,7 @@ fn is_first(pid: u32) -> bool {
     numbers.split_whitespace().count() > 1 && numbers.split_whitespace().next_back() == Some("1")
 }
 
-/// Where a control group of this name is, or would be: in the one hierarchy or in each of the old ones.
+/// Where a cgroup of this name is, or would be: in the one hierarchy or in each of the old ones.
 fn control_groups(name: &str) -> impl Iterator<Item = PathBuf> {
     let root = Path::new("/sys/fs/cgroup");
     let hierarchies = std::fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -123,7 +123,7 @@ pub fn control_group_exists(name: &str) -> bool {
     control_groups(name).any(|group| group.is_dir())
 }
 
-/// Takes a control group and those in it away, in every hierarchy. They are empty once the processes are gone, which may
+/// Takes a cgroup and those in it away, in every hierarchy. They are empty once the processes are gone, which may
 /// take the kernel a moment.
 pub fn remove_control_group(name: &str) -> anyhow::Result<()> {
     for group in control_groups(name) {

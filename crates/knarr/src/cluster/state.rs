@@ -26,7 +26,7 @@ const RANGE_PREFIX: u8 = 24;
 const HUB: u8 = 253;
 const HOST: u8 = 254;
 pub const NODES_MAX: u8 = 200;
-/// The name is part of names of control groups and of folders with sockets.
+/// The name is part of names of cgroups and of folders with sockets.
 const NAME_LENGTH_MAX: usize = 32;
 const FILE: &str = "cluster.json";
 
@@ -189,7 +189,7 @@ impl Cluster {
         address(self.range, HOST)
     }
 
-    /// The control group that holds all of a node's pods.
+    /// The cgroup that holds all of a node's pods.
     pub fn control_group(&self, node: &Node) -> String {
         format!("knarr-{}-{}", self.name, node.name)
     }

@@ -289,7 +289,7 @@ fn tolerates_memory_pressure(pod: &Pod) -> bool {
     })
 }
 
-/// What all pods together hold in memory, less what could go without harm; control groups of either version.
+/// What all pods together hold in memory, less what could go without harm; cgroups of either version.
 fn pods_working_set(cgroup_root: &str) -> Option<u64> {
     let below = Path::new(cgroup_root.trim_matches('/')).join("kubepods");
     let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();

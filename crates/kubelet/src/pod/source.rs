@@ -312,7 +312,7 @@ impl Workers {
         taken.chain(self.admitting.keys()).cloned().collect()
     }
 
-    /// The classes' control groups weigh what their pods request together.
+    /// The classes' cgroups weigh what their pods request together.
     fn weigh(&self) {
         let wishes: Vec<Wish> = self.by_uid.values().map(Handle::wish).filter(|wish| !wish.gone).collect();
         let pods = wishes.iter().map(|wish| &*wish.pod).filter(|pod| counts(&self.shared, pod));

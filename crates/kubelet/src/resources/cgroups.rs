@@ -1,4 +1,4 @@
-//! The control groups above containers: `kubepods` for all pods, one below it for each lesser class, and one per pod.
+//! The cgroups above containers: `kubepods` for all pods, one below it for each lesser class, and one per pod.
 //!
 //! Names are those of upstream's cgroupfs driver. A runtime with a driver of its own (systemd) makes its groups elsewhere;
 //! then these are not made at all.

@@ -1,4 +1,4 @@
-//! The limits of a pod's own control group, which holds all its containers.
+//! The limits of a pod's own cgroup, which holds all its containers.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use linux::cgroup::{HugepageLimit, Resources};

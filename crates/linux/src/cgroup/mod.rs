@@ -1,4 +1,4 @@
-//! Control groups, v1 (each controller its own tree), v2, and both beside each other.
+//! Cgroups, v1 (each controller its own tree), v2, and both beside each other.
 //!
 //! A [`Group`] is one path in all trees. Where the trees are mounted is found once ([`Cgroups::detect`]) or told, so that
 //! everything that only reads and writes files can be tried on a folder.
@@ -36,7 +36,7 @@ pub enum Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// How this machine's control groups are mounted.
+/// How this machine's cgroups are mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Hierarchy {
     V1,
