@@ -48,7 +48,7 @@ fn a_port_that_is_taken_is_named() {
     assert_eq!(
         refusal(&output),
         format!(
-            "the Kubernetes API: port {port} is taken by another program, perhaps another knarr: end it (ss -ltnp names it), \
+            "the Kubernetes API: port {port} is taken by another program, perhaps another knarr: stop it (ss -ltnp names it), \
              or choose another with --https-port"
         )
     );

@@ -31,7 +31,7 @@ pub(crate) async fn create(
     let image = inner
         .images
         .get(&name)
-        .ok_or_else(|| cri::Error::not_found(format!("failed to resolve image {name:?}: image is not known here")))?;
+        .ok_or_else(|| cri::Error::not_found(format!("failed to resolve image {name:?}: image not found")))?;
     let id = new_id();
     let mut snapshots = vec![id.clone()];
     let made = prepare(inner, sandbox, &id, config, &sandbox_config, &image, &mut snapshots).await;
@@ -179,7 +179,7 @@ async fn image_mounts(
         let Some(image) = mount.image.as_ref().filter(|image| !image.image.is_empty()) else { continue };
         let sub_path = mount.image_sub_path.clone();
         let image = inner.images.get(&image.image).ok_or_else(|| {
-            cri::Error::not_found(format!("failed to resolve image volume {:?}: image is not known here", image.image))
+            cri::Error::not_found(format!("failed to resolve image volume {:?}: image not found", image.image))
         })?;
         let name = format!("{id}-volume-{}", images.len());
         snapshots.push(name.clone());

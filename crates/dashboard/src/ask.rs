@@ -69,7 +69,7 @@ pub(crate) async fn send(
         .header(CONTENT_TYPE, JSON)
         .header(USER_AGENT, AGENT)
         .body(kube::client::Body::from(body))
-        .map_err(|error| Status::bad_request(format!("{path:?} cannot be asked for: {error}")))?;
+        .map_err(|error| Status::bad_request(format!("invalid request path {path:?}: {error}")))?;
     let answer = client.send(request).await.map_err(|error| failed(&error))?;
     if answer.status().is_success() {
         return Ok(answer);

@@ -51,7 +51,7 @@ pub(crate) async fn answer(dashboard: &Dashboard, signed_in: &SignedIn, query: &
         "node" => (format!("node/{name}"), "nodes"),
         "pod" => (format!("pod/{namespace}/{name}"), "pods"),
         other => {
-            return Err(Status::bad_request(format!("{other:?} is measured by nobody: ask for kind=node or kind=pod")));
+            return Err(Status::bad_request(format!("no measurements for {other:?}: set kind=node or kind=pod")));
         }
     };
     // Who may see the object may see what it used.

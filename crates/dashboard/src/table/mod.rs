@@ -223,7 +223,7 @@ impl Table {
         });
         self.bytes.need();
         let most = self.bytes.max() / (1024 * 1024);
-        Status::too_large(format!("the lists that are looked at take more than {most} MiB: choose a namespace"))
+        Status::too_large(format!("open lists exceed {most} MiB: choose a namespace"))
     }
 
     fn fail(&self, status: Status) {

@@ -284,7 +284,7 @@ mod tests {
         let two = given(
             "--etcd-servers=a --service-account-issuer=i --service-account-signing-key-file=k --service-cluster-ip-range=10.0.0.0/24,fd00::/108",
         );
-        assert!(two.config().err().expect("refused").to_string().contains("one family"));
+        assert!(two.config().err().expect("refused").to_string().contains("dual-stack"));
     }
 
     #[test]

@@ -229,7 +229,7 @@ fn disk(disk: &Disk, wanted: u64) -> Finding {
         return Finding::missing(what, format!("{folder}: {error}; choose another folder with --data-dir"));
     }
     let Some(free) = disk.free else {
-        return Finding::worse(what, format!("{folder}: nobody knows how much is free"));
+        return Finding::worse(what, format!("{folder}: cannot read free disk space"));
     };
     let free_mib = free >> 20;
     // A cluster that is there serves what it has, even from a full disk.
@@ -258,7 +258,7 @@ fn port(port: &Port) -> Finding {
     let detail = match port.error {
         None => return Finding::good(port.what, format!("port {number} is free")),
         Some(ErrorKind::AddrInUse) => format!(
-            "port {number} is taken by another program, perhaps another knarr: end it (ss -ltnp names it), or choose another with {flag}"
+            "port {number} is taken by another program, perhaps another knarr: stop it (ss -ltnp names it), or choose another with {flag}"
         ),
         Some(ErrorKind::PermissionDenied) => {
             format!("only root may listen on port {number}: use sudo, or choose one above 1023 with {flag}")

@@ -116,7 +116,7 @@ mod tests {
     fn what_is_no_setting_is_refused_with_its_file() {
         for (text, why) in [
             ("- a", "keys and values"),
-            ("a: {b: c}", "neither a text nor a number"),
+            ("a: {b: c}", "is not a string, number, boolean"),
             ("a: 1\na: 2", "\"a\""),
             ("a: b: c", "yaml"),
         ] {

@@ -68,7 +68,7 @@ fn what_cannot_be_used_is_said_with_its_place() {
         (
             "server",
             "kubelet-arg: max-pod=1",
-            "the kubelet of knarr has no flag \"max-pod\"; did you mean \"max-pods\"?",
+            "kubelet of knarr has no flag \"max-pod\"; did you mean \"max-pods\"?",
         ),
         (
             "server",

@@ -78,7 +78,7 @@ pub async fn start(app: &Arc<App>, config: Config<'_>, shutdown: Shutdown) -> an
                 Ok(answer) => outgoing(answer).await,
                 Err(_) => {
                     tracing::error!("dashboard request panicked");
-                    mount::text(500, "This request caused the dashboard to panic; the server goes on\n")
+                    mount::text(500, "This request caused the dashboard to panic; the server keeps running\n")
                 }
             }
         }

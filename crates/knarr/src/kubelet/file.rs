@@ -176,9 +176,7 @@ impl File {
 
     fn check(&self) -> anyhow::Result<()> {
         if self.authentication.anonymous.enabled == Some(true) {
-            bail!(
-                "authentication.anonymous: knarr's kubelet answers nobody whom it does not know; set enabled to false"
-            );
+            bail!("authentication.anonymous: knarr's kubelet rejects anonymous requests; set enabled to false");
         }
         if self.authentication.webhook.enabled == Some(false) {
             bail!(

@@ -88,7 +88,7 @@ mod tests {
                 "apiVersion: v1\nkind: A\nmetadata: {name: a}\n---\nkind: B\n",
                 "line 5: an object needs apiVersion and kind",
             ),
-            ("apiVersion: v1\nkind: A\n", "the A has no name"),
+            ("apiVersion: v1\nkind: A\n", "A has no name"),
         ] {
             let error = objects(text.as_bytes()).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -37,7 +37,7 @@ pub(super) const FLAGS: Table = &[
     ("allow-metric-labels-manifest", Refused("knarr's metrics have fixed labels")),
     ("disabled-metrics", Refused("knarr's metrics are all there")),
     ("audit-log-compress", Only(&["false"], "knarr does not pack its audit logs")),
-    ("audit-log-mode", Only(&["blocking"], "knarr writes each event before it goes on")),
+    ("audit-log-mode", Only(&["blocking"], "knarr writes each event before it answers")),
     ("audit-log-batch-buffer-size", Refused(NO_LOG_BATCHES)),
     ("audit-log-batch-max-size", Refused(NO_LOG_BATCHES)),
     ("audit-log-batch-max-wait", Refused(NO_LOG_BATCHES)),
@@ -50,9 +50,9 @@ pub(super) const FLAGS: Table = &[
     ("audit-log-version", Only(&["audit.k8s.io/v1"], "there is no other")),
     ("audit-webhook-mode", Only(&["batch"], "knarr sends events together")),
     ("audit-webhook-batch-buffer-size", Only(&["10000"], "knarr lets as many events wait as upstream's default")),
-    ("audit-webhook-batch-throttle-enable", Only(&["false"], "knarr sends a batch when the one before is taken")),
-    ("audit-webhook-batch-throttle-qps", Refused("knarr sends a batch when the one before is taken")),
-    ("audit-webhook-batch-throttle-burst", Refused("knarr sends a batch when the one before is taken")),
+    ("audit-webhook-batch-throttle-enable", Only(&["false"], "knarr sends a batch when the previous one was accepted")),
+    ("audit-webhook-batch-throttle-qps", Refused("knarr sends a batch when the previous one was accepted")),
+    ("audit-webhook-batch-throttle-burst", Refused("knarr sends a batch when the previous one was accepted")),
     ("audit-webhook-batch-initial-backoff", Refused("give it by --audit-webhook-initial-backoff")),
     ("audit-webhook-truncate-enabled", Only(&["false"], NO_TRUNCATION)),
     ("audit-webhook-truncate-max-batch-size", Refused(NO_TRUNCATION)),
@@ -87,7 +87,7 @@ pub(super) const FLAGS: Table = &[
     ("peer-advertise-port", Only(&[""], NO_PEERS)),
     ("peer-ca-file", Only(&[""], NO_PEERS)),
     ("service-account-signing-endpoint", Only(&[""], "knarr signs with --service-account-signing-key-file")),
-    ("shutdown-delay-duration", Only(&["0", "0s"], "knarr stops when it is told to")),
+    ("shutdown-delay-duration", Only(&["0", "0s"], "knarr stops without a delay")),
     ("shutdown-send-retry-after", Only(&["false"], "knarr takes no more requests once it stops")),
     ("shutdown-watch-termination-grace-period", Only(&["0", "0s"], "knarr ends watches when it stops")),
     (
@@ -98,7 +98,7 @@ pub(super) const FLAGS: Table = &[
     ("tls-curve-preferences", Only(&[""], "knarr speaks the curves that rustls takes for safe, and no others")),
 ];
 
-const NO_LOG_BATCHES: &str = "knarr writes each audit event before it goes on";
+const NO_LOG_BATCHES: &str = "knarr writes each audit event before it answers";
 const NO_TRUNCATION: &str = "knarr writes audit events whole";
 const NO_COORDINATION: &str = "knarr chooses no leaders for others: each component holds its own lease";
 const NO_PEERS: &str = "knarr's servers all serve the same kinds and pass no requests to each other";

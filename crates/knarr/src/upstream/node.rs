@@ -13,7 +13,7 @@ pub const KUBELET: Table = &[
     ("runtime-cgroups", Taken),
     ("cloud-provider", Only(&["", "external"], "clouds are the work of a cloud-controller-manager")),
     ("config-dir", Refused("give one file by --config")),
-    ("anonymous-auth", Only(&["false"], "knarr's kubelet answers nobody whom it does not know")),
+    ("anonymous-auth", Only(&["false"], "knarr's kubelet rejects anonymous requests")),
     ("authentication-token-webhook", Only(&["true"], "knarr's kubelet always asks the API server")),
     (
         "authentication-token-webhook-cache-ttl",
@@ -28,7 +28,7 @@ pub const KUBELET: Table = &[
         "authorization-webhook-cache-unauthorized-ttl",
         Only(&["30s"], "knarr's kubelet remembers what is forbidden for 30 seconds, as upstream's default"),
     ),
-    ("read-only-port", Only(&["0"], "knarr's kubelet answers nobody whom it does not know")),
+    ("read-only-port", Only(&["0"], "knarr's kubelet rejects anonymous requests")),
     ("fail-swap-on", Only(&["false"], "knarr runs where there is swap")),
     ("cgroup-driver", Only(&["cgroupfs", "systemd"], "the container runtime decides")),
     ("image-credential-provider-config", Refused(NO_PROGRAMS)),

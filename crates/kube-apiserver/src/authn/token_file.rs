@@ -16,7 +16,7 @@ pub struct TokenFile {
 pub enum TokenFileError {
     #[error("line {line} must have at least 3 columns (token, user name, user uid), found {found}")]
     Columns { line: usize, found: usize },
-    #[error("line {line} has a quote that does not end or stands inside a value")]
+    #[error("line {line} has an unterminated quote, or a quote inside a value")]
     Quote { line: usize },
 }
 

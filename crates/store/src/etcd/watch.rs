@@ -83,7 +83,7 @@ impl Follower {
         let message = tokio::select! {
             message = stream.message() => message,
             () = self.cluster.turned_from(member) => {
-                return Err(Failure::NotDone("another member is asked now".to_owned()));
+                return Err(Failure::NotDone("switched to another etcd endpoint".to_owned()));
             }
         };
         match message {

@@ -81,10 +81,10 @@ fn what_a_file_says_is_done_or_refused() {
     let taints = with("registerWithTaints: [{key: a, effect: NoSchedule}]").unwrap().register_with_taints;
     assert_eq!((taints[0].key.as_str(), taints[0].effect.as_str()), ("a", "NoSchedule"));
     for (line, expected) in [
-        ("readOnlyPort: 10255", "readOnlyPort: 10255: knarr cannot do this"),
-        ("cpuManagerPolicy: static", "cpuManagerPolicy: static: knarr cannot do this"),
+        ("readOnlyPort: 10255", "readOnlyPort: 10255: not supported by knarr"),
+        ("cpuManagerPolicy: static", "cpuManagerPolicy: static: not supported by knarr"),
         ("nonsense: 1", "unknown field `nonsense`"),
-        ("authentication: {anonymous: {enabled: true}}", "answers nobody whom it does not know"),
+        ("authentication: {anonymous: {enabled: true}}", "rejects anonymous requests"),
         ("authorization: {mode: AlwaysAllow}", "set it to Webhook"),
         ("imageGCLowThresholdPercent: 90", "must be less than"),
         ("tlsCertFile: /a", "belong together"),
