@@ -76,10 +76,8 @@ impl Rules<'_> {
             Err(why) => return self.refuse(schema, format!("rule compile error: compilation failed: {why}")),
         };
         let old_self = old.map(|old| Val::json(old, Some(schema)));
-        let old_self = match rule.optional_old_self {
-            true => Some(Val::Optional(old_self.map(std::rc::Rc::new))),
-            false => old_self,
-        };
+        let old_self =
+            if rule.optional_old_self { Some(Val::Optional(old_self.map(std::rc::Rc::new))) } else { old_self };
         let mut variables = vec![("self", Val::json(value, Some(schema)))];
         variables.extend(old_self.map(|old| ("oldSelf", old)));
         let whole = self.budget >= EXPRESSION_COST_MAX;
@@ -92,10 +90,7 @@ impl Rules<'_> {
                         _ => None,
                     }
                 });
-                let detail = made.unwrap_or_else(|| match rule.message.is_empty() {
-                    true => format!("failed rule: {text}"),
-                    false => said.to_string(),
-                });
+                let detail = made.unwrap_or_else(|| if rule.message.is_empty() { format!("failed rule: {text}") } else { said.to_string() });
                 self.failed(rule, value, schema, detail);
             }
             Ok(_) => self.refuse(schema, format!("cel expression evaluated to a value that is no bool evaluating rule: {said}")),
