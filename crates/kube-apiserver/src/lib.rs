@@ -171,7 +171,7 @@ impl Running {
 
 /// Serves until told to stop, for a program that is nothing but an API server.
 pub async fn run(config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<(), Error> {
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let server = start(config, store, shutdown).await?;
     tracing::info!(address = %server.address, ms = began.elapsed().as_millis(), "the API server is ready");
     server.ended().await;

@@ -154,7 +154,7 @@ async fn follow_authentication(app: Arc<App>, followed: configuration::Follow, s
     let dynamic = app.authenticator.dynamic();
     let path = followed.path.clone();
     let apply = |text: String| dynamic.reload(path.clone(), text);
-    configuration::follow(followed, &dynamic.reloads, apply, shutdown).await;
+    configuration::follow(followed, &dynamic.reloads, &app.clock, apply, shutdown).await;
 }
 
 /// Takes a changed AuthorizationConfiguration over.
@@ -169,7 +169,7 @@ async fn follow_authorization(app: Arc<App>, followed: configuration::Follow, sh
             }
         }
     };
-    configuration::follow(followed, &app.authorizer.reloads, apply, shutdown).await;
+    configuration::follow(followed, &app.authorizer.reloads, &app.clock, apply, shutdown).await;
 }
 
 /// A server that leaves out what it cannot read would do harm with the rest.
@@ -260,9 +260,9 @@ fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(aut
             authn::TokenFile::parse(&text).map_err(|error| Error::Tokens(error.to_string()))?
         }
     };
-    let loaded = options.authentication.load(&options.issuers, options.anonymous)?;
+    let loaded = options.authentication.load(&options.issuers, options.anonymous, clock.clone())?;
     let authenticator = authn::Authenticator::new(authn::Config {
-        clock: Arc::new(move || clock.now()),
+        clock,
         service_accounts: Arc::new(accounts),
         token_file,
         bootstrap_tokens: options.bootstrap_tokens,

@@ -71,7 +71,7 @@ impl Audit {
         let log = match &config.log_path {
             None => None,
             Some(path) => Some(
-                log::Log::open(path, config.rotation)
+                log::Log::open(path, config.rotation, clock.clone())
                     .map_err(|error| format!("open the audit log {}: {error}", path.display()))?,
             ),
         };

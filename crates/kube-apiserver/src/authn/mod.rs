@@ -33,6 +33,8 @@ use jiff::Timestamp;
 use machinery::status::Status;
 use serde_json::Value;
 
+use crate::app::Clock;
+
 pub use crate::pki::PeerCertificate;
 pub use anonymous::Anonymous;
 pub use dynamic::Dynamic;
@@ -73,9 +75,6 @@ pub trait Objects: Send + Sync {
     fn last_changed(&self, resource: &str) -> u64;
 }
 
-/// Where the time comes from, so that tests can own it.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// Which methods are on, and what they trust. Client certificates are judged by the CAs of the connection's
 /// `pki::ClientAuthorities`.
 pub struct Config {
@@ -114,7 +113,7 @@ impl Authenticator {
         path: &str,
         objects: &dyn Objects,
     ) -> Result<User, Status> {
-        let now = (self.config.clock)();
+        let now = self.config.clock.now();
         let mut reasons = Vec::new();
         let certificates: [&(dyn Fn(&PeerCertificate) -> Outcome + Sync); 2] =
             [&|peer| front_proxy::authenticate(headers, peer, &self.config.front_proxy, now), &|peer| {
@@ -148,7 +147,7 @@ impl Authenticator {
         objects: &dyn Objects,
     ) -> Result<(User, Vec<String>), String> {
         let wanted = if audiences.is_empty() { self.config.service_accounts.audiences() } else { audiences };
-        let (user, audiences) = self.find_token(token, wanted, objects, (self.config.clock)()).await?;
+        let (user, audiences) = self.find_token(token, wanted, objects, self.config.clock.now()).await?;
         Ok((with_authenticated_group(user), audiences))
     }
 

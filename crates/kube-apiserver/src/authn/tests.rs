@@ -263,7 +263,7 @@ fn tokens_live_no_longer_than_the_operator_says() {
 async fn methods_are_asked_in_order() {
     static NOW: AtomicI64 = AtomicI64::new(1000);
     let authenticator = Authenticator::new(Config {
-        clock: Arc::new(|| at(NOW.load(Ordering::Relaxed))),
+        clock: Clock::from_fn(|| at(NOW.load(Ordering::Relaxed))),
         service_accounts: Arc::new(accounts()),
         token_file: TokenFile::parse("secret,tom,1,\"ops\"").unwrap(),
         bootstrap_tokens: true,
@@ -315,7 +315,7 @@ async fn methods_are_asked_in_order() {
 #[tokio::test]
 async fn tokens_are_reviewed() {
     let authenticator = Authenticator::new(Config {
-        clock: Arc::new(|| at(1000)),
+        clock: Clock::from_fn(|| at(1000)),
         service_accounts: Arc::new(accounts()),
         token_file: TokenFile::parse("secret,tom,1").unwrap(),
         bootstrap_tokens: true,

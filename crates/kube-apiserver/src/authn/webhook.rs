@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use super::User;
 use crate::outgoing::{Bounded, Client, Failed};
@@ -59,7 +60,7 @@ pub enum Review {
 }
 
 /// Why it said nothing. No text holds the token.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum AskError {
     #[error("Post \"{url}\": {source}")]
     Unreachable { url: String, source: Failed },

@@ -1,9 +1,8 @@
 //! Who asks, as whom, and whether they may.
 
-use std::time::Instant;
-
 use http::request::Parts;
 use machinery::status::Status;
+use tokio::time::Instant;
 
 use super::{Noted, Peer};
 use crate::app::App;
