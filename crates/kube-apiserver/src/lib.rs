@@ -62,6 +62,7 @@ mod views;
 mod revisions;
 mod key_locks;
 mod names;
+mod refusal;
 
 use app::{App, Clock};
 
@@ -144,6 +145,10 @@ pub enum Error {
     Tokens(String),
     #[error("{0}")]
     Settings(String),
+    #[error(transparent)]
+    Flow(#[from] flowcontrol::NoSeats),
+    #[error(transparent)]
+    Audit(#[from] audit::AuditError),
     #[error("cannot decode values in the store, so this server does not start; delete or repair these keys: {0}")]
     Unreadable(String),
 }
@@ -180,7 +185,7 @@ pub async fn run(config: Config, store: Arc<dyn Store>, shutdown: CancellationTo
 
 /// Starts to serve; answers when the first request can be sent, with what other components of the process need.
 pub async fn start(mut config: Config, store: Arc<dyn Store>, shutdown: CancellationToken) -> Result<Running, Error> {
-    config.flow.check().map_err(Error::Settings)?;
+    config.flow.check()?;
     if config.options.issuers.is_empty() {
         config.options.issuers = vec![format!("https://kubernetes.default.svc.{}", config.cluster_domain)];
     }

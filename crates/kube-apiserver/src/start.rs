@@ -78,7 +78,7 @@ async fn app(
     let settings = settings(config, https_port);
     let (authorizer, authorization) = authz::Authorizer::new(&options.authorization)?;
     let (authenticator, authentication) = authenticator(config, credentials)?;
-    let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone()).map_err(Error::Settings)?;
+    let audit = audit::Audit::start(&config.audit, config.clock.clone(), shutdown.clone())?;
     let reaches_loopback = settings.advertise_address.get().is_loopback() || config.bind_address.is_loopback();
     let app = App {
         views: views(&table),
@@ -244,10 +244,7 @@ fn views(table: &resources::Table) -> views::Views {
 fn authenticator(config: &Config, credentials: &pki::Credentials) -> Result<(authn::Authenticator, String), Error> {
     let (options, clock) = (&config.options, config.clock.clone());
     let (issuer, older) = options.issuers.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
-    let audiences = match options.audiences.is_empty() {
-        true => &options.issuers,
-        false => &options.audiences,
-    };
+    let audiences = if options.audiences.is_empty() { &options.issuers } else { &options.audiences };
     let (key, keys) = (&credentials.service_account_key, &credentials.service_account_public_keys);
     let accounts = authn::ServiceAccounts::new(issuer, audiences, key, keys);
     let accounts = accounts.map_err(|error| Error::Tokens(error.to_string()))?.believing(older);

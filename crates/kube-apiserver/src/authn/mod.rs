@@ -34,6 +34,7 @@ use machinery::status::Status;
 use serde_json::Value;
 
 use crate::app::Clock;
+use service_account::TokenError;
 
 pub use crate::pki::PeerCertificate;
 pub use anonymous::Anonymous;
@@ -145,7 +146,7 @@ impl Authenticator {
         token: &str,
         audiences: &[String],
         objects: &dyn Objects,
-    ) -> Result<(User, Vec<String>), String> {
+    ) -> Result<(User, Vec<String>), TokenError> {
         let wanted = if audiences.is_empty() { self.config.service_accounts.audiences() } else { audiences };
         let (user, audiences) = self.find_token(token, wanted, objects, self.config.clock.now()).await?;
         Ok((with_authenticated_group(user), audiences))
@@ -164,7 +165,7 @@ impl Authenticator {
         let Some(token) = headers::bearer_token(headers) else { return Outcome::NotShown };
         match self.find_token(&token, self.config.service_accounts.audiences(), objects, now).await {
             Ok((user, _)) => Outcome::User(user),
-            Err(reason) => Outcome::Wrong(reason),
+            Err(error) => Outcome::Wrong(error.to_string()),
         }
     }
 
@@ -175,7 +176,7 @@ impl Authenticator {
         wanted: &[String],
         objects: &dyn Objects,
         now: Timestamp,
-    ) -> Result<(User, Vec<String>), String> {
+    ) -> Result<(User, Vec<String>), TokenError> {
         let plain = self.config.token_file.find(token).cloned().or_else(|| {
             let enabled = self.config.bootstrap_tokens;
             enabled.then(|| bootstrap_token::authenticate(token, objects, now)).flatten()
@@ -186,7 +187,7 @@ impl Authenticator {
         let mut reasons = Vec::new();
         match self.config.service_accounts.verify(token, wanted, objects, now) {
             Some(Ok(found)) => return Ok(found),
-            Some(Err(reason)) => reasons.push(reason),
+            Some(Err(error)) => reasons.push(error.to_string()),
             None => {}
         }
         match self.config.dynamic.verify(token, now).await {
@@ -202,18 +203,14 @@ impl Authenticator {
                 Err(error) => reasons.push(error.to_string()),
             }
         }
-        Err(match reasons.as_slice() {
-            [] => "invalid bearer token".into(),
-            [one] => one.clone(),
-            several => format!("[{}]", several.join(", ")),
-        })
+        Err(if reasons.is_empty() { TokenError::Unknown } else { TokenError::Refused(reasons) })
     }
 
     /// Tokens of some kinds name no audience of ours: they are for this server.
-    fn for_this_server(&self, user: User, wanted: &[String]) -> Result<(User, Vec<String>), String> {
+    fn for_this_server(&self, user: User, wanted: &[String]) -> Result<(User, Vec<String>), TokenError> {
         let audiences = self.config.service_accounts.audiences();
         let ours: Vec<String> = wanted.iter().filter(|one| audiences.contains(one)).cloned().collect();
-        if ours.is_empty() { Err("invalid bearer token".into()) } else { Ok((user, ours)) }
+        if ours.is_empty() { Err(TokenError::Unknown) } else { Ok((user, ours)) }
     }
 }
 

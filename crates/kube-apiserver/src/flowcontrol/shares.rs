@@ -41,10 +41,7 @@ pub struct Range {
 pub fn ranges(server: u32, shares: &[Share]) -> Vec<Range> {
     let total: f64 = shares.iter().map(|share| f64::from(share.shares)).sum();
     let range = |share: &Share| {
-        let nominal = match total > 0.0 {
-            true => (f64::from(server) * f64::from(share.shares) / total).ceil() as u32,
-            false => 0,
-        };
+        let nominal = if total > 0.0 { (f64::from(server) * f64::from(share.shares) / total).ceil() as u32 } else { 0 };
         let part = |percent: u32| (f64::from(nominal) * f64::from(percent) / 100.0).round() as u32;
         let borrowed = share.borrowing_percent.map_or(server, part);
         Range { nominal, lower: nominal.saturating_sub(part(share.lendable_percent)), upper: nominal + borrowed }
@@ -126,10 +123,7 @@ fn fairness(wishes: &[Wish], rest: f64, least: &impl Fn(&Wish) -> f64) -> f64 {
     }
     for _ in 0..64 {
         let middle = (low + high) / 2.0;
-        match sum(middle) < rest {
-            true => low = middle,
-            false => high = middle,
-        }
+        if sum(middle) < rest { low = middle } else { high = middle }
     }
     high
 }
