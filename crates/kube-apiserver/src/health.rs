@@ -124,10 +124,12 @@ pub async fn answer(app: &App, path: &str, query: &Query) -> Option<Reply> {
     if !unknown.is_empty() {
         report += &format!("warn: some health checks cannot be excluded: no matches for {}\n", unknown.join(","));
     }
-    Some(match failed.is_empty() {
-        true if query.has("verbose") => respond::text(200, format!("{report}{endpoint} check passed\n")),
-        true => respond::text(200, "ok"),
-        false => respond::text(500, format!("{report}{endpoint} check failed\n")),
+    Some(if !failed.is_empty() {
+        respond::text(500, format!("{report}{endpoint} check failed\n"))
+    } else if query.has("verbose") {
+        respond::text(200, format!("{report}{endpoint} check passed\n"))
+    } else {
+        respond::text(200, "ok")
     })
 }
 

@@ -160,11 +160,11 @@ async fn steps(
     if let Some(route) = app.aggregator.route_of(path) {
         let caller = caller(parts, incoming);
         let passed = within(timeout, aggregate::pass(app, &route, &user, &parts.headers, caller)).await?;
-        return Ok(match noted.long_running {
+        if noted.long_running {
             // A watch there ends as one here does.
-            true => passed.map(|body| body.until(app.health.stopping.child_token())),
-            false => passed,
-        });
+            return Ok(passed.map(|body| body.until(app.health.stopping.child_token())));
+        }
+        return Ok(passed);
     }
     if target.verb == Verb::Unknown && !is_elsewhere(&target) {
         return Err(Status::method_not_allowed());

@@ -193,10 +193,10 @@ pub fn port_number(port: i64) -> Vec<String> {
 
 /// A number that must lie between two bounds.
 pub fn inclusive(value: i64, low: i64, high: i64) -> Vec<String> {
-    match (low..=high).contains(&value) {
-        true => Vec::new(),
-        false => vec![format!("must be between {low} and {high}, inclusive")],
+    if (low..=high).contains(&value) {
+        return Vec::new();
     }
+    vec![format!("must be between {low} and {high}, inclusive")]
 }
 
 pub fn c_identifier(name: &str) -> Vec<String> {

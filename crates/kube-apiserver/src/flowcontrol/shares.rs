@@ -78,10 +78,10 @@ pub fn borrow(wishes: &[Wish]) -> Vec<u32> {
     // What is exempt takes what it needs; the others divide the rest.
     let taken: f64 = wishes.iter().filter(|wish| wish.exempt).map(|wish| wish.demand.smoothed).sum();
     let rest = (f64::from(total) - taken).max(0.0);
-    let least = |wish: &Wish| match wish.exempt {
-        true => 0.0,
+    let least = |wish: &Wish| {
         // A level keeps what it had in use, up to its nominal seats.
-        false => f64::from(wish.range.lower.max(wish.range.nominal.min(wish.demand.highest))),
+        let kept = wish.range.lower.max(wish.range.nominal.min(wish.demand.highest));
+        if wish.exempt { 0.0 } else { f64::from(kept) }
     };
     let limited = || wishes.iter().filter(|wish| !wish.exempt);
     let lowest: f64 = limited().map(|wish| f64::from(wish.range.lower)).sum();

@@ -38,10 +38,12 @@ impl Rules<'_> {
             Value::Object(map) => {
                 for (name, below) in map {
                     let Some(field) = schema.field(name).filter(|field| field.has_rules) else { continue };
-                    match schema.properties.contains_key(name.as_str()) {
-                        true if length > 0 => self.path.extend([".", name]),
-                        true => self.path.push_str(name),
-                        false => self.path.extend(["[", name, "]"]),
+                    if !schema.properties.contains_key(name.as_str()) {
+                        self.path.extend(["[", name, "]"]);
+                    } else if length > 0 {
+                        self.path.extend([".", name]);
+                    } else {
+                        self.path.push_str(name);
                     }
                     self.value(below, old.and_then(|old| old.get(name)), field);
                     self.path.truncate(length);
